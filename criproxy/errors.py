@@ -1,0 +1,67 @@
+"""The few errors that a caller tells apart, each with an exit status and a gRPC code.
+
+A class belongs here only if somebody reacts to it in its own way. Everything else is a built-in.
+"""
+
+from enum import IntEnum
+
+
+class StatusCode(IntEnum):
+    """gRPC status codes, by the numbers of the gRPC specification."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class CriproxyError(Exception):
+    """A failure with a sentence for people: what, where, and what would be right."""
+
+    exit_status = 1
+    code = StatusCode.INTERNAL
+
+
+class ConfigError(CriproxyError):
+    """A configuration that cannot be used; the text says file, place and mistake."""
+
+    code = StatusCode.FAILED_PRECONDITION
+
+
+class UsageError(CriproxyError):
+    """A command called in a wrong way."""
+
+    exit_status = 2
+
+
+class NotEnough(CriproxyError):
+    """A container that does not fit; the text names it, what it asked and what is free."""
+
+    code = StatusCode.RESOURCE_EXHAUSTED
+
+
+class WireError(CriproxyError):
+    """A peer that breaks HTTP/2 or gRPC framing; *http2_code* goes into the GOAWAY (RFC 9113, 7)."""
+
+    def __init__(self, text: str, http2_code: int = 1) -> None:
+        super().__init__(text)
+        self.http2_code = http2_code
+
+
+class StoreError(CriproxyError):
+    """State that could not be kept (full or read-only disk, a locked or broken database)."""
+
+    code = StatusCode.UNAVAILABLE
