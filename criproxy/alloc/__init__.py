@@ -1,0 +1,1 @@
+"""Algorithms that policies share: pure functions over the model's values."""

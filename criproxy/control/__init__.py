@@ -1,0 +1,1 @@
+"""The node's controller: holds the state, handles calls, sends what follows from them."""

@@ -1,0 +1,1 @@
+"""What we know of CRI: messages, methods, translation, rewriting, our own calls."""

@@ -1,0 +1,1 @@
+"""Device plugin servers beside the proxy."""

@@ -1,0 +1,1 @@
+"""Device classes, their evidence in containers, and rewriting of their settings."""

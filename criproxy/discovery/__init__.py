@@ -1,0 +1,1 @@
+"""Reads the machine: CPUs, caches, NUMA nodes, memory, devices."""

@@ -1,0 +1,1 @@
+"""Policies: where a container goes. Pure; one file each."""

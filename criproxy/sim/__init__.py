@@ -1,0 +1,1 @@
+"""Made-up machines and an embedded container runtime."""
