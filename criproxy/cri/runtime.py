@@ -1,0 +1,138 @@
+"""Our own calls to the runtime, through grpc.aio: lists, statuses, updates.
+
+grpc is imported at the first call, in a thread: a daemon answers its first pass-through call before that.
+Everything that grpc raises leaves this file as a `RuntimeCallError`.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.message import Message
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.methods import METHODS, PACKAGES
+from criproxy.errors import CriproxyError, StatusCode
+
+if TYPE_CHECKING:
+    from grpc.aio import Channel, UnaryUnaryMultiCallable
+
+Reply = TypeVar("Reply", bound=Message)
+
+DEFAULT_TIMEOUT_S = 10.0
+"""Deadline of one call; none of the calls that we make ourselves waits for a process."""
+
+_CHANNEL_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A runtime that restarts is back within seconds; grpc's own default lets the pause grow to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class RuntimeCallError(CriproxyError):
+    """A call of ours that the runtime refused or never answered; `code` is the gRPC status."""
+
+    def __init__(self, method: str, code: StatusCode, details: str) -> None:
+        super().__init__(f"{method}: {code.name}: {details}")
+        self.code = code
+        self.details = details
+
+    @property
+    def not_found(self) -> bool:
+        """Whether the runtime says that the container or sandbox does not exist."""
+        return self.code is StatusCode.NOT_FOUND
+
+
+class RuntimeClient:
+    """One channel to one runtime; safe to use from many tasks of one event loop.
+
+    Args:
+        endpoint: such as ``unix:///run/containerd/containerd.sock``.
+        timeout_s: deadline of a call that names none.
+    """
+
+    def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self.endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._channel: Channel | None = None
+        self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
+        self._package = PACKAGES[0]
+
+    async def version(self) -> api.VersionResponse:
+        """What the runtime calls itself; settles which package of CRI it speaks.
+
+        A runtime that does not know ``runtime.v1`` is asked in ``runtime.v1alpha2``, and so are all later calls.
+        """
+        current, old = PACKAGES
+        try:
+            return await self._version_in(current)
+        except RuntimeCallError as error:
+            if error.code is not StatusCode.UNIMPLEMENTED:
+                raise
+        return await self._version_in(old)
+
+    async def list_containers(self, sandbox_id: str = "") -> Sequence[api.Container]:
+        """All containers in every state, or those of one sandbox."""
+        chosen = api.ListContainersRequest(filter=api.ContainerFilter(pod_sandbox_id=sandbox_id))
+        return (await self.call("ListContainers", chosen, api.ListContainersResponse)).containers
+
+    async def list_pod_sandbox(self) -> Sequence[api.PodSandbox]:
+        """All sandboxes, ready or not."""
+        return (await self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)).items
+
+    async def container_status(self, container_id: str, *, verbose: bool = False) -> api.ContainerStatusResponse:
+        """State and resources of one container; *verbose* adds the runtime's own notes (on containerd the pid)."""
+        request = api.ContainerStatusRequest(container_id=container_id, verbose=verbose)
+        return await self.call("ContainerStatus", request, api.ContainerStatusResponse)
+
+    async def update_container_resources(self, container_id: str, linux: api.LinuxContainerResources) -> None:
+        """Change the fields set in *linux*; what is empty or 0 stays as it is."""
+        request = api.UpdateContainerResourcesRequest(container_id=container_id, linux=linux)
+        await self.call("UpdateContainerResources", request, api.UpdateContainerResourcesResponse)
+
+    async def call(self, name: str, request: Message, reply: type[Reply], timeout_s: float | None = None) -> Reply:
+        """Any unary method of RuntimeService or ImageService by its short *name*.
+
+        Raises:
+            RuntimeCallError: for every status but OK.
+        """
+        call = self._calls.get(name) or await self._prepare(name, reply)
+        from grpc.aio import AioRpcError
+
+        try:
+            answer: Reply = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
+            return answer
+        except AioRpcError as error:
+            code = StatusCode(error.code().value[0])
+            raise RuntimeCallError(name, code, error.details() or "") from error
+
+    async def close(self) -> None:
+        """Cancel what is under way and drop the connection."""
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            self._calls.clear()
+            await channel.close()
+
+    async def _version_in(self, package: str) -> api.VersionResponse:
+        self._package = package
+        self._calls.clear()
+        return await self.call("Version", api.VersionRequest(), api.VersionResponse)
+
+    async def _prepare(self, name: str, reply: type[Message]) -> "UnaryUnaryMultiCallable[Any, Any]":
+        if self._channel is None:
+            await asyncio.to_thread(importlib.import_module, "grpc.aio")
+        if self._channel is None:
+            from grpc.aio import insecure_channel
+
+            self._channel = insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
+        call = self._calls[name] = self._channel.unary_unary(
+            f"/{self._package}.{METHODS[name].service}/{name}",
+            request_serializer=Message.SerializeToString,
+            response_deserializer=reply.FromString,
+        )
+        return call

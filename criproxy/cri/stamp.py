@@ -1,0 +1,47 @@
+"""Our stamp on a container: who it is and what it asked for, never where it is.
+
+It is the annotation `ANNOTATION`, written at CreateContainer. Annotations stay as they are when a container is
+moved, so the stamp says nothing of CPUs.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+ANNOTATION = "criproxy/placement"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Identity and wishes of one container, as they were when it was placed."""
+
+    reservation: str
+    """Our id of the container from before the runtime gave it one."""
+    qos: str
+    """Name of the QoS class, such as ``Guaranteed``."""
+    cpu_milli: int = 0
+    cpu_limit_milli: int = 0
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+
+    def to_text(self) -> str:
+        """The value of the annotation: JSON with sorted keys."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+
+_TYPES = {field.name: field.type for field in fields(Stamp)}
+
+
+def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
+    """The stamp among a container's *annotations*; None if it has none or one that cannot be ours.
+
+    Keys that we do not know are left out: a newer criproxy may have written them.
+    """
+    try:
+        values = json.loads(annotations.get(ANNOTATION, "null"))
+    except ValueError:
+        return None
+    if not isinstance(values, dict):
+        return None
+    known = {name: value for name, value in values.items() if type(value) is _TYPES.get(name)}
+    return Stamp(**known) if {"reservation", "qos"} <= known.keys() else None

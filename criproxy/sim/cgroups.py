@@ -1,0 +1,66 @@
+"""The parent cgroups of pods, made as the kubelet makes them: for the demo and for tests on a real runtime.
+
+Only cgroups under a root of our own are made and removed, so that a kubelet on the same machine is not touched.
+"""
+
+import os
+from pathlib import Path
+
+_CGROUP_MOUNT = Path("/sys/fs/cgroup")
+_CPUSET_FILES = ("cpuset.cpus", "cpuset.mems")
+
+
+class PodCgroups:
+    """Makes and removes pod cgroups under *root*, on cgroup v1 (every controller) or v2.
+
+    Args:
+        root: absolute cgroup path that stands in front of ``kubepods``; removed with all below it by `remove`.
+        mount: where the cgroup file systems are mounted.
+    """
+
+    def __init__(self, root: str, mount: Path = _CGROUP_MOUNT) -> None:
+        if not root.startswith("/") or root.strip("/") == "" or ".." in root:
+            raise ValueError(f"cgroup root {root!r} must be an absolute path below /")
+        self.root = root.rstrip("/")
+        self._mount = mount
+
+    def make(self, path: str) -> None:
+        """Make the cgroup *path* and what is missing above it, able to hold containers with a cpuset."""
+        for tree in self._trees():
+            current = tree
+            for part in path.strip("/").split("/"):
+                self._enable(current)
+                current /= part
+                current.mkdir(exist_ok=True)
+                self._fill(current)
+
+    def remove(self) -> None:
+        """Remove every cgroup under the root, in all hierarchies; those with processes raise OSError."""
+        for tree in self._mounts():
+            for directory, _, _ in os.walk(tree / self.root.strip("/"), topdown=False):
+                Path(directory).rmdir()
+
+    def _trees(self) -> list[Path]:
+        """Where pods' cgroups are made: v2's one tree, or v1's cpuset (runc makes the others by itself)."""
+        return [self._mount] if self._unified else [self._mount / "cpuset"]
+
+    def _mounts(self) -> list[Path]:
+        return [self._mount] if self._unified else [p for p in self._mount.iterdir() if p.is_dir()]
+
+    @property
+    def _unified(self) -> bool:
+        return (self._mount / "cgroup.controllers").exists()
+
+    def _enable(self, parent: Path) -> None:
+        if self._unified:
+            wanted = {"cpu", "cpuset", "memory", "pids"}
+            usable = wanted & set((parent / "cgroup.controllers").read_text().split())
+            (parent / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in sorted(usable)))
+
+    def _fill(self, cgroup: Path) -> None:
+        """A new cpuset cgroup of v1 is empty, and nothing can be put into it until both files are written."""
+        if self._unified:
+            return
+        for name in _CPUSET_FILES:
+            if not (cgroup / name).read_text().strip():
+                (cgroup / name).write_text((cgroup.parent / name).read_text())

@@ -1,0 +1,105 @@
+"""Only our fields change in a message that we send on."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import rewrite
+from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
+
+STAMP = Stamp("r-1", "Burstable", cpu_milli=250)
+texts = st.text(st.characters(codec="utf-8"), max_size=8)
+resources = st.builds(
+    api.LinuxContainerResources,
+    cpu_period=st.integers(0, 1 << 40),
+    cpu_quota=st.integers(-1, 1 << 40),
+    cpu_shares=st.integers(0, 262_144),
+    memory_limit_in_bytes=st.integers(0, 1 << 50),
+    oom_score_adj=st.integers(-1000, 1000),
+    cpuset_cpus=st.sampled_from(["", "0-3"]),
+    cpuset_mems=st.sampled_from(["", "0"]),
+    unified=st.dictionaries(texts, texts, max_size=2),
+)
+configs = st.builds(
+    api.ContainerConfig,
+    metadata=st.builds(api.ContainerMetadata, name=texts, attempt=st.integers(0, 9)),
+    annotations=st.dictionaries(texts, texts, max_size=3),
+    labels=st.dictionaries(texts, texts, max_size=3),
+    linux=st.none() | st.builds(api.LinuxContainerConfig, resources=st.none() | resources),
+)
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """One length-delimited field, as protobuf puts it on the wire."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def varint(value: int) -> bytes:
+    """A base-128 varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def without_ours(message: api.CreateContainerRequest) -> bytes:
+    """The message without the fields that criproxy may write, in one canonical form."""
+    rest = api.CreateContainerRequest()
+    rest.CopyFrom(message)
+    rest.config.annotations.pop(ANNOTATION, None)
+    rest.config.linux.resources.SetInParent()
+    rest.config.linux.resources.ClearField("cpuset_cpus")
+    rest.config.linux.resources.ClearField("cpuset_mems")
+    return rest.SerializeToString(deterministic=True)
+
+
+@given(configs, st.binary(max_size=20), st.binary(max_size=20))
+def test_place_changes_nothing_else(config: api.ContainerConfig, inner: bytes, outer: bytes) -> None:
+    """Every other field stays, those of a newer CRI too, at the top and nested."""
+    message = field(2, config.SerializeToString() + field(900, inner)) + field(901, outer)
+    before = api.CreateContainerRequest.FromString(message)
+
+    placed = api.CreateContainerRequest.FromString(
+        rewrite.place(api.CreateContainerRequest.FromString(message), "1-2", "0", STAMP)
+    )
+
+    assert placed.config.linux.resources.cpuset_cpus == "1-2"
+    assert placed.config.linux.resources.cpuset_mems == "0"
+    assert read_stamp(placed.config.annotations) == STAMP
+    assert without_ours(before) == without_ours(placed)
+    assert field(900, inner) in placed.config.SerializeToString()
+    assert field(901, outer) in placed.SerializeToString()
+
+
+def test_an_empty_grant_leaves_the_field_of_the_kubelet() -> None:
+    """Memory nodes that we do not decide on stay what the kubelet's memory manager chose."""
+    request = api.CreateContainerRequest()
+    request.config.linux.resources.cpuset_mems = "1"
+
+    placed = api.CreateContainerRequest.FromString(rewrite.place(request, "3", "", STAMP))
+
+    assert placed.config.linux.resources.cpuset_cpus == "3"
+    assert placed.config.linux.resources.cpuset_mems == "1"
+
+
+@given(resources, st.binary(max_size=20))
+def test_repin_keeps_the_new_size(asked: api.LinuxContainerResources, unknown: bytes) -> None:
+    """A resize of the kubelet goes on with its numbers and our cpuset."""
+    message = field(1, b"c-1") + field(2, asked.SerializeToString() + field(900, unknown))
+    before = api.UpdateContainerResourcesRequest.FromString(message)
+
+    sent = api.UpdateContainerResourcesRequest.FromString(
+        rewrite.repin(api.UpdateContainerResourcesRequest.FromString(message), "5", "1")
+    )
+
+    assert (sent.linux.cpuset_cpus, sent.linux.cpuset_mems) == ("5", "1")
+    before.linux.cpuset_cpus, before.linux.cpuset_mems = "5", "1"
+    assert before.SerializeToString(deterministic=True) == sent.SerializeToString(deterministic=True)
+
+
+def test_our_own_update_names_the_cpuset_only() -> None:
+    """containerd keeps what is empty, and would append hugepage limits at every update."""
+    update = rewrite.cpuset_only("0,2", "0-1")
+
+    assert [f.name for f, _ in update.ListFields()] == ["cpuset_cpus", "cpuset_mems"]

@@ -1,0 +1,47 @@
+"""The annotation that says who a container is and what it asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
+
+STAMP = Stamp("r-1", "Guaranteed", cpu_milli=2000, cpu_limit_milli=2000, memory_bytes=64, memory_limit_bytes=64)
+
+
+def test_a_stamp_reads_back_as_it_was_written() -> None:
+    """What CreateContainer got is what a later list gives back."""
+    assert read_stamp({ANNOTATION: STAMP.to_text(), "io.kubernetes.container.hash": "1a"}) == STAMP
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("{", id="no-json"),
+        pytest.param("[]", id="no-object"),
+        pytest.param('{"reservation":"r"}', id="class-missing"),
+        pytest.param('{"reservation":1,"qos":"Burstable"}', id="id-is-a-number"),
+    ],
+)
+def test_a_foreign_value_is_no_stamp(text: str) -> None:
+    """A value that we cannot have written counts as none, without an error."""
+    assert read_stamp({ANNOTATION: text}) is None
+
+
+def test_no_annotation_is_no_stamp() -> None:
+    """A container created beside criproxy has none."""
+    assert read_stamp({}) is None
+
+
+def test_what_a_newer_version_added_is_left_out() -> None:
+    """Unknown keys, and known ones of an unexpected type, do not hide who the container is."""
+    text = '{"reservation":"r","qos":"Burstable","pool":"fast","cpu_milli":"many"}'
+
+    assert read_stamp({ANNOTATION: text}) == Stamp("r", "Burstable")
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    """The annotation of somebody else's container may hold anything."""
+    assert read_stamp({ANNOTATION: text}) is None or text.lstrip().startswith("{")
