@@ -1,0 +1,38 @@
+"""What an event leads to: the new state, and what has to be done to other containers."""
+
+from dataclasses import dataclass
+
+from criproxy.model.grant import Grant
+from criproxy.model.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A container that exists in the runtime and needs another place."""
+
+    key: str
+    grant: Grant
+    waits_for: tuple[str, ...] = ()
+    """Keys of containers that must have given up CPUs before this update may be sent; they come earlier in the
+    same decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer of the engine to one event."""
+
+    node: Node
+    """The state from now on; to be stored before anything is done outside."""
+    updates: tuple[Update, ...] = ()
+    """Those that give CPUs up come first, then those that only get some."""
+    reasons: tuple[str, ...] = ()
+    """Why, one sentence each; empty where nothing was decided."""
+    key: str | None = None
+    """The container that the event is about. For a create: the key under which its place is held, which is another
+    than the event's where this create repeats one that is in flight or of unknown outcome. Then the place belongs
+    to the earlier one: confirm with this key, and report a failure under the event's own key (which frees nothing)."""
+
+    @property
+    def grant(self) -> Grant | None:
+        """The place of the container that the event is about; None where it has none or the policy leaves it alone."""
+        return None if self.key is None else self.node.grants.get(self.key)

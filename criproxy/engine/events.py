@@ -1,0 +1,94 @@
+"""What can happen to a node, as values in the past tense (or, for a held create, about to happen)."""
+
+from dataclasses import dataclass
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.workload import Container, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodCreated:
+    """The runtime made a sandbox."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodStopped:
+    """The sandbox was stopped, and with it every container in it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodGone:
+    """The sandbox was removed, and with it every container in it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCreating:
+    """A create is held: reserve a place. The container's key is a fresh reservation id."""
+
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCreated:
+    """The runtime made the container that held the reservation."""
+
+    reservation: str
+    key: str
+    """The runtime's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStarted:
+    """The container runs."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerExited:
+    """The container stopped, exited or failed to start: its place is free, the runtime still knows it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGone:
+    """The container was removed or its create failed: nothing of it is left."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownOutcome:
+    """A create or start about the container ended without an answer; nothing is given back."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateApplied:
+    """The container was seen to have these sets (read from its cgroup; or, not started yet, in the runtime's reply)."""
+
+    key: str
+    cpus: CpuSet
+    mems: CpuSet
+
+
+Event = (
+    PodCreated
+    | PodStopped
+    | PodGone
+    | ContainerCreating
+    | ContainerCreated
+    | ContainerStarted
+    | ContainerExited
+    | ContainerGone
+    | UnknownOutcome
+    | UpdateApplied
+)

@@ -1,0 +1,57 @@
+"""Sets of CPU or NUMA node ids in the kernel's list notation, such as ``0-3,8``.
+
+Plain frozensets and set algebra; no wrapper class belongs here.
+"""
+
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+
+CpuSet = frozenset[int]
+"""Ids of logical CPUs, or of NUMA nodes where the name says mems."""
+
+MAX_ID = 4095
+"""The largest id that is accepted: the kernel's own largest configuration is 8192 bits, machines stay below half."""
+
+
+def parse_cpuset(text: str) -> CpuSet:
+    """Read kernel list notation; the empty text is the empty set.
+
+    Raises:
+        ValueError: names the part that is wrong.
+    """
+    if not text.strip():
+        return frozenset()
+    return frozenset().union(*(_parse_part(part, text) for part in text.split(",")))
+
+
+def _parse_part(part: str, text: str) -> range:
+    first, dash, last = (word.strip() for word in part.partition("-"))
+    if not _is_id(first) or (dash and not _is_id(last)):
+        raise ValueError(f"{part.strip()!r} in {text.strip()!r} is neither an id nor a range such as 0-3")
+    low, high = int(first), int(last or first)
+    if high > MAX_ID or low > MAX_ID:
+        raise ValueError(f"{max(low, high)} in {text.strip()!r} is beyond the largest id, {MAX_ID}")
+    if low > high:
+        raise ValueError(f"the range {part.strip()!r} in {text.strip()!r} runs backwards")
+    return range(low, high + 1)
+
+
+def _is_id(word: str) -> bool:
+    # A bound on the length keeps int() cheap whatever is fed in.
+    return word.isascii() and word.isdigit() and len(word) < 10
+
+
+def format_cpuset(cpus: AbstractSet[int]) -> str:
+    """Write *cpus* in kernel list notation: ascending, ranges joined, no spaces."""
+    return _format(frozenset(cpus))
+
+
+@lru_cache(maxsize=1024)  # the same few sets are written for every container of a pool
+def _format(cpus: CpuSet) -> str:
+    parts: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if parts and parts[-1][1] == cpu - 1:
+            parts[-1][1] = cpu
+        else:
+            parts.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

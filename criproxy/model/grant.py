@@ -1,0 +1,38 @@
+"""What a container has been given, and a whole layout of such grants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from criproxy.model.cpuset import CpuSet
+
+NO_CPUS: CpuSet = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The place of one container, as the policy wants it."""
+
+    cpus: CpuSet
+    """For ``cpuset.cpus``; never empty."""
+    mems: CpuSet
+    """For ``cpuset.mems``: all usable nodes where memory is not pinned; empty: leave the field alone."""
+    exclusive: CpuSet = NO_CPUS
+    """Those of *cpus* that nobody else may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the runtime or the kernel has for a container now."""
+
+    cpus: CpuSet
+    mems: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of all containers of a node. A container without a grant is not touched at all."""
+
+    grants: Mapping[str, Grant]
+    """By container key. Grants that did not change are the very same objects."""
+    reasons: tuple[str, ...] = ()
+    """Why, one sentence each, for ``explain`` and the log."""

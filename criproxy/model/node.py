@@ -1,0 +1,57 @@
+"""The state of one node: an immutable value that the engine replaces with every event."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, Pod
+
+
+@dataclass(frozen=True)
+class Node:
+    """Topology, pods, containers, and their places. The maps are never changed in place."""
+
+    topology: Topology
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    """By sandbox id."""
+    containers: Mapping[str, Container] = field(default_factory=dict)
+    """By container key."""
+    grants: Mapping[str, Grant] = field(default_factory=dict)
+    """What each container shall have, by container key; none for those that are not placed."""
+    applied: Mapping[str, Applied] = field(default_factory=dict)
+    """What each container has as far as we know, by container key: what its create message said, then what was
+    read back."""
+
+    @cached_property
+    def exclusive_cpus(self) -> CpuSet:
+        """CPUs that some container owns alone."""
+        return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
+
+    @cached_property
+    def shared_cpus(self) -> CpuSet:
+        """CPUs that pods may use and nobody owns: where a container goes when placing it failed."""
+        return self.topology.cpus - self.exclusive_cpus
+
+    def containers_of(self, pod: str) -> list[Container]:
+        """The containers of the sandbox *pod*, in the order in which they came."""
+        return [container for container in self.containers.values() if container.pod == pod]
+
+    def replace(
+        self,
+        *,
+        pods: Mapping[str, Pod] | None = None,
+        containers: Mapping[str, Container] | None = None,
+        grants: Mapping[str, Grant] | None = None,
+        applied: Mapping[str, Applied] | None = None,
+    ) -> "Node":
+        """The same node with other maps."""
+        return replace(
+            self,
+            pods=self.pods if pods is None else pods,
+            containers=self.containers if containers is None else containers,
+            grants=self.grants if grants is None else grants,
+            applied=self.applied if applied is None else applied,
+        )
