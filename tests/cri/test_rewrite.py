@@ -99,7 +99,7 @@ def test_repin_keeps_the_new_size(asked: api.LinuxContainerResources, unknown: b
 
 
 def test_our_own_update_names_the_cpuset_only() -> None:
-    """containerd keeps what is empty, and would append hugepage limits at every update."""
+    """Containerd keeps what is empty, and would append hugepage limits at every update."""
     update = rewrite.cpuset_only("0,2", "0-1")
 
     assert [f.name for f, _ in update.ListFields()] == ["cpuset_cpus", "cpuset_mems"]
