@@ -1,0 +1,79 @@
+"""Counters of the data plane: plain numbers, so that counting costs nothing; `observe` turns them into metrics."""
+
+from bisect import bisect_left
+
+from criproxy.wire.calls import Rule, Table
+
+HELD_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Upper bounds in seconds of the histogram of held times."""
+
+MAX_PATHS = 256
+"""Distinct method paths that are counted by name; a client that invents more is counted under `OTHER`."""
+
+OTHER = "other"
+
+
+class Histogram:
+    """Counts of values by bucket; the last count is of those above all of `HELD_BUCKETS_S`."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(HELD_BUCKETS_S) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value, in seconds."""
+        self.counts[bisect_left(HELD_BUCKETS_S, value)] += 1
+        self.sum += value
+
+
+class Entry:
+    """One method path: its rule and its counts."""
+
+    __slots__ = ("bypassed", "calls", "held", "method", "rule")
+
+    def __init__(self, method: str, rule: Rule | None) -> None:
+        self.method = method
+        self.rule = rule
+        self.calls = 0
+        """Calls that went the way of the rule."""
+        self.bypassed = 0
+        """Calls of a method with a rule that passed because of bypass."""
+        self.held = Histogram()
+
+    @property
+    def way(self) -> str:
+        """Label of `calls`."""
+        return self.rule.way if self.rule else "pass"
+
+
+class Stats:
+    """Everything the data plane counts, over all connections of one proxy."""
+
+    def __init__(self, table: Table) -> None:
+        self.entries = {path.encode(): Entry(path, rule) for path, rule in table.items()}
+        self.other = Entry(OTHER, None)
+        self.bytes_from_kubelet = 0
+        self.bytes_from_runtime = 0
+        self.connections_total = 0
+        self.connections_open = 0
+        self.dial_failures = 0
+        self.refused = 0
+        """Held calls ended with a status of ours."""
+        self.cancelled_held = 0
+        """Held calls that the kubelet or the runtime ended first."""
+        self.handler_errors = 0
+        self.unreadable = 0
+        """Messages to be held or edited that could not be read."""
+        self.protocol_errors = 0
+        self.unknown_outcomes = 0
+
+    def entry(self, path: bytes) -> Entry:
+        """The entry of a method path; a new one while there are not too many."""
+        entry = self.entries.get(path)
+        if entry is None:
+            if len(self.entries) >= MAX_PATHS:
+                return self.other
+            entry = self.entries[path] = Entry(path.decode("latin-1"), None)
+        return entry
