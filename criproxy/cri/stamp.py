@@ -21,8 +21,9 @@ class Stamp:
     """Name of the QoS class, such as ``Guaranteed``."""
     cpu_milli: int = 0
     cpu_limit_milli: int = 0
-    memory_bytes: int = 0
+    """0 where there is none."""
     memory_limit_bytes: int = 0
+    """0 where there is none."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""

@@ -11,13 +11,18 @@ from pathlib import PurePosixPath
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.resources import (
+    BEST_EFFORT_OOM_SCORE_ADJ,
+    DEFAULT_PERIOD_US,
+    GUARANTEED_OOM_SCORE_ADJ,
+    milli_to_quota,
+    milli_to_shares,
+    request_to_oom_score_adj,
+)
 from criproxy.sim.cgroups import PodCgroups
 
-CFS_PERIOD_US = 100_000
 SANDBOX_TIMEOUT_S = 240.0
 CREATE_TIMEOUT_S = 120.0
-_MIN_SHARES, _MAX_SHARES = 2, 262_144
-_MIN_QUOTA_US = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +85,11 @@ class PodSpec:
         return str(PurePosixPath(root) / "kubepods" / middle / f"pod{self.uid}")
 
 
-def cpu_shares(cpu_milli: int) -> int:
-    """cpu.shares for a request in milli-CPU."""
-    return min(max(cpu_milli * 1024 // 1000, _MIN_SHARES), _MAX_SHARES)
-
-
-def cpu_quota_us(cpu_limit_milli: int) -> int:
-    """CFS quota for a limit in milli-CPU; 0 without a limit."""
-    return max(cpu_limit_milli * CFS_PERIOD_US // 1000, _MIN_QUOTA_US) if cpu_limit_milli else 0
-
-
 def oom_score_adj(qos: str, memory_request_bytes: int, memory_capacity_bytes: int) -> int:
     """How early the kernel kills the container, from the class and its part of the node's memory."""
     if qos != "Burstable":
-        return -997 if qos == "Guaranteed" else 1000
-    return min(max(1000 - 1000 * memory_request_bytes // memory_capacity_bytes, 3), 999)
+        return GUARANTEED_OOM_SCORE_ADJ if qos == "Guaranteed" else BEST_EFFORT_OOM_SCORE_ADJ
+    return request_to_oom_score_adj(memory_request_bytes, memory_capacity_bytes)
 
 
 def sandbox_config(pod: PodSpec, cgroup_root: str = "/", attempt: int = 0) -> api.PodSandboxConfig:
@@ -112,9 +107,9 @@ def sandbox_config(pod: PodSpec, cgroup_root: str = "/", attempt: int = 0) -> ap
             ),
             overhead=api.LinuxContainerResources(),
             resources=api.LinuxContainerResources(
-                cpu_period=CFS_PERIOD_US,
-                cpu_quota=cpu_quota_us(sum(limits)) if limits and all(limits) else 0,
-                cpu_shares=cpu_shares(sum(c.cpu_milli for c in pod.containers)),
+                cpu_period=DEFAULT_PERIOD_US,
+                cpu_quota=milli_to_quota(sum(limits)) if limits and all(limits) else 0,
+                cpu_shares=milli_to_shares(sum(c.cpu_milli for c in pod.containers)),
                 memory_limit_in_bytes=sum(memory) if memory and all(memory) else 0,
             ),
         ),
@@ -124,9 +119,9 @@ def sandbox_config(pod: PodSpec, cgroup_root: str = "/", attempt: int = 0) -> ap
 def container_resources(spec: ContainerSpec, qos: str, memory_capacity_bytes: int) -> api.LinuxContainerResources:
     """linux.resources of a container as the kubelet with its managers switched off fills them."""
     return api.LinuxContainerResources(
-        cpu_period=CFS_PERIOD_US,
-        cpu_quota=cpu_quota_us(spec.cpu_limit_milli),
-        cpu_shares=cpu_shares(spec.cpu_milli),
+        cpu_period=DEFAULT_PERIOD_US,
+        cpu_quota=milli_to_quota(spec.cpu_limit_milli),
+        cpu_shares=milli_to_shares(spec.cpu_milli),
         memory_limit_in_bytes=spec.memory_limit_bytes,
         oom_score_adj=oom_score_adj(qos, spec.memory_bytes, memory_capacity_bytes),
     )

@@ -1,16 +1,12 @@
 """The messages of the small kubelet: what reference/kubelet.md says the real one sends."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from criproxy.sim.kubelet import (
     ContainerSpec,
     PodSpec,
     container_config,
     container_resources,
-    cpu_quota_us,
-    cpu_shares,
     oom_score_adj,
     sandbox_config,
 )
@@ -40,21 +36,6 @@ def test_class_and_cgroup_follow_from_requests_and_limits(
     assert pod.qos == qos
     assert pod.cgroup_parent() == parent
     assert pod.cgroup_parent("/node") == f"/node{parent}"
-
-
-@given(st.integers(2, 256_000))
-def test_shares_give_the_request_back(milli: int) -> None:
-    """Rounding up 1000/1024 of the shares is exact for every size."""
-    assert -(-cpu_shares(milli) * 1000 // 1024) == milli
-
-
-@pytest.mark.parametrize(
-    ("milli", "shares", "quota_us"),
-    [(0, 2, 0), (1, 2, 1000), (10, 10, 1000), (1000, 1024, 100_000), (300_000, 262_144, 30_000_000)],
-)
-def test_shares_and_quota_have_the_bounds_of_the_kernel(milli: int, shares: int, quota_us: int) -> None:
-    """Shares lie in 2..262144; a quota is at least 1 ms, and 0 without a limit."""
-    assert (cpu_shares(milli), cpu_quota_us(milli)) == (shares, quota_us)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""Message → model: reads only, and never fails on odd values.
+
+What a field cannot tell is left at the model's default. Bytes that are no message of their type are the one error.
+"""
+
+import re
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.stamp import Stamp, read_stamp
+from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.resources import (
+    BEST_EFFORT_OOM_SCORE_ADJ,
+    GUARANTEED_OOM_SCORE_ADJ,
+    quota_to_milli,
+    shares_to_milli,
+)
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+
+M = TypeVar("M", bound=Message)
+
+_CGROUPFS = re.compile(r"(?:^|/)kubepods/(?:(burstable|besteffort)/)?pod[^/]+/?$")
+_SYSTEMD = re.compile(r"(?:^|[/-])kubepods-(?:(burstable|besteffort)-)?pod[^/]+\.slice/?$")
+_CLASSES = {None: QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
+_STATES = {
+    api.CONTAINER_CREATED: ContainerState.CREATED,
+    api.CONTAINER_RUNNING: ContainerState.RUNNING,
+    api.CONTAINER_EXITED: ContainerState.EXITED,
+}
+
+
+class UnreadableMessage(CriproxyError):
+    """Bytes that are no message of the type that their call carries."""
+
+    code = StatusCode.INVALID_ARGUMENT
+
+
+def read(kind: type[M], data: bytes) -> M:
+    """Parse *data*; unknown fields are kept.
+
+    Raises:
+        UnreadableMessage: if it is not a *kind*.
+    """
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}: {error}") from error
+
+
+def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
+    """The class of a pod from its cgroup's path (cgroupfs or systemd), else of a container from its oom_score_adj.
+
+    What neither tells, such as a container of crictl, is BestEffort.
+    """
+    if found := _CGROUPFS.search(cgroup_parent) or _SYSTEMD.search(cgroup_parent):
+        return _CLASSES[found[1]]
+    if oom_score_adj == GUARANTEED_OOM_SCORE_ADJ:
+        return QosClass.GUARANTEED
+    return QosClass.BURSTABLE if 0 < oom_score_adj < BEST_EFFORT_OOM_SCORE_ADJ else QosClass.BEST_EFFORT
+
+
+def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
+    """The pod of a sandbox configuration (RunPodSandbox, or the copy in CreateContainer)."""
+    return Pod(
+        key=sandbox_id,
+        uid=config.metadata.uid,
+        name=config.metadata.name,
+        namespace=config.metadata.namespace,
+        attempt=config.metadata.attempt,
+        qos=qos_class(config.linux.cgroup_parent),
+        cgroup_parent=config.linux.cgroup_parent,
+    )
+
+
+def container(request: api.CreateContainerRequest, reservation: str) -> Container:
+    """The container that *request* asks for, under a fresh *reservation* id."""
+    resources = request.config.linux.resources
+    sandbox = request.sandbox_config
+    return Container(
+        key=reservation,
+        pod=request.pod_sandbox_id,
+        name=request.config.metadata.name,
+        attempt=request.config.metadata.attempt,
+        pod_name=sandbox.metadata.name,
+        namespace=sandbox.metadata.namespace,
+        qos=qos_class(sandbox.linux.cgroup_parent, resources.oom_score_adj),
+        cpu_milli=shares_to_milli(resources.cpu_shares),
+        cpu_limit_milli=quota_to_milli(resources.cpu_quota, resources.cpu_period),
+        memory_limit_bytes=_limit(resources.memory_limit_in_bytes),
+        reservation=reservation,
+    )
+
+
+def stamp_of(placed: Container) -> Stamp:
+    """What the annotation shall say of *placed*."""
+    return Stamp(
+        reservation=placed.reservation,
+        qos=placed.qos.value,
+        cpu_milli=placed.cpu_milli,
+        cpu_limit_milli=placed.cpu_limit_milli or 0,
+        memory_limit_bytes=placed.memory_limit_bytes or 0,
+    )
+
+
+def state(found: api.Container | api.ContainerStatus) -> ContainerState:
+    """How far the runtime says a container is; a state that we do not know counts as possibly running."""
+    return _STATES.get(found.state, ContainerState.UNKNOWN)
+
+
+def found_pod(item: api.PodSandbox) -> Pod:
+    """A sandbox from a list, which does not tell its cgroup."""
+    names = item.metadata
+    return Pod(key=item.id, uid=names.uid, name=names.name, namespace=names.namespace, attempt=names.attempt)
+
+
+def found_container(item: api.Container) -> Container:
+    """A container from a list: who it is, and what it asked for where a stamp of ours says so."""
+    stamp = read_stamp(item.annotations) or Stamp("", QosClass.BEST_EFFORT.value)
+    return Container(
+        key=item.id,
+        pod=item.pod_sandbox_id,
+        name=item.metadata.name,
+        attempt=item.metadata.attempt,
+        pod_name=item.labels.get("io.kubernetes.pod.name", ""),
+        namespace=item.labels.get("io.kubernetes.pod.namespace", ""),
+        qos=next((known for known in QosClass if known.value == stamp.qos), QosClass.BEST_EFFORT),
+        cpu_milli=stamp.cpu_milli,
+        cpu_limit_milli=_limit(stamp.cpu_limit_milli),
+        memory_limit_bytes=_limit(stamp.memory_limit_bytes),
+        state=state(item),
+        reservation=stamp.reservation,
+    )
+
+
+def _limit(value: int) -> int | None:
+    return value if value > 0 else None
