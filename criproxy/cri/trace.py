@@ -1,0 +1,147 @@
+"""``--trace-calls``: writes chosen calls to the log, request and reply, without secrets (see `redact`)."""
+
+import difflib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from criproxy.cri.methods import BY_PATH, METHODS, Method
+from criproxy.cri.redact import to_plain
+from criproxy.errors import UsageError
+from criproxy.wire.calls import (
+    Call,
+    DoneHandler,
+    EachHandler,
+    HoldHandler,
+    Outcome,
+    Proceed,
+    Refuse,
+    Rule,
+    Table,
+    Verdict,
+)
+
+LIMIT_CHARS = 16_384
+"""Of one message's JSON; what is longer is cut."""
+
+Write = Callable[..., None]
+"""Takes an event and keys, as a method of a structlog logger does."""
+
+
+def resolve(names: Iterable[str]) -> frozenset[str]:
+    """The paths that *names* mean: short names, full paths, or ``*`` for every method of CRI.
+
+    Raises:
+        UsageError: for a name that is none of these, with the nearest one that is.
+    """
+    found: set[str] = set()
+    for name in names:
+        if name == "*":
+            found.update(BY_PATH)
+        elif name in METHODS:
+            found.update(METHODS[name].paths)
+        elif name in BY_PATH:
+            found.add(name)
+        else:
+            near = difflib.get_close_matches(name, [*METHODS, *BY_PATH], n=1, cutoff=0.0)
+            raise UsageError(f"--trace-calls: CRI has no method {name!r}; did you mean {near[0]}?")
+    return frozenset(found)
+
+
+def traced(table: Table, paths: frozenset[str], write: Write) -> Table:
+    """*table* with the calls to *paths* told to *write*, and everything else as before.
+
+    A traced call that would pass is watched instead: its messages are copied while they pass.
+    """
+    tracer = _Tracer(write)
+    return {**table, **{path: tracer.rule(BY_PATH[path], table.get(path, Rule())) for path in paths}}
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the handler did to a held call that has not ended yet."""
+
+    since_s: float
+    verdict: Verdict | None = None
+
+
+class _Tracer:
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._held: dict[tuple[int, int], _Held] = {}
+
+    def rule(self, method: Method, inner: Rule) -> Rule:
+        """*inner* with our handlers around its own."""
+        return replace(
+            inner,
+            hold=self._around_hold(inner.hold) if inner.hold else None,
+            done=self._around_done(method, inner.done),
+            each=self._around_each(method, inner.each) if method.server_streaming else inner.each,
+        )
+
+    def _around_hold(self, inner: HoldHandler) -> HoldHandler:
+        async def hold(call: Call, message: bytes) -> Verdict:
+            held = self._held[call.connection, call.stream] = _Held(time.monotonic())
+            held.verdict = await inner(call, message)
+            return held.verdict
+
+        return hold
+
+    def _around_done(self, method: Method, inner: DoneHandler | None) -> DoneHandler:
+        def done(call: Call, outcome: Outcome) -> None:
+            held = self._held.pop((call.connection, call.stream), None)
+            if inner is not None:
+                inner(call, outcome)
+            self._log_end(method, call, outcome, held)
+
+        return done
+
+    def _around_each(self, method: Method, inner: EachHandler | None) -> EachHandler:
+        def each(call: Call, message: bytes) -> None:
+            if inner is not None:
+                inner(call, message)
+            self._write("call message", **_name(call), reply=_render(method.reply, message))
+
+        return each
+
+    def _log_end(self, method: Method, call: Call, outcome: Outcome, held: _Held | None) -> None:
+        keys = _name(call) | {"outcome": outcome.kind.value, "request": _render(method.request, call.request)}
+        if held is not None:
+            keys |= _render_verdict(method, held)
+        if outcome.reply is not None and not method.server_streaming:
+            keys["reply"] = _render(method.reply, outcome.reply)
+        self._write("call", **keys)
+
+
+def _name(call: Call) -> dict[str, Any]:
+    return {"method": call.method, "connection": call.connection, "stream": call.stream}
+
+
+def _render_verdict(method: Method, held: _Held) -> dict[str, Any]:
+    keys: dict[str, Any] = {"duration_s": round(time.monotonic() - held.since_s, 6)}
+    match held.verdict:
+        case Refuse(code, text):
+            keys |= {"refused": code.name, "reason": text}
+        case Proceed(message) if message is not None:
+            keys["sent"] = _render(method.request, message)
+    return keys
+
+
+def _render(kind: type[Message], data: bytes | None) -> object:
+    """The message as plain data; where it cannot be read, its size: its bytes may hold secrets."""
+    if data is None:
+        return "<unreadable or too large>"
+    message = kind()
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        return f"<{len(data)} bytes that are no {kind.DESCRIPTOR.name}>"
+    plain = to_plain(message)
+    text = json.dumps(plain, ensure_ascii=False)
+    if len(text) <= LIMIT_CHARS:
+        return plain
+    return f"{text[:LIMIT_CHARS]}… and {len(text) - LIMIT_CHARS} characters more"

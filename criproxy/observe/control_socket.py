@@ -1,0 +1,91 @@
+"""The socket by which commands ask the running daemon: one JSON object per line, one answer per request.
+
+A request is ``{"command": NAME, "arguments": {…}}``. The answer is ``{"result": …}``, or
+``{"error": SENTENCE, "exit_status": 1 | 2}``. A connection may carry any number of them, one after the other.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.observe.log import structlog
+
+LINE_MAX_BYTES = 1 << 20
+IDLE_S = 30.0
+"""A client that says nothing for so long is hung up on."""
+
+Command = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""Gets the arguments, returns what JSON can say; raises `CriproxyError` with a sentence for the caller."""
+
+log = structlog.get_logger("criproxy.control")
+
+
+class ControlServer:
+    """Answers commands; which ones there are is the caller's business."""
+
+    def __init__(self, commands: Mapping[str, Command]) -> None:
+        self._commands = commands
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self, sock: socket.socket) -> None:
+        """Serve on *sock*, a listening Unix socket; its mode says who may ask."""
+        self._server = await asyncio.start_unix_server(self._connection, sock=sock, limit=LINE_MAX_BYTES)
+
+    async def stop(self) -> None:
+        """Take no more requests and hang up; the answer of a command that still runs is lost."""
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await self._server.wait_closed()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while line := await _read_line(reader):
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer, default=str).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, TimeoutError):
+            log.debug("control connection lost")
+        except ValueError:  # the stream's way to say that a line is longer than the limit
+            log.warning("control request is too long", limit_bytes=LINE_MAX_BYTES)
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            command, arguments = self._parse(line)
+            return {"result": await command(arguments)}
+        except CriproxyError as error:
+            return {"error": str(error), "exit_status": error.exit_status}
+        except Exception:
+            log.exception("control command failed")
+            return {"error": "the daemon failed at this command; its log has the reason", "exit_status": 1}
+
+    def _parse(self, line: bytes) -> tuple[Command, Mapping[str, Any]]:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the request is not JSON: {error}") from error
+        if not isinstance(request, dict) or not isinstance(arguments := request.get("arguments", {}), dict):
+            raise UsageError('the request must be an object: {"command": NAME, "arguments": {…}}')
+        name = request.get("command")
+        command = self._commands.get(name) if isinstance(name, str) else None
+        if command is None:
+            known = ", ".join(sorted(self._commands))
+            raise UsageError(f"this daemon knows no command {name!r}; it knows {known}")
+        return command, arguments
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    """The next request; empty at the end of the connection, also where its last line has no end."""
+    async with asyncio.timeout(IDLE_S):
+        line = await reader.readline()
+    return line if line.endswith(b"\n") else b""

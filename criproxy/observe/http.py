@@ -1,0 +1,108 @@
+"""The HTTP API of ``--http``: metrics and health. Imported only where that option is given: aiohttp starts slowly."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.wire.sockets import Listener, listen, unix_path
+
+_EXPECTED = "use HOST:PORT, :PORT (on the loopback interface), [IPV6]:PORT or unix:///PATH"
+
+Health = Callable[[], Awaitable[str | None]]
+"""None where all is well, else a sentence that says what is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the answers come from."""
+
+    metrics: Callable[[str], tuple[bytes, str]]
+    """Accept header → the metrics and their content type."""
+    healthy: Health
+    ready: Health
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to serve: a host and port, or a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read the value of ``--http``.
+
+        Raises:
+            UsageError: with the forms that are understood.
+        """
+        if text.startswith(("unix:", "/")):
+            return cls(path=unix_path(text, "--http"))
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if not colon or not _is_port(port) or (":" in host and not bracketed) or "/" in host:
+            raise UsageError(f"--http: {text!r} is no address; {_EXPECTED}")
+        return cls(host=host.strip("[]") or "localhost", port=int(port))
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix://{self.path}"
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
+
+
+class HttpServer:
+    """Serves `Sources` on an `Address`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        self._runner = web.AppRunner(app, access_log=None)
+        self._listener: Listener | None = None
+
+    async def start(self, address: Address) -> None:
+        """Serve on *address*.
+
+        Raises:
+            CriproxyError: if nothing can be served there.
+        """
+        await self._runner.setup()
+        site: web.BaseSite
+        if address.path is not None:
+            self._listener = listen(address.path, 0o660)
+            site = web.SockSite(self._runner, self._listener.sock)
+        else:
+            site = web.TCPSite(self._runner, address.host, address.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise CriproxyError(f"--http: cannot listen on {address}: {error.strerror or error}") from error
+
+    async def stop(self) -> None:
+        """Serve no more; the calls under way end first."""
+        await self._runner.cleanup()
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self._sources.metrics(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return _health(await self._sources.healthy())
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        return _health(await self._sources.ready())
+
+
+def _health(problem: str | None) -> web.Response:
+    return web.Response(text="ok\n") if problem is None else web.Response(status=503, text=f"{problem}\n")

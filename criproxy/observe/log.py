@@ -1,0 +1,135 @@
+"""Sets up logging: structlog for our own lines, and the standard library's loggers led into it.
+
+An event is a constant sentence; everything that varies is a key. Lines go to standard error: with a
+priority for the journal, as JSON, or readable. Import this module before `structlog` where start time
+matters: see `_import_structlog`.
+"""
+
+import atexit
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from criproxy.observe.writer import LineWriter
+
+
+def _import_structlog() -> ModuleType:
+    """Import structlog without rich, which it would load (40 ms) for tracebacks that we do not print."""
+    if "structlog" in sys.modules or "rich" in sys.modules:
+        import structlog
+
+        return structlog
+    sys.modules["rich"] = None  # type: ignore[assignment]  # Python's way to say that it cannot be imported
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
+    return structlog
+
+
+structlog = _import_structlog()
+
+FORMATS = ("auto", "console", "journal", "json")
+LEVELS = ("debug", "info", "warning", "error")
+
+_PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "exception": 3, "critical": 2}
+_PLAIN = re.compile(r"[\w./:@%+,~-]+", re.ASCII)
+_OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
+
+EventDict = dict[str, Any]
+
+
+class _Logger:
+    """What structlog writes to: one method per level, all the same, and the logger's name."""
+
+    def __init__(self, name: str, write: Callable[[str], None]) -> None:
+        self.name = name
+        self.debug = self.info = self.warning = self.error = self.critical = self.exception = self.msg = write
+
+
+class _ToStructlog(logging.Handler):
+    """Leads records of the standard library's loggers (asyncio, aiohttp, ours in `wire`) into structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger(record.name)
+        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+
+
+def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWriter:
+    """Configure logging for this process and return the writer, which `atexit` flushes.
+
+    Args:
+        log_format: one of `FORMATS`; ``auto`` is ``journal`` if *fd* is the journal's stream, else ``console``.
+        level: one of `LEVELS`; lines below it cost next to nothing.
+        fd: where the lines go.
+    """
+    writer = LineWriter(fd)
+    number = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            _add_logger_name,
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            *_renderers(log_format, fd),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
+        cache_logger_on_first_use=True,
+    )
+    # Libraries say too much below a warning: aiohttp has a line per request.
+    logging.basicConfig(level=max(number, logging.WARNING), handlers=[_ToStructlog()], force=True)
+    logging.getLogger("criproxy").setLevel(number)
+    atexit.register(writer.flush, 1.0)
+    return writer
+
+
+def is_journal(fd: int, environ: "os._Environ[str] | dict[str, str]" = os.environ) -> bool:
+    """Whether *fd* is the stream to the journal that systemd names in JOURNAL_STREAM (``DEVICE:INODE``)."""
+    device, _, inode = environ.get("JOURNAL_STREAM", "").partition(":")
+    if not (device.isdigit() and inode.isdigit()):
+        return False
+    stat = os.fstat(fd)
+    return (stat.st_dev, stat.st_ino) == (int(device), int(inode))
+
+
+def _renderers(log_format: str, fd: int) -> list[Any]:
+    if log_format == "auto":
+        log_format = "journal" if is_journal(fd) else "console"
+    if log_format == "journal":
+        return [_render_journal]
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    if log_format == "json":
+        return [stamp, structlog.processors.JSONRenderer(default=str, ensure_ascii=False)]
+    return [stamp, _flatten, structlog.dev.ConsoleRenderer(colors=os.isatty(fd), sort_keys=False)]
+
+
+def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    event.setdefault("logger", logger.name)
+    return event
+
+
+def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    """Show values in the notation of the journal; keep the traceback as it is."""
+    return {key: value if key in _OUR_KEYS else render_value(value) for key, value in event.items()}
+
+
+def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
+    """``<6>event key=value …``; the lines of a traceback follow with the same priority, as the journal wants."""
+    prefix = f"<{_PRIORITY.get(method, 6)}>"
+    pairs = " ".join(f"{key}={render_value(value)}" for key, value in event.items() if key not in _OUR_KEYS)
+    lines = [f"{event.get('event', '')} {pairs}".strip().replace("\n", "\\n")]
+    lines += str(event.get("exception") or "").splitlines()
+    return "\n".join(prefix + line for line in lines)
+
+
+def render_value(value: object) -> str:
+    """*value* for a line: bare where it is one plain word, else as JSON, so that no value can forge a line."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    return json.dumps(value, default=str, ensure_ascii=False)

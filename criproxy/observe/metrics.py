@@ -1,0 +1,140 @@
+"""What Prometheus reads: collected from the counters of the data plane when it asks, never on the way of a call.
+
+Imported only where ``--http`` is given. Labels are bounded: a method that is not of CRI is ``other``.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from criproxy import __version__
+from criproxy.observe.heartbeat import LAG_BUCKETS_S, Heartbeat
+from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
+
+_COUNTERS = {
+    "accepted_connections": ("connections_total", "Connections of clients accepted since the start."),
+    "dial_failures": ("dial_failures", "Connections of clients that ended because the runtime could not be reached."),
+    "refused_calls": ("refused", "Held calls that were answered with an error of criproxy."),
+    "cancelled_held_calls": ("cancelled_held", "Held calls that the client or the runtime ended first."),
+    "handler_errors": ("handler_errors", "Handlers of criproxy that failed; onError decided about their calls."),
+    "unreadable_messages": ("unreadable", "Messages to be held or edited that could not be read."),
+    "protocol_errors": ("protocol_errors", "Connections closed because a peer broke HTTP/2 or gRPC framing."),
+    "unknown_outcomes": ("unknown_outcomes", "Watched calls of which nobody knows whether the runtime did them."),
+}
+"""Metric name without prefix and ``_total`` → attribute of `Stats` and help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """Values that others know at the moment of asking."""
+
+    window_debt_bytes: Callable[[], int]
+    bypass: Callable[[], bool]
+    dropped_log_lines: Callable[[], int]
+
+
+class _ProxyCollector(Collector):
+    def __init__(self, stats: Sequence[Stats], heartbeat: Heartbeat, gauges: Gauges, known: frozenset[str]) -> None:
+        self._stats = stats
+        self._heartbeat = heartbeat
+        self._gauges = gauges
+        self._known = known
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names clash with nobody's, and this keeps registration from collecting."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, from the counters as they are now."""
+        yield self._calls()
+        yield self._held()
+        yield self._bytes()
+        for name, (attribute, text) in _COUNTERS.items():
+            total = sum(getattr(stats, attribute) for stats in self._stats)
+            yield CounterMetricFamily(f"criproxy_{name}", text, value=total)
+        yield from self._now()
+        lag = HistogramMetricFamily("criproxy_loop_lag_seconds", "How late the event loop woke up, at each heartbeat.")
+        lag.add_metric([], _buckets(LAG_BUCKETS_S, self._heartbeat.lag_counts), self._heartbeat.lag_total_s)
+        yield lag
+
+    def _calls(self) -> Metric:
+        counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for entry in self._entries():
+            method = self._label(entry)
+            counts[method, entry.way] += entry.calls
+            counts[method, "bypass"] += entry.bypassed
+        family = CounterMetricFamily(
+            "criproxy_calls",
+            "Calls by what was done to them: pass, watch, hold, edit or bypass.",
+            labels=["method", "way"],
+        )
+        for labels, count in sorted(counts.items()):
+            if count:
+                family.add_metric(labels, count)
+        return family
+
+    def _held(self) -> Metric:
+        family = HistogramMetricFamily(
+            "criproxy_held_seconds", "How long criproxy held a call before it went on.", labels=["method"]
+        )
+        merged: defaultdict[str, list[Histogram]] = defaultdict(list)
+        for entry in self._entries():
+            if any(entry.held.counts):
+                merged[self._label(entry)].append(entry.held)
+        for method, histograms in sorted(merged.items()):
+            counts = [sum(column) for column in zip(*(h.counts for h in histograms), strict=True)]
+            family.add_metric([method], _buckets(HELD_BUCKETS_S, counts), sum(h.sum for h in histograms))
+        return family
+
+    def _bytes(self) -> Metric:
+        family = CounterMetricFamily("criproxy_bytes", "Bytes read, by where they go.", labels=["direction"])
+        family.add_metric(["to_runtime"], sum(stats.bytes_from_kubelet for stats in self._stats))
+        family.add_metric(["to_kubelet"], sum(stats.bytes_from_runtime for stats in self._stats))
+        return family
+
+    def _now(self) -> Iterator[Metric]:
+        connections = sum(stats.connections_open for stats in self._stats)
+        debt, bypass = self._gauges.window_debt_bytes(), self._gauges.bypass()
+        yield GaugeMetricFamily("criproxy_connections", "Open connections of clients.", value=connections)
+        yield GaugeMetricFamily("criproxy_window_debt_bytes", "Window lent to clients and not yet repaid.", value=debt)
+        yield GaugeMetricFamily("criproxy_bypass", "1 while no call is touched, else 0.", value=bypass)
+        dropped = self._gauges.dropped_log_lines()
+        yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines that nobody read in time.", value=dropped)
+        build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+
+    def _entries(self) -> Iterator[Entry]:
+        for stats in self._stats:
+            yield from stats.entries.values()
+            yield stats.other
+
+    def _label(self, entry: Entry) -> str:
+        return entry.method if entry.method in self._known else OTHER
+
+
+def _buckets(bounds_s: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Cumulative counts by upper bound, as Prometheus wants them."""
+    names = [*(str(bound) for bound in bounds_s), "+Inf"]
+    return list(zip(names, accumulate(counts), strict=True))
+
+
+class Metrics:
+    """The registry of one daemon."""
+
+    def __init__(self, stats: Sequence[Stats], heartbeat: Heartbeat, gauges: Gauges, known: frozenset[str]) -> None:
+        """Collect from these when asked; *known* are the method paths that may be labels."""
+        self._registry = CollectorRegistry()
+        self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
+        ProcessCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the format that the Accept header *accept* wants, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type

@@ -1,0 +1,106 @@
+"""What systemd and this daemon say to each other: sockets handed over, readiness, status, watchdog."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping, MutableMapping
+
+from criproxy.errors import UsageError
+
+FIRST_FD = 3
+SOCKET_NAMES = ("criproxy", "criproxy-image", "control")
+"""FileDescriptorName= of each socket unit; without one systemd passes the unit's name."""
+
+
+class Notifier:
+    """Tells systemd how we are; does nothing where there is no systemd that wants to know."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of *environ*.
+
+        Raises:
+            UsageError: if the socket's address is neither a path nor abstract.
+        """
+        self._address = _notify_address(environ.get("NOTIFY_SOCKET", ""))
+        self.watchdog_interval_s = _watchdog_interval_s(environ)
+        """How often to say that we are alive: half of what systemd allows; None without a watchdog."""
+
+    def ready(self, status: str) -> None:
+        """Say that we serve."""
+        self._send(f"READY=1\nSTATUS={status}\nMAINPID={os.getpid()}")
+
+    def status(self, text: str) -> None:
+        """Say *text*, one line, which ``systemctl status`` shows."""
+        self._send(f"STATUS={text}")
+
+    def reloading(self) -> None:
+        """Say that the configuration is being read again; `ready` ends it."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        """Say that we end on purpose."""
+        self._send("STOPPING=1\nSTATUS=stopping")
+
+    def alive(self) -> None:
+        """Say that the event loop turns."""
+        self._send("WATCHDOG=1")
+
+    def _send(self, message: str) -> None:
+        if self._address is None:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            try:
+                sock.sendto(message.encode(), self._address)
+            except OSError:  # a manager that is gone or busy: nothing here may end because of that
+                return
+
+
+def _notify_address(value: str) -> str | None:
+    if not value:
+        return None
+    if value[0] not in "/@" or len(value) < 2:
+        raise UsageError(f"NOTIFY_SOCKET: {value!r} is neither an absolute path nor an abstract socket (@NAME)")
+    return "\0" + value[1:] if value[0] == "@" else value
+
+
+def _watchdog_interval_s(environ: Mapping[str, str]) -> float | None:
+    usec, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not usec.isdigit() or int(usec) == 0 or pid not in ("", str(os.getpid())):
+        return None
+    return int(usec) / 2e6
+
+
+def adopt_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+    """Take over the listening sockets that systemd passed to this process, by name of `SOCKET_NAMES`.
+
+    LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES are removed from *environ*, so that no child takes them too.
+
+    Raises:
+        UsageError: if a descriptor has no name that we know, a name twice, or is no listening Unix stream socket.
+    """
+    pid, count, names = (environ.pop(key, "") for key in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    if pid != str(os.getpid()) or not count.isdigit():
+        return {}
+    labels = names.split(":") if names else ["criproxy"]
+    adopted: dict[str, socket.socket] = {}
+    for index in range(int(count)):
+        name = (labels[index] if index < len(labels) else "").removesuffix(".socket")
+        if name not in SOCKET_NAMES or name in adopted:
+            expected = ", ".join(SOCKET_NAMES)
+            raise UsageError(f"systemd passed a socket named {name!r}; set FileDescriptorName= to one of {expected}")
+        adopted[name] = _adopt(FIRST_FD + index, name)
+    return adopted
+
+
+def _adopt(fd: int, name: str) -> socket.socket:
+    try:
+        sock = socket.socket(fileno=fd)
+        listening = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise UsageError(f"systemd's descriptor {fd} ({name}) is not a socket: {error.strerror}") from error
+    if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM) or not listening:
+        raise UsageError(f"systemd's socket {name!r} must be a ListenStream= with an absolute path")
+    sock.set_inheritable(False)
+    sock.setblocking(False)
+    return sock
