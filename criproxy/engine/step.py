@@ -1,0 +1,141 @@
+"""The only transition of a node's state.
+
+`step` knows no clock, disk, log or socket. Events about something unknown change nothing: calls race with
+lists, and an undo may come after the thing is gone.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerStarted,
+    Event,
+    PodCreated,
+    PodGone,
+    PodStopped,
+    UnknownOutcome,
+    UpdateApplied,
+)
+from criproxy.engine.updates import updates_between
+from criproxy.model.grant import Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
+
+V = TypeVar("V")
+
+
+def step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one return for each event)
+    """Apply *event* to *node*.
+
+    Raises:
+        NotEnough: only for `ContainerCreating`, and the node is as before.
+    """
+    match event:
+        case PodCreated(pod):
+            return Decision(node.replace(pods={**node.pods, pod.key: pod}))
+        case PodStopped(key):
+            # A create in flight keeps its place: its own reply decides.
+            ended = [c.key for c in node.containers_of(key) if c.state is not ContainerState.CREATING]
+            return _release(node, _exit(node, ended), policy)
+        case PodGone(key):
+            gone = _forget(node, {container.key for container in node.containers_of(key)})
+            return _release(node, gone.replace(pods={k: p for k, p in node.pods.items() if k != key}), policy)
+        case ContainerCreating(container):
+            return _creating(node, container, policy)
+        case ContainerCreated(reservation, key):
+            return _created(node, reservation, key)
+        case ContainerStarted(key):
+            return _to_state(node, key, ContainerState.RUNNING)
+        case ContainerExited(key):
+            return _release(node, _exit(node, [key]), policy, key)
+        case ContainerGone(key):
+            return _release(node, _forget(node, {key}), policy, key)
+        case UnknownOutcome(key):
+            return _to_state(node, key, ContainerState.UNKNOWN)
+        case UpdateApplied(key, cpus, mems):
+            return _applied(node, key, Applied(cpus, mems))
+
+
+def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
+    siblings = [c for c in node.containers_of(newcomer.pod) if c.name == newcomer.name]
+    for twin in siblings:
+        if twin.identity == newcomer.identity and twin.state is not ContainerState.EXITED:
+            return Decision(node, reasons=(f"{newcomer.title} repeats a create and inherits its place",), key=twin.key)
+    # The kubelet makes the next attempt only after it gave up the one before; what never ran gives way.
+    older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
+    freed = _release(node, _exit(node, older), policy).node
+    container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
+    known = freed.replace(containers={**freed.containers, container.key: container})
+    layout = policy.place(known, container)
+    after = known.replace(grants=layout.grants)
+    grant = after.grants.get(container.key)
+    if grant:  # the create message says it, so the runtime has it with the container
+        after = after.replace(applied={**after.applied, container.key: Applied(grant.cpus, grant.mems)})
+    return Decision(after, updates_between(node, after), layout.reasons, container.key)
+
+
+def _created(node: Node, reservation: str, key: str) -> Decision:
+    if reservation not in node.containers:
+        return _to_state(node, key, ContainerState.CREATED)
+    container = replace(node.containers[reservation], key=key)
+    after = node.replace(
+        containers={**_without(node.containers, {reservation}), key: container},
+        grants=_rekey(node.grants, reservation, key),
+        applied=_rekey(node.applied, reservation, key),
+    )
+    after = _to_state(after, key, ContainerState.CREATED).node
+    # While it had no id, others' arrivals could not update it: what its message said may be outdated.
+    return Decision(after, updates_between(node, after, arrived=key), key=key)
+
+
+def _applied(node: Node, key: str, applied: Applied) -> Decision:
+    if key not in node.containers or node.applied.get(key) == applied:
+        return Decision(node)
+    return Decision(node.replace(applied={**node.applied, key: applied}), key=key)
+
+
+def _to_state(node: Node, key: str, state: ContainerState) -> Decision:
+    """Set the state of *key*; one that exited stays so, because a container never runs twice."""
+    container = node.containers.get(key)
+    if container is None or container.state in (state, ContainerState.EXITED):
+        return Decision(node, key=key)
+    return Decision(node.replace(containers={**node.containers, key: replace(container, state=state)}), key=key)
+
+
+def _exit(node: Node, keys: Collection[str]) -> Node:
+    alive = (node.containers[key] for key in keys if key in node.containers)
+    ended = {c.key: replace(c, state=ContainerState.EXITED) for c in alive if c.state is not ContainerState.EXITED}
+    if not ended:
+        return node
+    return node.replace(containers={**node.containers, **ended}, applied=_without(node.applied, ended))
+
+
+def _forget(node: Node, keys: Collection[str]) -> Node:
+    return node.replace(containers=_without(node.containers, keys), applied=_without(node.applied, keys))
+
+
+def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
+    """Give back every grant whose container is gone or has exited in *after*."""
+    reasons: tuple[str, ...] = ()
+    for owner in before.grants:
+        container = after.containers.get(owner)
+        if container is None or container.state is ContainerState.EXITED:
+            layout = policy.release(after, owner)
+            after = after.replace(grants=layout.grants)
+            reasons += layout.reasons
+    return Decision(after, updates_between(before, after), reasons, key)
+
+
+def _without(entries: Mapping[str, V], keys: Collection[str]) -> Mapping[str, V]:
+    return {key: value for key, value in entries.items() if key not in keys}
+
+
+def _rekey(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
+    return {new if key == old else key: value for key, value in entries.items()}

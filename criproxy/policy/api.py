@@ -1,0 +1,31 @@
+"""What a policy is: an object with two methods, and options from the policy file.
+
+A policy reads a `Node` and answers with the whole new layout. It does not store, log, send, or remember: the engine
+compares the layouts and sees who has to be updated.
+"""
+
+from typing import Protocol
+
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+
+
+class Policy(Protocol):
+    """Decides where containers run. Same input, same answer."""
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The layout with *container*, which is not in ``node.grants`` yet.
+
+        Args:
+            node: the node before; ``node.containers`` has the container already.
+            container: the newcomer; one that gets no grant is left alone.
+
+        Raises:
+            NotEnough: it does not fit; the text names the container, what it asked, what is free and where.
+        """
+        ...
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without the grant of the container *key*. It must always be possible."""
+        ...

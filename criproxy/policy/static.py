@@ -1,0 +1,83 @@
+"""The policy ``static``: whole CPUs to Guaranteed containers that ask for them, the rest is shared.
+
+The rule is that of the kubelet's CPU manager with its policy of the same name: a container of a Guaranteed pod that
+asks for a whole number of CPUs owns them, everybody else runs on what nobody owns, reserved CPUs included.
+"""
+
+from criproxy.alloc.cpus import take_cpus
+from criproxy.alloc.memory import memory_nodes
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, QosClass
+from criproxy.policy.options import Options
+
+
+class StaticPolicy:
+    """Exclusive whole CPUs, and one shared pool that is never empty."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Own CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
+        count = exclusive_count(container)
+        if not count:
+            grants = {**node.grants, container.key: Grant(node.shared_cpus, node.topology.mems)}
+            reason = f"{container.title} shares CPUs {format_cpuset(node.shared_cpus)}: {_why_shared(container)}"
+            return Layout(_reshare(node, grants), (reason,))
+        cpus = self._take(node, container, count)
+        mems, memory_reason = memory_nodes(node, container, cpus)
+        grants = {**node.grants, container.key: Grant(cpus, mems, exclusive=cpus)}
+        reason = f"{container.title} owns CPUs {format_cpuset(cpus)}: its pod is Guaranteed and it asks for {count}"
+        return Layout(_reshare(node, grants), (reason, memory_reason))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; what it owned goes back to the shared pool."""
+        return Layout(_reshare(node, {other: grant for other, grant in node.grants.items() if other != key}))
+
+    def _take(self, node: Node, container: Container, count: int) -> CpuSet:
+        free = node.shared_cpus - self.options.reserved_cpus
+        # Without a reserved CPU that pods can use, one CPU stays behind for those that share.
+        available = len(free) - (free == node.shared_cpus)
+        if count > available:
+            raise NotEnough(_refusal(node, container, count, free, max(available, 0)))
+        return take_cpus(node.topology, free, count)
+
+
+def exclusive_count(container: Container) -> int:
+    """How many CPUs the container shall own; 0 if it shares."""
+    whole, rest = divmod(container.cpu_milli, 1000)
+    return whole if container.qos is QosClass.GUARANTEED and not rest else 0
+
+
+def _why_shared(container: Container) -> str:
+    if container.qos is not QosClass.GUARANTEED:
+        return f"its pod is {container.qos.value}"
+    return f"it asks for {container.cpu_milli}m, which is no whole number of CPUs"
+
+
+def _reshare(node: Node, grants: dict[str, Grant]) -> dict[str, Grant]:
+    """Give everybody without own CPUs all that nobody owns; grants that stay as they are stay the same objects."""
+    pool = node.topology.cpus - NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+    # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
+    moved: dict[tuple[CpuSet, CpuSet], Grant | None] = {}
+    for key, grant in grants.items():
+        if grant.exclusive:
+            continue
+        place = grant.cpus, grant.mems
+        if place not in moved:
+            moved[place] = None if grant.cpus == pool else Grant(pool, grant.mems)
+        grants[key] = moved[place] or grant
+    return grants
+
+
+def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
+    by_node = [(numa.id, format_cpuset(numa.cpus & free)) for numa in node.topology.nodes if numa.cpus & free]
+    where = ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
+    held = " (one of them stays with the containers that share)" if available < len(free) else ""
+    return (
+        f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
+        f"free are {where}{held}"
+    )
