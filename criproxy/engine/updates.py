@@ -93,7 +93,7 @@ def _may_run(container: Container) -> bool:
 
 
 def _shrink(change: _Change) -> Update:
-    kept = change.old.cpus & change.new.cpus
-    if not change.gained or not kept:
+    if not change.gained or change.old.cpus.isdisjoint(change.new.cpus):
         return Update(change.key, change.new)
-    return Update(change.key, replace(change.old, cpus=kept, exclusive=change.old.exclusive & kept or NO_CPUS))
+    kept = change.old.cpus & change.new.cpus
+    return Update(change.key, replace(change.old, cpus=kept, exclusive=change.old.exclusive & kept))
