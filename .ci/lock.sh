@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Writes .ci/requirements.lock: every library of pyproject.toml with its dev extra, exact, with hashes.
+# Keeps the versions that still fit; --upgrade takes the newest, --upgrade-package NAME of one.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly TOOL=build/lock-venv
+[[ -x $TOOL/bin/pip-compile ]] || {
+    .venv/bin/python -m venv --clear "$TOOL"
+    "$TOOL/bin/python" -m pip install --quiet --disable-pip-version-check 'pip-tools>=7.5,<8'
+}
+CUSTOM_COMPILE_COMMAND="make lock" "$TOOL/bin/pip-compile" pyproject.toml --extra dev \
+    --output-file .ci/requirements.lock --quiet --strip-extras --allow-unsafe --generate-hashes \
+    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options "$@"
+
+# pip-compile drops the markers of an extra's requirements: without this one, setup would fail where atheris has no wheel.
+sed -i "s/^atheris==[^ ]*/& ; platform_machine == 'x86_64' and python_version < '3.14'/" .ci/requirements.lock

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package.
+# Does nothing, and needs no network, when nothing is missing.
+#
+#   PYTHON=python3.12 .ci/setup.sh     another interpreter than the first python3 that is new enough
+#   CRIPROXY_NO_APT=1 .ci/setup.sh     never install Debian packages
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly LOCK=.ci/requirements.lock
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+# ------------------------------------------------------------------ Debian packages
+
+has_static_busybox() { [[ -x /bin/busybox ]] && ! ldd /bin/busybox >/dev/null 2>&1; }
+has_python() { command -v python3 >/dev/null && python3 -c 'import ensurepip, venv' 2>/dev/null; }
+
+missing_packages() {
+    command -v containerd >/dev/null && command -v ctr >/dev/null || echo containerd
+    command -v runc >/dev/null || echo runc
+    command -v docker-registry >/dev/null || echo docker-registry
+    has_static_busybox || echo busybox-static
+    [[ -x .venv/bin/python ]] || has_python || echo python3-venv
+}
+
+# Packages that bring a daemon must not start it: the tests run private ones.
+without_starting_services() {
+    local guard=/usr/sbin/policy-rc.d status=0
+    if [[ -e $guard ]]; then
+        "$@"
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' >"$guard"
+    chmod 755 "$guard"
+    "$@" || status=$?
+    rm -f "$guard"
+    return "$status"
+}
+
+apt_install() {
+    apt-get update -qq </dev/null &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+install_packages() {
+    local missing
+    mapfile -t missing < <(missing_packages)
+    ((${#missing[@]})) || return 0
+    if [[ $(id -u) == 0 && -z ${CRIPROXY_NO_APT:-} ]] && command -v apt-get >/dev/null; then
+        say "installing Debian packages: ${missing[*]}"
+        without_starting_services apt_install "${missing[@]}" || say "apt-get failed"
+        mapfile -t missing < <(missing_packages)
+        ((${#missing[@]})) || return 0
+    fi
+    say "missing: ${missing[*]}. What needs them is skipped with that reason. On Debian, as root: apt-get install ${missing[*]}"
+}
+
+# ------------------------------------------------------------------ Python
+
+find_python() {
+    local python
+    for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        if "$python" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+    say "no Python 3.11 or newer with its venv module in PATH (tried ${PYTHON:-python3 and python3.11 to python3.14}). On Debian, as root: apt-get install python3-venv"
+    return 1
+}
+
+make_venv() {
+    .venv/bin/python -c '' 2>/dev/null && return
+    local python
+    python=$(find_python)
+    say "creating .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+}
+
+# What is installed is as wanted if the stamp says so: of this place, this interpreter and these files.
+stamp() { { pwd && .venv/bin/python --version && cat "$@"; } | sha256sum | cut -d' ' -f1; }
+
+unless_stamped() {
+    local name=$1 wanted file
+    wanted=$(stamp "$2")
+    file=.venv/.$name.stamp
+    shift 2
+    [[ -f $file && $(<"$file") == "$wanted" ]] && return
+    say "installing $name"
+    rm -f "$file"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@" </dev/null
+    printf '%s' "$wanted" >"$file"
+}
+
+install_packages
+make_venv
+unless_stamped libraries "$LOCK" --require-hashes --requirement "$LOCK"
+unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable .

@@ -1,0 +1,49 @@
+# The commands of this repository; `make help` lists them. Each sets up first whatever is missing.
+
+SHELL := bash
+PYTHON_VENV := .venv/bin/python
+SECONDS ?= 60
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench fuzz protos lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup: ## install what is missing: Debian packages (as root), .venv, libraries, this package
+	@.ci/setup.sh
+
+demo: setup ## put pods through criproxy and print where they landed and why
+	@.venv/bin/criproxy demo $(ARGS)
+
+test: setup ## run every test; ARGS="tests/wire -k hold" for some
+	@$(PYTHON_VENV) -m pytest $(ARGS)
+
+lint: setup ## check style, types, layers and generated files
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	$(PYTHON_VENV) -m mypy
+	.venv/bin/lint-imports
+	.ci/protos.sh --check
+
+format: setup ## rewrite files in the common format
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
+	@$(PYTHON_VENV) -m tests.bench $(ARGS)
+
+fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60)
+	@mkdir -p build
+	@$(PYTHON_VENV) -m tests.fuzz --seconds $(SECONDS) --json build/fuzz.json $(ARGS)
+
+protos: setup ## generate the message modules from protos/
+	.ci/protos.sh
+
+lock: setup ## refresh .ci/requirements.lock; ARGS=--upgrade for newest versions
+	.ci/lock.sh $(ARGS)
+
+clean: ## remove what was built, .venv included
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage *.egg-info
+	find criproxy tests -name __pycache__ -type d -prune -exec rm -rf {} +

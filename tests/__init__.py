@@ -1,0 +1,1 @@
+"""Tests of criproxy; the folders mirror the package."""

@@ -1,0 +1,52 @@
+"""What every test may use, and the rule of CI that a skipped test is a failed run."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_left_out: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Return the folder of shared facts: CRIPROXY_SHARED, else ``shared`` beside the repository; skip without one."""
+    path = Path(os.environ.get("CRIPROXY_SHARED") or ROOT.parent / "shared")
+    if not (path / "reference").is_dir():
+        pytest.skip(f"no shared facts at {path} (CRIPROXY_SHARED names another place)")
+    return path
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note skipped tests; an expected failure is none."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _left_out.append(f"skipped {report.nodeid}")
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note files that were skipped as a whole."""
+    if report.skipped:
+        _left_out.append(f"skipped {report.nodeid}")
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Note tests that an option left out."""
+    _left_out.extend(f"deselected {item.nodeid}" for item in items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run that left tests out where CRIPROXY_NO_SKIP is set."""
+    if os.environ.get("CRIPROXY_NO_SKIP") and _left_out and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and that CI does not accept it."""
+    if os.environ.get("CRIPROXY_NO_SKIP") and _left_out:
+        terminalreporter.section(f"CRIPROXY_NO_SKIP is set: {len(_left_out)} not run, the run fails", red=True)
+        for line in _left_out:
+            terminalreporter.line(line)

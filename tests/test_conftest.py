@@ -1,0 +1,71 @@
+"""The rule that CI accepts no skipped test, and the shared facts."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PASSES = "def test_one():\n    pass\n"
+NOTHING = ""
+SKIPS = "import pytest\n\n\n@pytest.mark.skip(reason='no root')\ndef test_two():\n    pass\n"
+SKIPS_INSIDE = """
+import pytest
+
+@pytest.fixture
+def server():
+    pytest.skip('no containerd')
+
+def test_two(server):
+    pass
+"""
+SKIPS_FILE = "import pytest\n\npytest.importorskip('no_such_module')\n"
+FAILS_AS_EXPECTED = "import pytest\n\n\n@pytest.mark.xfail\ndef test_two():\n    assert False\n"
+FAILS = "def test_two():\n    assert False\n"
+NEEDS_FACTS = "def test_two(shared_dir):\n    pass\n"
+
+
+def run(folder: Path, source: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest, without plugins, with our conftest on a passing test and on a file of *source*."""
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "test_passes.py").write_text(PASSES)
+    (folder / "test_source.py").write_text(source)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRIPROXY_", "PYTEST_"))}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "expected"),
+    [
+        pytest.param(NOTHING, (), 0, id="all-pass"),
+        pytest.param(SKIPS, (), 1, id="mark"),
+        pytest.param(SKIPS_INSIDE, (), 1, id="fixture"),
+        pytest.param(SKIPS_FILE, (), 1, id="whole-file"),
+        pytest.param(SKIPS, ("-k", "one"), 1, id="deselected"),
+        pytest.param(FAILS_AS_EXPECTED, (), 0, id="expected-failure"),
+        pytest.param(FAILS, (), 1, id="failure"),
+    ],
+)
+def test_ci_accepts_no_test_left_out(tmp_path: Path, source: str, options: tuple[str, ...], expected: int) -> None:
+    """A run that left a test out fails where CRIPROXY_NO_SKIP is set."""
+    assert expected == run(tmp_path, source, *options, CRIPROXY_NO_SKIP="1").returncode
+
+
+def test_a_skipped_test_is_fine_elsewhere(tmp_path: Path) -> None:
+    """Without CRIPROXY_NO_SKIP a machine that lacks something still passes."""
+    assert run(tmp_path, SKIPS).returncode == 0
+
+
+def test_missing_facts_are_a_skip_that_says_where_they_are_looked_for(tmp_path: Path) -> None:
+    """A clone without the shared facts runs the other tests and names the place of the facts."""
+    result = run(tmp_path, NEEDS_FACTS, "-rs", CRIPROXY_SHARED=str(tmp_path / "nowhere"))
+
+    assert result.returncode == 0
+    assert f"no shared facts at {tmp_path}/nowhere" in result.stdout
