@@ -116,7 +116,16 @@ def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDi
 
 def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
     """Show values in the notation of the journal; keep the traceback as it is."""
-    return {key: value if key in _OUR_KEYS else render_value(value) for key, value in event.items()}
+    return {key: value if key in _OUR_KEYS else _LiteralText(render_value(value)) for key, value in event.items()}
+
+
+class _LiteralText(str):
+    """A value in its final notation: structlog would put its `repr` in place of one with quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:

@@ -71,7 +71,7 @@ def _watchdog_interval_s(environ: Mapping[str, str]) -> float | None:
     return int(usec) / 2e6
 
 
-def adopt_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+def adopt_sockets(environ: MutableMapping[str, str], first_fd: int = FIRST_FD) -> dict[str, socket.socket]:
     """Take over the listening sockets that systemd passed to this process, by name of `SOCKET_NAMES`.
 
     LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES are removed from *environ*, so that no child takes them too.
@@ -82,15 +82,13 @@ def adopt_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]
     pid, count, names = (environ.pop(key, "") for key in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     if pid != str(os.getpid()) or not count.isdigit():
         return {}
-    labels = names.split(":") if names else ["criproxy"]
-    adopted: dict[str, socket.socket] = {}
-    for index in range(int(count)):
-        name = (labels[index] if index < len(labels) else "").removesuffix(".socket")
-        if name not in SOCKET_NAMES or name in adopted:
-            expected = ", ".join(SOCKET_NAMES)
-            raise UsageError(f"systemd passed a socket named {name!r}; set FileDescriptorName= to one of {expected}")
-        adopted[name] = _adopt(FIRST_FD + index, name)
-    return adopted
+    labels = [label.removesuffix(".socket") for label in (names or "criproxy").split(":")]
+    if int(count) and (len(labels) != int(count) or len(set(labels)) != len(labels) or set(labels) - set(SOCKET_NAMES)):
+        raise UsageError(
+            f"systemd passed {count} sockets named {', '.join(labels)}; "
+            f"set FileDescriptorName= of each to another one of {', '.join(SOCKET_NAMES)}"
+        )
+    return {labels[index]: _adopt(first_fd + index, labels[index]) for index in range(int(count))}
 
 
 def _adopt(fd: int, name: str) -> socket.socket:
@@ -100,6 +98,7 @@ def _adopt(fd: int, name: str) -> socket.socket:
     except OSError as error:
         raise UsageError(f"systemd's descriptor {fd} ({name}) is not a socket: {error.strerror}") from error
     if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_STREAM) or not listening:
+        sock.close()
         raise UsageError(f"systemd's socket {name!r} must be a ListenStream= with an absolute path")
     sock.set_inheritable(False)
     sock.setblocking(False)

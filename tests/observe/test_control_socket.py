@@ -1,0 +1,150 @@
+"""Commands over the control socket: the server, and the client of the command line."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.cli.client import ask
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.observe import control_socket
+from criproxy.observe.control_socket import ControlServer
+from criproxy.wire.sockets import listen
+
+
+async def double(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A command that answers, says no, is used wrongly or breaks, as its argument says."""
+    match arguments.get("number"):
+        case int(number):
+            return {"doubled": number * 2}
+        case "no":
+            raise CriproxyError("not today")
+        case "broken":
+            raise ZeroDivisionError("secret detail")
+        case other:
+            raise UsageError(f"number: {other!r} is no number")
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> AsyncIterator[str]:
+    """A control socket with the command `double`."""
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    server = ControlServer({"double": double})
+    await server.start(listener.sock)
+    yield listener.path
+    await server.stop()
+    listener.close()
+
+
+async def exchange(path: str, *lines: bytes) -> list[dict[str, Any]]:
+    """Send *lines* and the end of file; return every answer."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    for line in lines:
+        writer.write(line)
+    writer.write_eof()
+    answers = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return [json.loads(line) for line in answers.splitlines()]
+
+
+async def test_an_answer(path: str) -> None:
+    """The client gets what the command returned."""
+    assert await asyncio.to_thread(ask, path, "double", {"number": 21}) == {"doubled": 42}
+
+
+def test_only_the_owner_may_ask(path: str) -> None:
+    """The socket has mode 0600."""
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "text"),
+    [
+        ("no", CriproxyError, "not today"),
+        ("many", UsageError, "number: 'many' is no number"),
+        ("broken", CriproxyError, "the daemon failed at this command; its log has the reason"),
+    ],
+)
+async def test_an_error_keeps_its_kind(path: str, number: str, kind: type[CriproxyError], text: str) -> None:
+    """The client raises what the command raised, without the inside of a failure."""
+    with pytest.raises(CriproxyError) as caught:
+        await asyncio.to_thread(ask, path, "double", {"number": number})
+
+    assert (type(caught.value), str(caught.value)) == (kind, text)
+
+
+async def test_one_connection_carries_many_requests(path: str) -> None:
+    """Answers come in the order of the requests, and an error ends nothing."""
+    one = b'{"command": "double", "arguments": {"number": 1}}\n'
+
+    answers = await exchange(path, one, b"nonsense\n", one)
+
+    assert answers[0] == answers[2] == {"result": {"doubled": 2}}
+    assert answers[1]["exit_status"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"\n", "not JSON"),
+        (b"\xff\xfe\n", "not JSON"),
+        (b"[" * 100_000 + b"\n", "not JSON"),
+        (b"[1]\n", "must be an object"),
+        (b'{"command": "double", "arguments": 3}\n', "must be an object"),
+        (b'{"command": "halve"}\n', "knows no command 'halve'; it knows double"),
+        (b'{"command": ["double"]}\n', "knows no command"),
+        (b"{}\n", "knows no command None"),
+    ],
+)
+async def test_a_malformed_request_is_answered(path: str, line: bytes, said: str) -> None:
+    """Whatever the line is, the caller is told what is wrong with it."""
+    (answer,) = await exchange(path, line)
+
+    assert said in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"command": "double"', id="no-end"),
+        pytest.param(b" " * (control_socket.LINE_MAX_BYTES + 10) + b"\n", id="too-long"),
+    ],
+)
+async def test_a_line_without_an_end_is_hung_up_on(path: str, line: bytes) -> None:
+    """Half a request is never obeyed, and the next client is served."""
+    try:
+        answers = await exchange(path, line)
+    except ConnectionError:  # hung up before all of it was sent
+        answers = []
+
+    assert answers == []
+    assert await asyncio.to_thread(ask, path, "double", {"number": 1}) == {"doubled": 2}
+
+
+async def test_a_silent_client_is_hung_up_on(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says nothing keeps no connection."""
+    monkeypatch.setattr(control_socket, "IDLE_S", 0.05)
+
+    reader, writer = await asyncio.open_unix_connection(path)
+
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+
+
+async def test_stop_hangs_up(tmp_path: Path) -> None:
+    """An idle client does not keep the daemon from ending."""
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    server = ControlServer({})
+    await server.start(listener.sock)
+    reader, writer = await asyncio.open_unix_connection(listener.path)
+    writer.write(b"{}\n")
+    await reader.readline()
+
+    await asyncio.wait_for(server.stop(), 10)
+
+    assert await reader.read() == b""
+    writer.close()
+    listener.close()

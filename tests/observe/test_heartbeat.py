@@ -1,0 +1,70 @@
+"""Measuring the lag of the event loop."""
+
+import asyncio
+import time
+
+from criproxy.observe.heartbeat import INTERVAL_S, LAG_BUCKETS_S, Heartbeat
+
+
+class Beats:
+    """Counts the times that somebody says we live, and lets a test wait for them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = asyncio.Event()
+
+    def alive(self) -> None:
+        """Count one."""
+        self.count += 1
+        self._changed.set()
+
+    async def until(self, count: int) -> None:
+        """Wait until there have been *count*."""
+        async with asyncio.timeout(10):
+            while self.count < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def test_a_blocked_loop_is_seen() -> None:
+    """A callback that blocks for 0.2 s makes a beat late by about as much."""
+    beats = Beats()
+    heartbeat = Heartbeat(beats.alive, watchdog_interval_s=0.02)
+    heartbeat.start()
+    await beats.until(1)
+
+    time.sleep(0.2)  # noqa: ASYNC251 - the fault under test
+    overdue_s = heartbeat.overdue_s()
+    await beats.until(2)
+    heartbeat.stop()
+
+    assert overdue_s >= 0.15
+    assert heartbeat.lag_total_s >= 0.15
+    assert sum(heartbeat.lag_counts[LAG_BUCKETS_S.index(0.1) + 1 :]) >= 1
+
+
+async def test_the_watchdog_is_told_at_its_pace() -> None:
+    """Every beat says that we live, and beats come as often as the watchdog wants."""
+    beats = Beats()
+    heartbeat = Heartbeat(beats.alive, watchdog_interval_s=0.01)
+    begin = time.monotonic()
+
+    heartbeat.start()
+    await beats.until(5)
+    heartbeat.stop()
+
+    assert 0.05 <= time.monotonic() - begin < 5
+    assert beats.count == sum(heartbeat.lag_counts)
+
+
+async def test_without_a_watchdog_nobody_is_told() -> None:
+    """The lag is measured all the same."""
+    beats = Beats()
+    heartbeat = Heartbeat(beats.alive)
+
+    heartbeat.start()
+    await asyncio.sleep(INTERVAL_S * 1.5)
+    heartbeat.stop()
+
+    assert sum(heartbeat.lag_counts) == 1
+    assert beats.count == 0
