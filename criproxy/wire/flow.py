@@ -9,7 +9,14 @@ from collections import deque
 from dataclasses import dataclass
 
 from criproxy.errors import WireError
-from criproxy.wire.frames import DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ENHANCE_YOUR_CALM, data_frames
+from criproxy.wire.frames import (
+    DEFAULT_MAX_FRAME,
+    DEFAULT_WINDOW,
+    ENHANCE_YOUR_CALM,
+    SETTINGS_INITIAL_WINDOW_SIZE,
+    SETTINGS_MAX_FRAME_SIZE,
+    data_frames,
+)
 
 MAX_QUEUED_BYTES = 192 << 20
 """What may wait for windows in one direction of one connection before the connection is given up."""
@@ -137,6 +144,12 @@ class Outflow:
     def window(self, stream: int) -> int:
         """Bytes of DATA that may go out on *stream* now; negative after the peer shrank its windows."""
         return min(self.ledger.receiver, self.initial_window + self.deltas.get(stream, 0))
+
+    def apply(self, settings: dict[int, int]) -> None:
+        """The sizes of a SETTINGS frame of the peer hold from now on; windows may become negative, or grow."""
+        self.initial_window = settings.get(SETTINGS_INITIAL_WINDOW_SIZE, self.initial_window)
+        self.max_frame = settings.get(SETTINGS_MAX_FRAME_SIZE, self.max_frame)
+        self.flush()
 
     def fits(self, stream: int, size: int) -> bool:
         """Whether DATA of *size* bytes may go out on *stream* at once."""

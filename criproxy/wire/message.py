@@ -48,7 +48,9 @@ def decompress(flag: int, message: bytes, encoding: str | None) -> bytes:
     if flag != 1:
         raise MessageError(f"the compressed flag is {flag}: must be 0 or 1")
     if encoding != "gzip" and not (encoding is None and message.startswith(_GZIP_MAGIC)):
-        raise MessageError(f"a message in the encoding {encoding or 'of the reply'!r}: only identity and gzip are known")
+        raise MessageError(
+            f"a message in the encoding {encoding or 'of the reply'!r}: only identity and gzip are known"
+        )
     return _gunzip(message)
 
 
@@ -136,7 +138,9 @@ def status_reply(stream: int, code: StatusCode, text: str, *, started: bool = Fa
     """
     block = literal(b"grpc-status", str(int(code)).encode()) + literal(b"grpc-message", _status_text(text))
     if not started:
-        block = b"\x88" + literal(b"content-type", b"application/grpc") + block  # 0x88: ":status 200" of the static table
+        block = (
+            b"\x88" + literal(b"content-type", b"application/grpc") + block
+        )  # 0x88: ":status 200" of the static table
     return frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
 
 

@@ -54,6 +54,8 @@ class Stats:
     def __init__(self, table: Table) -> None:
         self.entries = {path.encode(): Entry(path, rule) for path, rule in table.items()}
         self.other = Entry(OTHER, None)
+        self.bypass = False
+        """The rules are off: every new call passes."""
         self.bytes_from_kubelet = 0
         self.bytes_from_runtime = 0
         self.connections_total = 0

@@ -1,0 +1,270 @@
+"""From the runtime to the kubelet: what a call came to, and replies that are edited on their way."""
+
+from criproxy.errors import WireError
+from criproxy.wire import frames
+from criproxy.wire.calls import OutcomeKind
+from criproxy.wire.flow import MAX_QUEUED_BYTES
+from criproxy.wire.loop import FrameLoop, increment_of
+from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, decompress, encode
+from criproxy.wire.requests import MAX_UNACKNOWLEDGED_SETTINGS, Requests
+from criproxy.wire.state import LOW_WINDOW, WINDOW_STEP, Connection, Replied, Stream, Unreadable
+
+
+class Replies(FrameLoop):
+    """Frames from the runtime. Nothing is decoded but the messages of watched and edited calls."""
+
+    def __init__(self, connection: Connection, requests: Requests) -> None:
+        super().__init__(connection.to_client)
+        self.connection = connection
+        self._requests = requests
+        requests.raise_reply_frames = self._raise_frames
+        self.handlers[frames.DATA] = self._on_data
+        self.handlers[frames.HEADERS] = self._on_headers
+        self.handlers[frames.PUSH_PROMISE] = self._on_push
+        self.handlers[frames.RST_STREAM] = self._on_reset
+        self.handlers[frames.SETTINGS] = self._on_settings
+        self.handlers[frames.GOAWAY] = self._on_goaway
+        self.handlers[frames.WINDOW_UPDATE] = self._on_window
+
+    def _raise_frames(self, size: int) -> None:
+        self.max_frame = max(self.max_frame, size)
+
+    # -- DATA ------------------------------------------------------------------------------------------------------
+
+    def _on_data(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        state = self.connection.streams.get(stream)
+        size = end - at - 9
+        if state is None:
+            self._on_stray_data(stream, size, at, end)
+            return
+        if state.reader:
+            self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
+        if state.editor:
+            self.take(at, end)
+            self._edit(state, size, frames.unpad(flags, buffer[at + 9 : end]))
+        else:
+            self._pass(state, flags, buffer, at, end)
+        if flags & frames.END_STREAM:
+            if state.editor:
+                self._flush_editor(state)
+                self.out.send_data(stream, b"", True)
+            self._runtime_done(state)
+
+    def _pass(self, state: Stream, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """Forward DATA as it is if the kubelet has room for it, else let it wait."""
+        out, stream, size = self.out, state.id, end - at - 9
+        if (out.ledger.debt or out.queues or state.ledger) and not out.fits(stream, size):
+            self.take(at, end)
+            payload = frames.unpad(flags, buffer[at + 9 : end])
+            self._received(state, size)
+            self._return(state, size, len(payload))
+            out.send_data(stream, payload, bool(flags & frames.END_STREAM))
+            return
+        out.ledger.passed(size)
+        if stream in out.deltas:
+            out.deltas[stream] -= size
+        if state.ledger:
+            state.ledger.passed(size)
+
+    def _on_stray_data(self, stream: int, size: int, at: int, end: int) -> None:
+        """DATA of a stream that is over for the kubelet."""
+        ledger = self.out.ledger
+        if stream in self.connection.refused or ledger.debt or self.out.queues:
+            self.take(at, end)
+            ledger.received(size)
+            self.connection.give_runtime(ledger.replaced(size, 0))
+        else:
+            ledger.passed(size)
+
+    def _copy(self, state: Stream, payload: bytes) -> None:
+        """Show the handlers the reply messages as they pass."""
+        reader, rule = state.reader, state.entry.rule
+        assert reader is not None and rule is not None
+        for raw in reader.feed(payload):
+            first, state.replied = not state.replied, True
+            if state.call is None or not (first or rule.each):
+                continue
+            try:
+                message = decompress(raw[0], raw[5:], None)
+            except MessageError as error:
+                self.connection.events.append(Unreadable(state.call, error))
+                continue
+            if first:
+                state.reply = message
+            if rule.each:
+                self.connection.events.append(Replied(state.call, message))
+        state.replied |= bool(reader.oversized)
+
+    # -- edited replies --------------------------------------------------------------------------------------------
+
+    def _edit(self, state: Stream, size: int, payload: bytes) -> None:
+        """Collect an edited call's DATA; each message that is whole goes on in its new form."""
+        editor = state.editor
+        assert editor is not None
+        self._received(state, size)
+        self._return(state, size - len(payload), 0)
+        for raw in editor.feed(payload):
+            self._send(state, len(raw), self._edited(state, raw))
+        if editor.announced_bytes > MAX_MESSAGE_BYTES + 5:
+            self._flush_editor(state)
+            state.editor = None
+        elif editor.waiting_bytes:
+            self._top_up(state)
+        if self.out.ledger.in_flight > MAX_QUEUED_BYTES:
+            raise WireError(
+                f"more than {MAX_QUEUED_BYTES} bytes of replies wait to be edited", frames.ENHANCE_YOUR_CALM
+            )
+
+    def _edited(self, state: Stream, raw: bytes) -> bytes:
+        """The message as it goes on; unchanged if it cannot be read or edited."""
+        rule, call = state.entry.rule, state.edit_call
+        assert rule is not None and rule.edit is not None and call is not None
+        try:
+            new = rule.edit(call, decompress(raw[0], raw[5:], None))
+        except Exception as error:  # a handler's fault must not cost the kubelet its reply
+            self.connection.events.append(Unreadable(call, error))
+            return raw
+        return raw if new is None else encode(new)
+
+    def _send(self, state: Stream, old: int, message: bytes) -> None:
+        self._return(state, old, len(message))
+        self.out.send_data(state.id, message, False)
+
+    def _received(self, state: Stream, size: int) -> None:
+        self.out.ledger.received(size)
+        if state.ledger:
+            state.ledger.received(size)
+
+    def _return(self, state: Stream, old: int, new: int) -> None:
+        """*old* received bytes go on as *new* bytes: settle both windows with the runtime."""
+        self.connection.give_runtime(self.out.ledger.replaced(old, new))
+        if state.ledger:
+            back = state.ledger.replaced(old, new)
+            if not state.runtime_done:
+                self.connection.give_runtime(back, state.id)
+
+    def _top_up(self, state: Stream) -> None:
+        """A reply that is collected must not be stopped by the kubelet's window: lend the runtime some."""
+        connection, ledger = self.connection, state.ledger
+        assert ledger is not None
+        if self.out.initial_window + ledger.sender < LOW_WINDOW:
+            connection.give_runtime(ledger.advance(WINDOW_STEP), state.id)
+        if connection.replies.sender < LOW_WINDOW:
+            connection.give_runtime(connection.replies.advance(WINDOW_STEP))
+
+    def _flush_editor(self, state: Stream) -> None:
+        assert state.editor is not None
+        if rest := state.editor.take_rest():
+            self._send(state, len(rest), rest)
+
+    # -- HEADERS and ends ------------------------------------------------------------------------------------------
+
+    def _on_headers(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        connection = self.connection
+        state = connection.streams.get(stream)
+        if state is not None:
+            state.started = True
+            if flags & frames.END_STREAM:
+                self.take(at, at)
+                self._on_trailers(state)
+        elif flags & frames.END_STREAM:
+            connection.refused.pop(stream, None)
+        if self.out.queues:
+            self.take(at, end)
+            self.out.send_block(stream, buffer[at:end])
+        if state is not None and flags & frames.END_STREAM:
+            self._runtime_done(state)
+
+    def _on_trailers(self, state: Stream) -> None:
+        if state.hold:
+            self.connection.drop_hold(state)
+        if state.editor:
+            self._flush_editor(state)
+
+    def _runtime_done(self, state: Stream) -> None:
+        """The runtime has ended its side: the call has an outcome."""
+        state.runtime_done = True
+        if state.replied:
+            kind = OutcomeKind.OK
+        else:
+            kind = OutcomeKind.FAILED if state.sent else OutcomeKind.NOT_SENT
+        self.connection.end(state, kind)
+        if state.client_done:
+            self.connection.close(state)
+
+    def _on_push(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """Nobody pushes in gRPC; if somebody does, the header block keeps its place in the order."""
+        if self.out.queues:
+            self.take(at, end)
+            self.out.send_block(stream, buffer[at:end])
+
+    def _on_reset(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        connection = self.connection
+        if stream in connection.refused:
+            del connection.refused[stream]
+            self.take(at, end)
+            return
+        state = connection.streams.get(stream)
+        if state is not None:
+            self.take(at, at)
+            if state.editor:
+                self._flush_editor(state)
+            connection.abort(state, reset_by_client=False)
+        if stream in self.out.queues:
+            self.take(at, end)
+            self.out.send_frame(stream, buffer[at:end])
+
+    # -- other frames ----------------------------------------------------------------------------------------------
+
+    def _on_settings(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        requests = self._requests
+        if not flags & frames.ACK:
+            settings = frames.parse_settings(buffer[at + 9 : end])
+            requests.settings_to_apply.append(settings)
+            requests.max_frame = max(requests.max_frame, settings.get(frames.SETTINGS_MAX_FRAME_SIZE, 0))
+            table = settings.get(frames.SETTINGS_HEADER_TABLE_SIZE, 0)
+            requests.decoder.max_allowed_table_size = max(requests.decoder.max_allowed_table_size, table)
+            if len(requests.settings_to_apply) > MAX_UNACKNOWLEDGED_SETTINGS:
+                raise WireError("too many SETTINGS without acknowledgement", frames.ENHANCE_YOUR_CALM)
+        elif requests.settings_seen:
+            self.take(at, end)
+            self.out.chunks.append(buffer[at:end])
+            self.out.apply(requests.settings_seen.pop(0))
+
+    def _on_goaway(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """The runtime goes: what it has not looked at is not sent, the kubelet repeats it elsewhere."""
+        connection = self.connection
+        connection.lost_above = min(connection.lost_above, frames.parse_u31(buffer[at + 9 : end], "GOAWAY"))
+        for state in list(connection.streams.values()):
+            if state.id > connection.lost_above:
+                if state.hold:
+                    connection.drop_hold(state)
+                connection.end(state, OutcomeKind.NOT_SENT)
+
+    def _on_window(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """The runtime has room for more of the requests."""
+        connection, increment = self.connection, increment_of(buffer, at, end)
+        if stream:
+            forward = self._on_stream_window(stream, increment)
+        else:
+            forward = connection.requests.granted(increment)
+        if forward != increment:
+            self.take(at, end)
+            connection.give_client(forward, stream)
+        if connection.to_runtime.queues:
+            connection.to_runtime.flush()
+        if connection.held_bytes:
+            connection.top_up_connection()
+
+    def _on_stream_window(self, stream: int, increment: int) -> int:
+        """Book a stream's increment; returns what of it the kubelet may know."""
+        connection = self.connection
+        deltas = connection.to_runtime.deltas
+        if stream in deltas:
+            deltas[stream] += increment
+        state = connection.streams.get(stream)
+        if stream in connection.refused or (state is not None and state.swallow_window):
+            return 0
+        if state is not None and state.hold:
+            state.hold.window += increment
+        return increment

@@ -1,0 +1,278 @@
+"""From the kubelet to the runtime: which call is it, and does its message wait?"""
+
+from collections.abc import Callable, Iterable
+
+from hpack import Decoder
+from hpack.exceptions import HPACKError
+
+from criproxy.errors import StatusCode, WireError
+from criproxy.wire import frames
+from criproxy.wire.calls import Call
+from criproxy.wire.loop import FrameLoop, increment_of
+from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress
+from criproxy.wire.state import MAX_HELD_BYTES, Connection, Held, Hold, Stream, Unreadable
+
+MAX_STREAMS = 10_000
+"""Open calls on one connection; more is no kubelet."""
+MAX_UNACKNOWLEDGED_SETTINGS = 1_000
+MAX_HEADER_LIST_BYTES = 1 << 20
+
+
+class Requests(FrameLoop):
+    """Frames from the kubelet. The HPACK decoder listens to every header block; it never changes one."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.to_runtime)
+        self.connection = connection
+        self.decoder = Decoder(MAX_HEADER_LIST_BYTES)
+        self.settings_to_apply: list[dict[int, int]] = []
+        """What the runtime announced and the kubelet has not acknowledged."""
+        self.settings_seen: list[dict[int, int]] = []
+        """What the kubelet announced; `Replies` applies it when the runtime acknowledges."""
+        self.raise_reply_frames: Callable[[int], None] = lambda size: None
+        """`Replies` puts its own here: the runtime may send frames as large as the kubelet announced."""
+        self._preface = frames.PREFACE
+        self.handlers[frames.DATA] = self._on_data
+        self.handlers[frames.HEADERS] = self._on_headers
+        self.handlers[frames.RST_STREAM] = self._on_reset
+        self.handlers[frames.SETTINGS] = self._on_settings
+        self.handlers[frames.WINDOW_UPDATE] = self._on_window
+        self.handlers[frames.PUSH_PROMISE] = self._on_push
+
+    def feed(self, data: bytes) -> None:
+        """Take what came from the kubelet, the connection preface first."""
+        if self._preface:
+            head = data[: len(self._preface)]
+            if not self._preface.startswith(head):
+                raise WireError("the client does not speak HTTP/2 with prior knowledge (its preface is wrong)")
+            self._preface = self._preface[len(head) :]
+            self.out.chunks.append(head)
+            data = data[len(head) :]
+        super().feed(data)
+
+    # -- DATA ------------------------------------------------------------------------------------------------------
+
+    def _on_data(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        state = self.connection.streams.get(stream)
+        size = end - at - 9
+        if state is None:
+            self._on_stray_data(stream, size, at, end)
+        elif state.hold:
+            self._keep(state, flags, buffer, at, end)
+        elif state.drop_requests:
+            self._swallow(size, at, end)
+        else:
+            if state.request:
+                self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
+            self._pass(stream, flags, buffer, at, end)
+        if state and flags & frames.END_STREAM:
+            self._client_done(state)
+
+    def _pass(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """Forward DATA as it is if the runtime has room for it, else let it wait."""
+        out, size = self.out, end - at - 9
+        if (out.ledger.debt or out.queues) and not out.fits(stream, size):
+            self.take(at, end)
+            payload = frames.unpad(flags, buffer[at + 9 : end])
+            out.ledger.received(size)
+            self.connection.give_client(out.ledger.replaced(size, len(payload)))
+            out.send_data(stream, payload, bool(flags & frames.END_STREAM))
+            return
+        out.ledger.passed(size)
+        if stream in out.deltas:
+            out.deltas[stream] -= size
+
+    def _on_stray_data(self, stream: int, size: int, at: int, end: int) -> None:
+        """DATA of a stream that is over; the runtime ignores it, but it counts for the connection window."""
+        ledger = self.out.ledger
+        if stream in self.connection.refused or ledger.debt or self.out.queues:
+            self._swallow(size, at, end)
+        else:
+            ledger.passed(size)
+
+    def _swallow(self, size: int, at: int, end: int) -> None:
+        self.take(at, end)
+        self.out.ledger.received(size)
+        self.connection.give_client(self.out.ledger.replaced(size, 0))
+
+    def _keep(self, state: Stream, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """Add DATA to a held request."""
+        connection, hold, size = self.connection, state.hold, end - at - 9
+        assert hold is not None
+        self.take(at, end)
+        payload = frames.unpad(flags, buffer[at + 9 : end])
+        self.out.ledger.received(size)
+        hold.chunks.append(payload)
+        hold.size += len(payload)
+        hold.consumed += size
+        hold.window -= size
+        connection.held_bytes += size
+        if hold.size > MAX_MESSAGE_BYTES + 5 or connection.held_bytes > MAX_HELD_BYTES:
+            connection.refuse(state, StatusCode.RESOURCE_EXHAUSTED, _too_large(state, connection.held_bytes))
+        elif flags & frames.END_STREAM:
+            self._complete(state, hold)
+        connection.top_up(state)
+
+    def _complete(self, state: Stream, hold: Hold) -> None:
+        hold.complete = True
+        assert state.call is not None
+        self.connection.events.append(Held(state.call, b"".join(hold.chunks)))
+
+    def _copy(self, state: Stream, payload: bytes) -> None:
+        """Keep the first request message of a watched call."""
+        call, reader = state.call, state.request
+        assert reader is not None
+        for raw in reader.feed(payload):
+            if call and call.request is None:
+                try:
+                    call.request = decompress(raw[0], raw[5:], call.encoding)
+                except MessageError as error:
+                    self.connection.events.append(Unreadable(call, error))
+
+    def _client_done(self, state: Stream) -> None:
+        state.client_done = True
+        if state.runtime_done:
+            self.connection.close(state)
+
+    # -- HEADERS ---------------------------------------------------------------------------------------------------
+
+    def _on_headers(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        try:
+            fields = self.decoder.decode(frames.header_block(buffer[at:end]), raw=True)
+        except HPACKError as error:
+            raise WireError(f"a header block cannot be decoded: {error}", frames.COMPRESSION_ERROR) from None
+        connection = self.connection
+        state = connection.streams.get(stream)
+        if state is None and stream > connection.last_stream:
+            connection.last_stream = stream
+            if connection.drained_above is None:
+                self._open(stream, flags, fields)
+            else:
+                self._turn_away(stream, buffer, at, end)
+                return
+        if state is not None and state.hold and flags & frames.END_STREAM:
+            self.take(at, end)
+            self.out.hold_back(stream)
+            self.out.send_block(stream, buffer[at:end])
+            state.hold.trailers = True
+            self._complete(state, state.hold)
+            self._client_done(state)
+            return
+        if self.out.queues:
+            self.take(at, end)
+            self.out.send_block(stream, buffer[at:end])
+        if state is not None and flags & frames.END_STREAM:
+            self._client_done(state)
+
+    def _open(self, stream: int, flags: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
+        """A new call: note its method, and what is to be done to it."""
+        path = encoding = b""
+        for name, value in fields:
+            if name == b":path":
+                path = value
+            elif name == b"grpc-encoding":
+                encoding = value
+        connection = self.connection
+        entry = connection.stats.entry(path)
+        state = connection.streams[stream] = Stream(stream, entry)
+        self.out.open(stream)
+        connection.to_client.open(stream)
+        if len(connection.streams) > MAX_STREAMS:
+            raise WireError(f"more than {MAX_STREAMS} calls are open", frames.ENHANCE_YOUR_CALM)
+        state.client_done = bool(flags & frames.END_STREAM)
+        if entry.rule is None:
+            entry.calls += 1
+        elif connection.stats.bypass:
+            entry.bypassed += 1
+        else:
+            entry.calls += 1
+            self._apply_rule(state, entry.method, encoding.decode("latin-1") or "identity")
+
+    def _apply_rule(self, state: Stream, method: str, encoding: str) -> None:
+        rule = state.entry.rule
+        assert rule is not None
+        connection = self.connection
+        state.call = Call(method, connection.number, state.id, encoding)
+        if rule.hold and not state.client_done:
+            state.hold = Hold()
+            state.sent = False
+            connection.top_up(state)
+        if rule.done or rule.each:
+            state.request = None if state.hold else MessageReader()
+            state.reader = MessageReader()
+        if rule.edit:
+            state.start_edit()
+
+    def _turn_away(self, stream: int, buffer: bytes, at: int, end: int) -> None:
+        """A call after our GOAWAY: the kubelet repeats it elsewhere, so the runtime must not do it."""
+        self.take(at, end)
+        self.out.send_block(stream, buffer[at:end])
+        self.out.send_frame(stream, frames.rst_stream(stream, frames.CANCEL))
+        self.connection.remember_refused(stream)
+
+    def _on_push(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        raise WireError("a client sent PUSH_PROMISE", frames.PROTOCOL_ERROR)
+
+    # -- other frames ----------------------------------------------------------------------------------------------
+
+    def _on_reset(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        connection = self.connection
+        if stream in connection.refused:
+            self.take(at, end)
+            return
+        state = connection.streams.get(stream)
+        if state is not None:
+            if self.out.queues:
+                self.take(at, at)
+            connection.abort(state, reset_by_client=True)
+        if stream in self.out.queues:
+            self.take(at, end)
+            self.out.send_frame(stream, buffer[at:end])
+
+    def _on_settings(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        if not flags & frames.ACK:
+            settings = frames.parse_settings(buffer[at + 9 : end])
+            self.settings_seen.append(settings)
+            self.raise_reply_frames(settings.get(frames.SETTINGS_MAX_FRAME_SIZE, 0))
+            if len(self.settings_seen) > MAX_UNACKNOWLEDGED_SETTINGS:
+                raise WireError("too many SETTINGS without acknowledgement", frames.ENHANCE_YOUR_CALM)
+        elif self.settings_to_apply:
+            self.take(at, end)
+            self.out.chunks.append(buffer[at:end])  # before any DATA that only the new sizes allow
+            self.out.apply(self.settings_to_apply.pop(0))
+            for state in list(self.connection.held()):
+                self.connection.top_up(state)
+
+    def _on_window(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """The kubelet has room for more of the replies."""
+        connection, increment = self.connection, increment_of(buffer, at, end)
+        if stream:
+            forward = self._on_stream_window(stream, increment)
+        else:
+            forward = connection.replies.granted(increment)
+        if forward != increment or (stream and stream in self.out.queues):
+            self.take(at, end)
+            connection.give_runtime(forward, stream)
+        if connection.to_client.queues:
+            connection.to_client.flush()
+
+    def _on_stream_window(self, stream: int, increment: int) -> int:
+        """Book a stream's increment; returns what of it the runtime may know."""
+        connection = self.connection
+        deltas = connection.to_client.deltas
+        if stream in deltas:
+            deltas[stream] += increment
+        state = connection.streams.get(stream)
+        if stream in connection.refused:
+            return 0
+        if state is None or state.ledger is None:
+            return increment
+        granted = state.ledger.granted(increment)
+        return 0 if state.runtime_done else granted
+
+
+def _too_large(state: Stream, held_bytes: int) -> str:
+    return (
+        f"criproxy: the request of {state.entry.method} is too large to be looked at: at most {MAX_MESSAGE_BYTES} bytes"
+        f" in a message and {MAX_HELD_BYTES} on a connection ({held_bytes} are held)"
+    )

@@ -1,0 +1,349 @@
+"""The sockets of the data plane: accept the kubelet, dial the runtime, move bytes, run the handlers (asyncio)."""
+
+import asyncio
+import socket
+from typing import Protocol, cast
+
+import structlog
+
+from criproxy.errors import StatusCode, WireError
+from criproxy.wire.calls import Call, ErrorHandler, Proceed, Refuse, Table, Verdict
+from criproxy.wire.message import MessageError, decode
+from criproxy.wire.splice import Splice
+from criproxy.wire.state import Cancelled, Ended, Event, Held, Replied, Unreadable
+from criproxy.wire.stats import Stats
+
+log = structlog.get_logger("criproxy.wire")
+
+WRITE_HIGH_BYTES = 262_144
+"""A side with more than this unwritten stops the reading of the other side."""
+WRITE_LIMIT_BYTES = 1_048_576
+"""With more than this unwritten, a side is not read either: what we answer it with piles up."""
+DIAL_TIMEOUT_S = 10.0
+LINGER_S = 5.0
+"""How long a closing side may take to read what is left for it."""
+
+
+async def pass_on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
+    """The simplest `ErrorHandler`: the call goes on as it came."""
+    return Proceed()
+
+
+class Proxy:
+    """Listens for the kubelet and ties each of its connections to a connection of its own to the runtime."""
+
+    def __init__(self, runtime_path: str, table: Table, *, on_error: ErrorHandler = pass_on_error) -> None:
+        """Prepare a proxy; nothing is opened yet.
+
+        Args:
+            runtime_path: path of the runtime's unix socket.
+            table: what is done to the calls of which method.
+            on_error: decides about held calls whose handler failed or whose message cannot be read.
+        """
+        self.runtime_path = runtime_path
+        self.stats = Stats(table)
+        self.on_error = on_error
+        self.links: set[Link] = set()
+        self._server: asyncio.AbstractServer | None = None
+        self._all_closed = asyncio.Event()
+        self._numbers = 0
+
+    async def start(self, sock: socket.socket) -> None:
+        """Accept connections from *sock*, a bound AF_UNIX socket; it is ours from now on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._accept, sock=sock, backlog=1024)
+
+    def _accept(self) -> asyncio.Protocol:
+        self._numbers += 1
+        return Link(self, self._numbers).client
+
+    @property
+    def bypass(self) -> bool:
+        """While set, no new call is held, watched or edited."""
+        return self.stats.bypass
+
+    @bypass.setter
+    def bypass(self, on: bool) -> None:
+        self.stats.bypass = on
+
+    @property
+    def window_debt(self) -> int:
+        """Bytes of window promised beyond what the receivers allow, over all connections and both directions."""
+        connections = (link.splice.connection for link in self.links)
+        return sum(connection.requests.debt + connection.replies.debt for connection in connections)
+
+    async def drain(self, timeout_s: float = 2.0) -> None:
+        """Stop accepting, tell every kubelet connection to go elsewhere, let open calls finish, close all.
+
+        Calls that are still open after *timeout_s* seconds are cut.
+        """
+        if self._server:
+            self._server.close()
+        for link in list(self.links):
+            link.go_away()
+        if not await self._closed_within(timeout_s):
+            for link in list(self.links):
+                link.close()
+            await self._closed_within(LINGER_S + 1)
+
+    async def _closed_within(self, timeout_s: float) -> bool:
+        self._all_closed.clear()
+        if self.links:
+            try:
+                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
+            except TimeoutError:
+                return False
+        return True
+
+    def opened(self, link: "Link") -> None:
+        """A link has begun."""
+        self.links.add(link)
+        self.stats.connections_total += 1
+        self.stats.connections_open += 1
+
+    def closed(self, link: "Link") -> None:
+        """Both sides of a link are gone."""
+        if link in self.links:
+            self.links.remove(link)
+            self.stats.connections_open -= 1
+            if not self.links:
+                self._all_closed.set()
+
+
+class _Feed(Protocol):
+    def __call__(self, data: bytes) -> None: ...
+
+
+class _Side(asyncio.Protocol):
+    """One socket of a link."""
+
+    transport: asyncio.Transport | None = None
+
+    def __init__(self, link: "Link", feed: _Feed, *, is_client: bool) -> None:
+        self.link = link
+        self.is_client = is_client
+        self.full = False
+        """More is unwritten than `WRITE_HIGH_BYTES`."""
+        self.lost = False
+        self._feed = feed
+        self._reading = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.link.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._feed(data)
+        except WireError as error:
+            self.link.broken(self, error)
+        self.link.flush()
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self.link.adjust_reading()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self.link.adjust_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.link.side_lost(self)
+
+    @property
+    def overfull(self) -> bool:
+        """So much is unwritten that this peer must not make us write more."""
+        return self.full and self.transport is not None and self.transport.get_write_buffer_size() > WRITE_LIMIT_BYTES
+
+    def read(self, on: bool) -> None:
+        """Go on or stop reading."""
+        if self.transport is None or self._reading is on or self.transport.is_closing():
+            return
+        self._reading = on
+        if on:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def close(self) -> None:
+        """Close after what is unwritten went out, or `LINGER_S` seconds."""
+        if self.transport is None or self.lost:
+            return
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
+
+
+class Link:
+    """A kubelet connection, its runtime connection, and the splice between them."""
+
+    def __init__(self, proxy: Proxy, number: int) -> None:
+        self.proxy = proxy
+        self.number = number
+        self.splice = Splice(number, proxy.stats)
+        self.client = _Side(self, self._from_client, is_client=True)
+        self.runtime = _Side(self, self._from_runtime, is_client=False)
+        self._tasks: dict[Call, asyncio.Task[None]] = {}
+        self._dial: asyncio.Task[None] | None = None
+        self._draining = False
+        self._closing = False
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def connected(self, side: _Side) -> None:
+        """A socket is there: dial the runtime for the first, let bytes flow with the second."""
+        if side.is_client:
+            self.proxy.opened(self)
+            self._dial = asyncio.get_running_loop().create_task(self._connect())
+        elif self._closing:
+            side.close()
+        else:
+            self.client.read(True)
+            self.flush()
+
+    async def _connect(self) -> None:
+        path = self.proxy.runtime_path
+        try:
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await loop.create_unix_connection(lambda: self.runtime, path)
+        except (OSError, TimeoutError) as error:
+            self.proxy.stats.dial_failures += 1
+            reason = str(error) or f"no answer within {DIAL_TIMEOUT_S:g} s"
+            log.warning("runtime cannot be reached", endpoint=f"unix://{path}", reason=reason, connection=self.number)
+            self.close()
+
+    # -- bytes -----------------------------------------------------------------------------------------------------
+
+    def _from_client(self, data: bytes) -> None:
+        self.proxy.stats.bytes_from_kubelet += len(data)
+        if self.runtime.transport is None:  # uvloop forgets a pause that comes before the first read
+            self.client.read(False)
+        self.splice.from_client(data)
+
+    def _from_runtime(self, data: bytes) -> None:
+        self.proxy.stats.bytes_from_runtime += len(data)
+        self.splice.from_runtime(data)
+
+    def flush(self) -> None:
+        """Write what the splice has ready, then tell the handlers."""
+        splice, client, runtime = self.splice, self.client, self.runtime
+        if runtime.transport and (data := splice.take_for_runtime()) and not runtime.lost:
+            runtime.transport.write(data)
+        if client.transport and (data := splice.take_for_client()) and not client.lost:
+            client.transport.write(data)
+        if client.full or runtime.full:
+            self.adjust_reading()
+        if splice.connection.events:
+            for event in splice.take_events():
+                self._tell(event)
+        if self._draining and splice.idle:
+            self.close()
+
+    def adjust_reading(self) -> None:
+        """Back-pressure: read from one side only while the other takes what comes."""
+        if self.client.transport and self.runtime.transport:
+            self.client.read(not self.runtime.full and not self.client.overfull)
+            self.runtime.read(not self.client.full and not self.runtime.overfull)
+
+    # -- handlers --------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case Held(call, body):
+                self._tasks[call] = asyncio.get_running_loop().create_task(self._hold(call, body))
+            case Cancelled(call):
+                if task := self._tasks.pop(call, None):
+                    task.cancel()
+            case Unreadable(call, error):
+                self._count_failure(call, error)
+            case Replied(call, _) | Ended(call, _):
+                try:
+                    self._notify(event)
+                except Exception as error:  # a handler's fault must not end the kubelet's connection
+                    self._count_failure(call, error)
+
+    def _notify(self, event: Replied | Ended) -> None:
+        rule = self.proxy.stats.entries[event.call.method.encode()].rule
+        if rule is None:
+            return
+        if isinstance(event, Ended):
+            if rule.done:
+                rule.done(event.call, event.outcome)
+        elif rule.each:
+            rule.each(event.call, event.message)
+
+    def _count_failure(self, call: Call, error: Exception) -> None:
+        stats = self.proxy.stats
+        if isinstance(error, MessageError):
+            stats.unreadable += 1
+            log.warning("message cannot be read", method=call.method, reason=str(error), connection=self.number)
+        else:
+            stats.handler_errors += 1
+            log.error("handler failed", method=call.method, connection=self.number, exc_info=error)
+
+    async def _hold(self, call: Call, body: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        verdict = await self._decide(call, body)
+        if self._tasks.pop(call, None) is not None and self.splice.answer(call, body, verdict):
+            self.proxy.stats.entries[call.method.encode()].held.add(loop.time() - begun)
+            self.flush()
+
+    async def _decide(self, call: Call, body: bytes) -> Verdict:
+        rule = self.proxy.stats.entries[call.method.encode()].rule
+        assert rule is not None and rule.hold is not None
+        try:
+            call.request = decode(body, call.encoding)
+            return await rule.hold(call, call.request)
+        except Exception as error:
+            self._count_failure(call, error)
+            return await self._decide_after(call, error)
+
+    async def _decide_after(self, call: Call, error: Exception) -> Verdict:
+        try:
+            return await self.proxy.on_error(call, call.request, error)
+        except Exception as second:
+            self._count_failure(call, second)
+            return Refuse(StatusCode.INTERNAL, f"criproxy: {call.method} could not be handled: {error}")
+
+    # -- closing ---------------------------------------------------------------------------------------------------
+
+    def broken(self, side: _Side, error: WireError) -> None:
+        """One peer broke the protocol: both connections end, and no other."""
+        self.proxy.stats.protocol_errors += 1
+        log.warning(
+            "connection closed: the peer broke the protocol",
+            peer="kubelet" if side.is_client else "runtime",
+            reason=str(error),
+            connection=self.number,
+        )
+        self.splice.fail(error.http2_code, str(error), by_client=side.is_client)
+        self.flush()
+        self.close()
+
+    def go_away(self) -> None:
+        """Let open calls finish, take no new ones, then close."""
+        self._draining = True
+        self.splice.go_away()
+        self.flush()
+
+    def side_lost(self, side: _Side) -> None:
+        """One socket is gone: so is the other, after what is in flight is written."""
+        self.close()
+        if self.client.lost and (self.runtime.lost or self.runtime.transport is None):
+            self.proxy.closed(self)
+
+    def close(self) -> None:
+        """End the link; every open call ends with it."""
+        if self._closing:
+            return
+        self._closing = True
+        self.splice.lost()
+        self.flush()
+        if self._dial and self.runtime.transport is None and self._dial is not asyncio.current_task():
+            self._dial.cancel()
+        self.client.close()
+        self.runtime.close()

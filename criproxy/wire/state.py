@@ -1,0 +1,299 @@
+"""What both directions of a spliced connection share: open streams, windows, and what the handlers are told.
+
+`Connection` is sans-io: nothing here knows of sockets, tasks or clocks.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from criproxy.errors import StatusCode
+from criproxy.wire import frames
+from criproxy.wire.calls import Call, Outcome, OutcomeKind
+from criproxy.wire.flow import Ledger, Outflow
+from criproxy.wire.message import MessageReader, status_reply
+from criproxy.wire.stats import Entry, Stats
+
+LOW_WINDOW = 16_384
+"""Below this many bytes a peer whose message we keep gets more window from us."""
+WINDOW_STEP = 262_144
+MAX_HELD_BYTES = 128 << 20
+"""What may be held on one connection at a time; the call that exceeds it is refused."""
+MAX_REFUSED_REMEMBERED = 10_000
+"""Refused streams whose late frames are still recognised; older ones have long been forgotten by the runtime."""
+BUSY_QUEUE_BYTES = 1 << 20
+"""With more than this waiting for the runtime, no window is given in advance: back-pressure reaches the kubelet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A held call is complete: *body* is its raw request body (prefix and message)."""
+
+    call: Call
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A held call ended before it was answered: its handler is to be cancelled."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """A reply message of a watched call passed, decompressed."""
+
+    call: Call
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A watched or held call is over."""
+
+    call: Call
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A message to be edited or watched could not be read, or its edit failed; it passed unchanged."""
+
+    call: Call
+    error: Exception
+
+
+Event = Held | Cancelled | Replied | Ended | Unreadable
+
+
+class Hold:
+    """The request body of a held call, until it is answered."""
+
+    __slots__ = ("chunks", "complete", "consumed", "size", "trailers", "window")
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.size = 0
+        """Bytes of body kept."""
+        self.consumed = 0
+        """Bytes of the kubelet's windows used for it: the body and its padding."""
+        self.window = 0
+        """The kubelet's view of the stream window, less the initial size."""
+        self.complete = False
+        self.trailers = False
+        """The request ended with trailers, which wait behind the body."""
+
+
+class Stream:
+    """One call in progress. Most calls pass, and then everything but the first few fields is idle."""
+
+    __slots__ = (
+        "call",
+        "client_done",
+        "drop_requests",
+        "edit_call",
+        "editor",
+        "entry",
+        "hold",
+        "id",
+        "ledger",
+        "reader",
+        "replied",
+        "reply",
+        "request",
+        "runtime_done",
+        "sent",
+        "started",
+        "swallow_window",
+    )
+
+    def __init__(self, stream: int, entry: Entry) -> None:
+        self.id = stream
+        self.entry = entry
+        self.call: Call | None = None
+        """Set if the method has a rule."""
+        self.hold: Hold | None = None
+        self.request: MessageReader | None = None
+        """Copies the request of a watched call."""
+        self.reader: MessageReader | None = None
+        """Copies the reply of a watched call."""
+        self.editor: MessageReader | None = None
+        """Collects the reply messages of a call whose reply is edited."""
+        self.edit_call: Call | None = None
+        """`call`, for edits that come after its end was told."""
+        self.ledger: Ledger | None = None
+        """Stream window of edited replies, less the initial size: what the runtime believes, and its debt.
+        The kubelet's side of it is in `Outflow.deltas`."""
+        self.reply: bytes | None = None
+        self.replied = False
+        self.client_done = False
+        self.runtime_done = False
+        self.sent = True
+        """The request went out, or is on its way; False while held and after it was dropped."""
+        self.started = False
+        """The runtime's first header block went to the kubelet."""
+        self.drop_requests = False
+        """DATA that still comes from the kubelet is not wanted any more."""
+        self.swallow_window = False
+        """The kubelet has sent all: the runtime's WINDOW_UPDATEs are about bytes that it never had."""
+
+    def start_edit(self) -> None:
+        """The reply of this call is edited message by message."""
+        self.editor = MessageReader(skip=False)
+        self.edit_call = self.call
+        self.ledger = Ledger(0)
+
+
+class Connection:
+    """State of one kubelet connection tied to one runtime connection."""
+
+    def __init__(self, number: int, stats: Stats) -> None:
+        self.number = number
+        self.stats = stats
+        self.requests = Ledger()
+        self.replies = Ledger()
+        self.to_runtime = Outflow(self.requests)
+        self.to_client = Outflow(self.replies)
+        self.streams: dict[int, Stream] = {}
+        self.refused: OrderedDict[int, None] = OrderedDict()
+        self.events: list[Event] = []
+        self.last_stream = 0
+        """The highest stream that the kubelet opened."""
+        self.drained_above: int | None = None
+        """After our GOAWAY: streams above this are not processed."""
+        self.lost_above = frames.MAX_WINDOW
+        """After the runtime's GOAWAY: streams above this were not processed."""
+        self.held_bytes = 0
+        self.promised = 0
+        """Connection window given to the kubelet on account of held bytes."""
+
+    # -- windows ---------------------------------------------------------------------------------------------------
+
+    def give_client(self, size: int, stream: int = 0) -> None:
+        """Return window for request bytes to the kubelet."""
+        if size:
+            self.to_client.send_frame(stream, frames.window_update(stream, size))
+
+    def give_runtime(self, size: int, stream: int = 0) -> None:
+        """Return window for reply bytes to the runtime."""
+        if size:
+            self.to_runtime.send_frame(stream, frames.window_update(stream, size))
+
+    def top_up(self, stream: Stream) -> None:
+        """Keep the kubelet able to send the rest of a held message, and everything else beside it."""
+        hold = stream.hold
+        if hold and not hold.complete and self.to_runtime.initial_window + hold.window < LOW_WINDOW:
+            hold.window += WINDOW_STEP
+            self.give_client(WINDOW_STEP, stream.id)
+        self.top_up_connection()
+
+    def top_up_connection(self) -> None:
+        """Held bytes do not eat the window that the kubelet's other calls need."""
+        if self.requests.sender >= LOW_WINDOW or self.to_runtime.queued_bytes > BUSY_QUEUE_BYTES:
+            return
+        missing = self.held_bytes - self.promised
+        if missing > 0:
+            self.promised += missing
+            self.give_client(self.requests.advance(missing))
+
+    # -- held calls ------------------------------------------------------------------------------------------------
+
+    def release_hold(self, stream: Stream) -> Hold:
+        """The stream is not held any more; what becomes of its bytes is the caller's."""
+        hold = stream.hold
+        assert hold is not None
+        stream.hold = None
+        self.held_bytes -= hold.consumed
+        self.promised = min(self.promised, self.held_bytes)
+        return hold
+
+    def drop_hold(self, stream: Stream) -> None:
+        """The held request will never be sent: return its bytes, cancel its handler."""
+        hold = self.release_hold(stream)
+        stream.sent = False
+        stream.drop_requests = True
+        self.give_client(self.requests.replaced(hold.consumed, 0))
+        if hold.complete and stream.call:
+            self.stats.cancelled_held += 1
+            self.events.append(Cancelled(stream.call))
+        if hold.trailers:
+            self.to_runtime.drop_data(stream.id)
+
+    def refuse(self, stream: Stream, code: StatusCode, text: str) -> None:
+        """End a held call with a status of ours; the runtime's part of the stream is reset."""
+        hold = self.release_hold(stream)
+        stream.sent = False
+        self.give_client(self.requests.replaced(hold.consumed, 0))
+        self.to_runtime.drop_data(stream.id)
+        self.to_runtime.send_frame(stream.id, frames.rst_stream(stream.id, frames.CANCEL))
+        self.to_client.chunks.append(status_reply(stream.id, code, text, started=stream.started))
+        if not hold.complete:
+            self.to_client.chunks.append(frames.rst_stream(stream.id, frames.NO_ERROR))
+        self.stats.refused += 1
+        self.remember_refused(stream.id)
+        self.end(stream, OutcomeKind.NOT_SENT)
+        self.close(stream)
+
+    def remember_refused(self, stream: int) -> None:
+        """Late frames of the runtime on *stream* are to be recognised."""
+        self.refused[stream] = None
+        if len(self.refused) > MAX_REFUSED_REMEMBERED:
+            self.refused.popitem(last=False)
+
+    # -- ends ------------------------------------------------------------------------------------------------------
+
+    def end(self, stream: Stream, kind: OutcomeKind) -> None:
+        """Tell the handlers once that a call is over."""
+        call, stream.call = stream.call, None
+        if call is None:
+            return
+        if kind is OutcomeKind.UNKNOWN:
+            self.stats.unknown_outcomes += 1
+        rule = stream.entry.rule
+        if rule and rule.done:
+            self.events.append(Ended(call, Outcome(kind, stream.reply)))
+
+    def close(self, stream: Stream) -> None:
+        """Both peers are through with the stream."""
+        self.streams.pop(stream.id, None)
+        self.to_runtime.close(stream.id)
+        self.to_client.close(stream.id)
+
+    def abort(self, stream: Stream, *, reset_by_client: bool) -> None:
+        """One peer reset the stream: forget what waits for it, return the windows."""
+        if stream.hold:
+            self.drop_hold(stream)
+        unsent, waited = self.to_runtime.drop_data(stream.id)
+        if waited:
+            stream.sent = False
+            self.give_client(self.requests.replaced(unsent, 0))
+        if reset_by_client:
+            self._drop_replies(stream)
+        self.end(stream, self.broken_outcome(stream))
+        self.close(stream)
+
+    def _drop_replies(self, stream: Stream) -> None:
+        unread, _ = self.to_client.drop_data(stream.id)
+        if stream.editor:
+            unread += len(stream.editor.take_rest())
+        self.give_runtime(self.replies.replaced(unread, 0))
+
+    def broken_outcome(self, stream: Stream) -> OutcomeKind:
+        """What a call without a regular end came to."""
+        if stream.replied:
+            return OutcomeKind.OK
+        sent = stream.sent and stream.id <= self.lost_above and stream.id not in self.to_runtime.queues
+        return OutcomeKind.UNKNOWN if sent else OutcomeKind.NOT_SENT
+
+    def lost(self) -> None:
+        """The connection is gone: every open call ends."""
+        for stream in list(self.streams.values()):
+            if stream.hold:
+                self.drop_hold(stream)
+            self.end(stream, self.broken_outcome(stream))
+        self.streams.clear()
+
+    def held(self) -> Iterator[Stream]:
+        """The streams whose request is held."""
+        return (stream for stream in self.streams.values() if stream.hold)
