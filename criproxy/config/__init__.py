@@ -1,1 +1,6 @@
 """Policy files: models, loading with file, line and column, choice per node, reload."""
+
+from criproxy.config.load import load
+from criproxy.config.settings import Settings
+
+__all__ = ["Settings", "load"]

@@ -1,0 +1,180 @@
+"""One SQLite database, used by one thread at a time: opening, setting aside, loading, saving."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, PODS, Table, changed, tables
+from criproxy.store.schema import VERSION, migrate, version_of
+
+NAME = "criproxy.db"
+MAX_DECISIONS = 10_000
+MAX_DECISION_BYTES = 8 << 20
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"""Codes that say at opening: this file is damaged, no database, or one with other tables than ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the history: what was decided about a container, and why."""
+
+    at_s: float
+    """Seconds since the epoch."""
+    key: str
+    container: str
+    """NAMESPACE/POD/CONTAINER."""
+    reasons: tuple[str, ...]
+
+
+class Database:
+    """The state of one node on disk.
+
+    Raises:
+        StoreError: it cannot be opened: the reason in one sentence. A broken or newer one is set aside instead.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / NAME
+        self.set_aside: str | None = None
+        """One sentence about an earlier database that could not be used; None where all is well."""
+        with _as_store_error(self.path):
+            try:
+                self._connection = self._open()
+            except _UnusableError as error:
+                self.set_aside = self._rename_away(str(error))
+                self._connection = self._open()
+            self._decisions, self._bytes = self._count()
+
+    def load(self, topology: Topology) -> Node:
+        """The node as it was saved last, on the machine *topology*."""
+        with _as_store_error(self.path):
+            return Node(
+                topology,
+                pods=self._read(PODS),
+                containers=self._read(CONTAINERS),
+                grants=self._read(GRANTS),
+                applied=self._read(APPLIED),
+            )
+
+    def save(self, before: Node, after: Node, record: Record | None) -> None:
+        """Write in one transaction what differs, and the record."""
+        with _as_store_error(self.path), self._transaction():
+            for table in tables():
+                rows, gone = changed(table, before, after)
+                if gone:
+                    self._connection.executemany(table.delete, gone)
+                if rows:
+                    self._connection.executemany(table.upsert, rows)
+            counts = self._remember(record) if record else (self._decisions, self._bytes)
+        self._decisions, self._bytes = counts  # only what was committed counts
+
+    def history(self, *keys: str) -> list[Record]:
+        """The records about any of *keys* (ids and reservation ids), oldest first."""
+        marks = ", ".join("?" * len(keys))
+        query = f"SELECT at_s, key, container, reasons FROM decisions WHERE key IN ({marks}) ORDER BY id"  # noqa: S608
+        with _as_store_error(self.path):
+            rows = self._connection.execute(query, keys).fetchall()
+        return [Record(at_s, key, container, tuple(reasons.split("\n"))) for at_s, key, container, reasons in rows]
+
+    def close(self) -> None:
+        """Close the file; nothing is lost without it."""
+        self._connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        # Made by the thread that starts, used by the thread that writes, never by both at once.
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=1)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            version = version_of(connection)
+            if version > VERSION:
+                raise _UnusableError(f"it is of version {version}, newer than {VERSION}, the last that is known here")
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if verdict != "ok":
+                raise _UnusableError(f"it is damaged: {verdict}")
+            migrate(connection)
+            for table in tables():
+                self._check(connection, table)
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN:
+                raise _UnusableError(f"it is damaged or not ours: {error}") from error
+            raise
+        except _UnusableError:
+            connection.close()
+            raise
+        return connection
+
+    @staticmethod
+    def _check(connection: sqlite3.Connection, table: Table) -> None:
+        try:
+            for row in connection.execute(table.select):
+                table.from_row(row)
+        except (ValueError, TypeError) as error:
+            raise _UnusableError(f"its table {table.name} cannot be read: {error}") from error
+
+    def _rename_away(self, reason: str) -> str:
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        place = self.path.with_name(f"{NAME}.{stamp}")
+        for suffix in ("", "-wal", "-shm"):
+            part = self.path.with_name(NAME + suffix)
+            if part.exists():
+                part.rename(place.with_name(place.name + suffix))
+        return f"the state database {self.path} cannot be used: {reason}; it was set aside as {place.name}"
+
+    def _read(self, table: Table) -> dict[str, Any]:
+        return {row[0]: table.from_row(row) for row in self._connection.execute(table.select)}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _remember(self, record: Record) -> tuple[int, int]:
+        """Add to the history and drop its oldest part where it has grown too large; returns its rows and bytes."""
+        reasons = "\n".join(record.reasons)
+        self._connection.execute(
+            "INSERT INTO decisions (at_s, key, container, reasons) VALUES (?, ?, ?, ?)",
+            (record.at_s, record.key, record.container, reasons),
+        )
+        rows, size = self._decisions + 1, self._bytes + _size(record.key, record.container, reasons)
+        while rows > MAX_DECISIONS or size > MAX_DECISION_BYTES:
+            oldest = self._connection.execute("SELECT id, key, container, reasons FROM decisions ORDER BY id LIMIT 1")
+            number, *texts = oldest.fetchone()
+            self._connection.execute("DELETE FROM decisions WHERE id = ?", (number,))
+            rows, size = rows - 1, size - _size(*texts)
+        return rows, size
+
+    def _count(self) -> tuple[int, int]:
+        query = "SELECT count(*), total(length(key) + length(container) + length(reasons)) FROM decisions"
+        rows, size = self._connection.execute(query).fetchone()
+        return rows, int(size)
+
+
+class _UnusableError(Exception):
+    """A database that this program cannot work with; the text says why."""
+
+
+def _size(*texts: str) -> int:
+    return sum(map(len, texts))
+
+
+@contextmanager
+def _as_store_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"the state database {path} cannot be used: {error}") from error

@@ -1,0 +1,125 @@
+"""Values of the model ↔ rows of the tables."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.grant import Applied, Grant
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table and the map of a `Node` that it holds."""
+
+    name: str
+    columns: int
+    entries: Callable[[Node], Mapping[str, Any]]
+    to_row: Callable[[str, Any], Row]
+    from_row: Callable[[Row], Any]
+
+    @property
+    def upsert(self) -> str:
+        """The statement that writes one row; the names in these are those of `tables`."""
+        return f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * self.columns)})"  # noqa: S608
+
+    @property
+    def delete(self) -> str:
+        """The statement that removes one row by its key."""
+        return f"DELETE FROM {self.name} WHERE key = ?"  # noqa: S608
+
+    @property
+    def select(self) -> str:
+        """The statement that reads all rows."""
+        return f"SELECT * FROM {self.name}"  # noqa: S608
+
+
+def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tuple[str]]]:
+    """Rows to write and keys to delete so that *table* goes from *before* to *after*.
+
+    Equal objects are found by identity first: values that an event did not touch are the very same ones.
+    """
+    old, new = table.entries(before), table.entries(after)
+    if old is new:
+        return [], []
+    get = old.get
+    touched = [(key, value) for key, value in new.items() if get(key) is not value]
+    rows = [table.to_row(key, value) for key, value in touched if get(key) != value]
+    return rows, [(key,) for key in old.keys() - new.keys()]
+
+
+@lru_cache(maxsize=256)  # sharers get one set object, which keeps comparing them cheap
+def _cpuset(text: str) -> CpuSet:
+    return parse_cpuset(text)
+
+
+def _pod_row(key: str, pod: Pod) -> Row:
+    return key, pod.uid, pod.name, pod.namespace, pod.attempt, pod.qos.value, pod.cgroup_parent
+
+
+def _to_pod(row: Row) -> Pod:
+    key, uid, name, namespace, attempt, qos, cgroup_parent = row
+    return Pod(
+        key=key,
+        uid=uid,
+        name=name,
+        namespace=namespace,
+        attempt=attempt,
+        qos=QosClass(qos),
+        cgroup_parent=cgroup_parent,
+    )
+
+
+def _container_row(key: str, c: Container) -> Row:
+    who = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace
+    return *who, c.qos.value, c.cpu_milli, c.cpu_limit_milli, c.memory_limit_bytes, c.state.value, c.reservation
+
+
+def _to_container(row: Row) -> Container:
+    key, pod, name, attempt, pod_name, namespace, qos, cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark = row
+    return Container(
+        key=key,
+        pod=pod,
+        name=name,
+        attempt=attempt,
+        pod_name=pod_name,
+        namespace=namespace,
+        qos=QosClass(qos),
+        cpu_milli=cpu_milli,
+        cpu_limit_milli=cpu_limit_milli,
+        memory_limit_bytes=memory_limit_bytes,
+        state=ContainerState(state),
+        reservation=mark,
+    )
+
+
+def _grant_row(key: str, grant: Grant) -> Row:
+    return key, format_cpuset(grant.cpus), format_cpuset(grant.mems), format_cpuset(grant.exclusive)
+
+
+def _to_grant(row: Row) -> Grant:
+    return Grant(*map(_cpuset, row[1:]))
+
+
+def _applied_row(key: str, applied: Applied) -> Row:
+    return key, format_cpuset(applied.cpus), format_cpuset(applied.mems)
+
+
+def _to_applied(row: Row) -> Applied:
+    return Applied(*map(_cpuset, row[1:]))
+
+
+PODS = Table("pods", 7, lambda node: node.pods, _pod_row, _to_pod)
+CONTAINERS = Table("containers", 12, lambda node: node.containers, _container_row, _to_container)
+GRANTS = Table("grants", 4, lambda node: node.grants, _grant_row, _to_grant)
+APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
+
+
+def tables() -> Iterator[Table]:
+    """All tables that hold a map of a node."""
+    yield from (PODS, CONTAINERS, GRANTS, APPLIED)

@@ -1,0 +1,40 @@
+"""The tables, and how a database of an older version becomes one of this version. Migrations only go forward."""
+
+import sqlite3
+
+MIGRATIONS = (
+    """
+    CREATE TABLE pods (
+        key TEXT PRIMARY KEY, uid TEXT NOT NULL, name TEXT NOT NULL, namespace TEXT NOT NULL,
+        attempt INTEGER NOT NULL, qos TEXT NOT NULL, cgroup_parent TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE containers (
+        key TEXT PRIMARY KEY, pod TEXT NOT NULL, name TEXT NOT NULL, attempt INTEGER NOT NULL,
+        pod_name TEXT NOT NULL, namespace TEXT NOT NULL, qos TEXT NOT NULL, cpu_milli INTEGER NOT NULL,
+        cpu_limit_milli INTEGER, memory_limit_bytes INTEGER, state TEXT NOT NULL, reservation TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE grants (
+        key TEXT PRIMARY KEY, cpus TEXT NOT NULL, mems TEXT NOT NULL, exclusive TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE applied (
+        key TEXT PRIMARY KEY, cpus TEXT NOT NULL, mems TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE decisions (
+        id INTEGER PRIMARY KEY, at_s REAL NOT NULL, key TEXT NOT NULL, container TEXT NOT NULL, reasons TEXT NOT NULL
+    );
+    """,
+)
+"""Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
+
+VERSION = len(MIGRATIONS)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version of a database; 0 for an empty one."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the database up to `VERSION`, each step in a transaction of its own."""
+    for version in range(version_of(connection), VERSION):
+        connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;")

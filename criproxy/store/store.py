@@ -1,0 +1,110 @@
+"""The store as the event loop sees it: a thread of its own does the disk's work, in order."""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from criproxy.engine.decision import Decision
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.store.database import Database, Record
+
+T = TypeVar("T")
+LOCK_NAME = "lock"
+
+
+class Store:
+    """The state directory of one node; one process may have it open.
+
+    Args:
+        directory: made with mode 0700 where it is missing.
+        clock: seconds since the epoch, for the history.
+
+    Raises:
+        StoreError: another process has the directory, or it cannot be used; one sentence says which.
+    """
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = _lock(directory)
+        try:
+            self._database = Database(directory)
+        except StoreError:
+            os.close(self._lock)
+            raise
+        self._closed = False
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+    @property
+    def set_aside(self) -> str | None:
+        """One sentence about an earlier database that could not be used and was renamed; to be logged loudly."""
+        return self._database.set_aside
+
+    def load(self, topology: Topology) -> Node:
+        """The node as it was saved last, on the machine *topology*. Blocks; for the start, before the first save."""
+        return self._database.load(topology)
+
+    async def save(self, before: Node, after: Node, decision: Decision) -> None:
+        """Write the rows in which *after* differs from *before*, in one transaction, and the reasons to the history.
+
+        *before* is the state of the last save that succeeded: so the disk catches up after a failed one.
+
+        Raises:
+            StoreError: nothing was written: the disk is full, read-only or broken. The next save tries again.
+        """
+        record = self._record(after, decision)
+        await self._run(lambda: self._database.save(before, after, record))
+
+    async def history(self, *keys: str) -> list[Record]:
+        """What was decided about the container with any of these keys, oldest first."""
+        return await self._run(lambda: self._database.history(*keys))
+
+    def close(self) -> None:
+        """Finish what is queued, then give the directory free. Blocks."""
+        self._closed = True
+        self._writer.shutdown()
+        self._database.close()
+        os.close(self._lock)
+
+    def _record(self, node: Node, decision: Decision) -> Record | None:
+        if not decision.reasons:
+            return None
+        key = decision.key or ""
+        container = node.containers.get(key)
+        return Record(self._clock(), key, container.title if container else "", decision.reasons)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise StoreError("the state database is closed: criproxy is shutting down")
+        # Shielded: what the node has become is written even where nobody waits for it any more.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, work))
+
+
+def _lock(directory: Path) -> int:
+    """Take the directory for this process; the lock goes with the process, however that ends."""
+    lock = -1
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise StoreError(
+            f"the state directory {directory} is in use by another criproxy (process {holder}); "
+            "stop that one or choose another directory with --state-dir"
+        ) from error
+    except OSError as error:
+        if lock >= 0:
+            os.close(lock)
+        raise StoreError(f"the state directory {directory} cannot be used: {error.strerror}") from error
+    return lock
