@@ -1,1 +1,45 @@
-"""The command line: one file per command."""
+"""The command line: one file per command, loaded when it is called, and the one place that prints errors and exits."""
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from criproxy import __version__
+from criproxy.errors import CriproxyError
+
+COMMANDS = {
+    "bypass": "criproxy.cli.bypass",
+    "serve": "criproxy.cli.serve",
+}
+"""Command → its module, which has it as `command`."""
+
+
+class LazyGroup(click.Group):
+    """Imports the module of a command only when that command is wanted: `serve` shall start fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command *cmd_name*, imported now."""
+        module = COMMANDS.get(cmd_name)
+        return import_module(module).command if module is not None else None
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command; turn our errors into one sentence and their exit status."""
+        try:
+            return super().invoke(ctx)
+        except CriproxyError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(error.exit_status)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="criproxy")
+def main() -> None:
+    """A CRI proxy that decides which CPUs, memory and devices each container of this node gets.
+
+    Exit status: 0 is fine, 1 a failure or the answer no, 2 wrong use.
+    """

@@ -1,6 +1,7 @@
 """Measures how late the event loop wakes up, and tells systemd's watchdog that it does."""
 
 import asyncio
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ class Heartbeat:
         self._alive = alive if watchdog_interval_s is not None else None
         self._interval_s = min(INTERVAL_S, watchdog_interval_s or INTERVAL_S)
         self._handle: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
         self.lag_s = 0.0
         """Of the last beat."""
         self.lag_total_s = 0.0
@@ -35,16 +37,15 @@ class Heartbeat:
 
     def overdue_s(self) -> float:
         """How late the loop is: at the last beat, or already before the next one."""
-        if self._handle is None:
-            return 0.0
-        return max(self.lag_s, asyncio.get_running_loop().time() - self._handle.when())
+        return max(self.lag_s, time.monotonic() - self._due_s) if self._handle is not None else 0.0
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        due_s = loop.time() + self._interval_s
-        self._handle = loop.call_at(due_s, self._beat, loop, due_s)
+        # Not the loop's own clock: uvloop's stands still while a callback runs.
+        self._due_s = time.monotonic() + self._interval_s
+        self._handle = loop.call_later(self._interval_s, self._beat, loop)
 
-    def _beat(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
-        self.lag_s = max(0.0, loop.time() - due_s)
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.lag_s = max(0.0, time.monotonic() - self._due_s)
         self.lag_total_s += self.lag_s
         self.lag_counts[bisect_left(LAG_BUCKETS_S, self.lag_s)] += 1
         if self._alive is not None:

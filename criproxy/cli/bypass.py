@@ -1,0 +1,32 @@
+"""``criproxy bypass``: makes the running proxy a pure splice, or a placing one again."""
+
+import click
+
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, ask
+
+
+@click.command(short_help="Let every call pass untouched, or place containers again.")
+@click.argument("state", type=click.Choice(["on", "off", "status"]))
+@click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="Control socket of the daemon.",
+)
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(state: str, control_socket: str, output: str) -> None:
+    """Switch the bypass of the running daemon on or off, or show it.
+
+    While it is on, every new call passes between kubelet and runtime byte for byte: no container is placed,
+    watched or refused. Containers keep the CPUs they have. The daemon remembers it only as long as it runs:
+    after a restart the bypass is off.
+    """
+    result = ask(control_socket, "bypass", {"state": state})
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(result))
+        return
+    since = f" since {result['since']} ({result['reason']})" if result["bypass"] else ""
+    click.echo(f"bypass is {'on' if result['bypass'] else 'off'}{since}")

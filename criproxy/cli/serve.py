@@ -1,0 +1,86 @@
+"""``criproxy serve``: the daemon."""
+
+from pathlib import Path
+
+import click
+
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "console", "journal", "json")
+
+
+@click.command(short_help="Serve CRI between the kubelet and the runtime.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
+    help="Policy file, or a directory of them.  [default: /etc/criproxy/policy.yaml; policy none where it is absent]",
+)
+@click.option(
+    "--listen",
+    default="unix:///run/criproxy/criproxy.sock",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where the kubelet connects; a socket passed by systemd goes first.",
+)
+@click.option(
+    "--runtime-endpoint",
+    default="unix:///run/containerd/containerd.sock",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The container runtime's socket.",
+)
+@click.option("--image-listen", metavar="ADDRESS", help="A second socket, for a separate image service.")
+@click.option("--image-endpoint", metavar="ADDRESS", help="The image service behind --image-listen.")
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/lib/criproxy",
+    show_default=True,
+    help="Where decisions are kept over restarts.",
+)
+@click.option(
+    "--host-root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/",
+    show_default=True,
+    help="Prefix of /sys, /proc and the cgroup tree.",
+)
+@click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Serve /metrics, /healthz and /readyz on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]",
+)
+@click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="Where criproxy's other commands ask this daemon.",
+)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="auto",
+    show_default=True,
+    help="auto: for the journal if systemd reads standard error, else for people.",
+)
+@click.option(
+    "--trace-calls",
+    multiple=True,
+    metavar="METHOD",
+    help="Log request and reply of this method (CreateContainer, a full path, or '*'), secrets hidden. Repeatable.",
+)
+def command(log_level: str, log_format: str, **options: object) -> None:
+    """Serve CRI to the kubelet and pass every call to the runtime, placing containers on the way.
+
+    SIGTERM and SIGINT end it after the calls under way (2 s at most).
+    """
+    from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
+
+    writer = log.setup(log_format, log_level)
+    from criproxy import daemon
+
+    daemon.run(daemon.Options(**options), writer)  # type: ignore[arg-type]  # click has checked them

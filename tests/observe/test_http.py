@@ -1,0 +1,140 @@
+"""The HTTP API: its address and its answers."""
+
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.observe.http import Address, HttpServer, Sources
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9100", Address("127.0.0.1", 9100)),
+        ("node-1:80", Address("node-1", 80)),
+        (":9100", Address("localhost", 9100)),
+        ("[::1]:9100", Address("::1", 9100)),
+        ("0.0.0.0:65535", Address("0.0.0.0", 65535)),
+        ("unix:///run/criproxy/http.sock", Address(path="/run/criproxy/http.sock")),
+        ("/run/criproxy/http.sock", Address(path="/run/criproxy/http.sock")),
+    ],
+)
+def test_an_address(text: str, expected: Address) -> None:
+    """Without a host only this machine can connect."""
+    assert expected == Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9100", "host", "host:", "host:http", ":0", ":65536", ":-1", "::1:9100", "http://host:80", "host:²"]
+)
+def test_what_is_no_address(text: str) -> None:
+    """The error shows the forms that are understood."""
+    with pytest.raises(UsageError, match=r"--http: .* use HOST:PORT, :PORT .*, \[IPV6\]:PORT or unix:///PATH"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        (Address("localhost", 1), "http://localhost:1"),
+        (Address("::1", 1), "http://[::1]:1"),
+        (Address(path="/x"), "unix:///x"),
+    ],
+)
+def test_an_address_is_shown_as_a_url(address: Address, expected: str) -> None:
+    """A reader of the log can paste it."""
+    assert expected == str(address)
+
+
+class Node:
+    """What the server asks; a test says how it is."""
+
+    def __init__(self) -> None:
+        self.sick: str | None = None
+        self.away: str | None = None
+
+    async def healthy(self) -> str | None:
+        """Alive?"""
+        return self.sick
+
+    async def ready(self) -> str | None:
+        """Ready?"""
+        return self.away
+
+
+@pytest.fixture
+def node() -> Node:
+    """A daemon that is well."""
+    return Node()
+
+
+@pytest.fixture
+async def session(node: Node, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of a server on a Unix socket."""
+    server = HttpServer(Sources(lambda accept: (accept.encode(), "text/plain; version=1"), node.healthy, node.ready))
+    path = str(tmp_path / "http.sock")
+    await server.start(Address(path=path))
+    async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
+        yield session
+    await server.stop()
+
+
+async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
+    """Status and text of *path*."""
+    async with session.get(path) as response:
+        return response.status, await response.text()
+
+
+async def test_a_daemon_that_is_well(session: aiohttp.ClientSession) -> None:
+    """Both probes say so."""
+    assert await get(session, "/healthz") == (200, "ok\n")
+    assert await get(session, "/readyz") == (200, "ok\n")
+
+
+async def test_alive_and_ready_are_two_questions(session: aiohttp.ClientSession, node: Node) -> None:
+    """A missing runtime is no reason to restart us."""
+    node.away = "the runtime cannot be reached"
+
+    assert await get(session, "/healthz") == (200, "ok\n")
+    assert await get(session, "/readyz") == (503, "the runtime cannot be reached\n")
+
+
+async def test_a_sick_daemon(session: aiohttp.ClientSession, node: Node) -> None:
+    """The probe fails and says why."""
+    node.sick = "the event loop is late"
+
+    assert await get(session, "/healthz") == (503, "the event loop is late\n")
+
+
+async def test_metrics_follow_the_accept_header(session: aiohttp.ClientSession) -> None:
+    """Prometheus says which format it wants."""
+    async with session.get("/metrics", headers={"Accept": "wanted"}) as response:
+        assert (await response.text(), response.headers["Content-Type"]) == ("wanted", "text/plain; version=1")
+
+
+def test_the_socket_is_for_the_group(session: aiohttp.ClientSession, tmp_path: Path) -> None:
+    """A scraper in our group can connect, others cannot."""
+    assert (tmp_path / "http.sock").stat().st_mode & 0o777 == 0o660
+
+
+async def test_there_is_nothing_else(session: aiohttp.ClientSession) -> None:
+    """Other paths and methods are refused."""
+    assert (await get(session, "/"))[0] == 404
+    async with session.post("/metrics") as response:
+        assert response.status == 405
+
+
+async def test_a_port_in_use_is_an_error(node: Node) -> None:
+    """The sentence names the address."""
+    server = HttpServer(Sources(lambda _accept: (b"", "text/plain"), node.healthy, node.ready))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        with pytest.raises(CriproxyError, match=rf"--http: cannot listen on http://127.0.0.1:{port}: .*in use"):
+            await server.start(Address("127.0.0.1", port))
+
+    await server.stop()
