@@ -1,0 +1,97 @@
+"""A container image made on the spot from the machine's static busybox, as OCI blobs and as a tar to import.
+
+It needs no network, and the same machine makes the same digests.
+"""
+
+import hashlib
+import io
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+_APPLETS = "sh ash cat echo sleep true false env id ls mkdir nc nproc ps sync taskset tail test touch wget".split()
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An OCI image: *manifest* names *config* and *layer* by digest."""
+
+    manifest: bytes
+    config: bytes
+    layer: bytes
+
+    @property
+    def blobs(self) -> tuple[bytes, bytes]:
+        """What a registry must hold before it takes the manifest."""
+        return self.config, self.layer
+
+    def archive(self, *names: str) -> bytes:
+        """Return a tar in OCI layout that `ctr images import` stores under each of *names*."""
+        manifests = [
+            {**_descriptor(MANIFEST_TYPE, self.manifest), "annotations": {"io.containerd.image.name": name}}
+            for name in names
+        ]
+        files = {f"blobs/sha256/{digest(blob)[7:]}": blob for blob in (self.manifest, *self.blobs)}
+        files["oci-layout"] = _json({"imageLayoutVersion": "1.0.0"})
+        files["index.json"] = _json({"schemaVersion": 2, "manifests": manifests})
+        return _tar(files)
+
+
+def build(busybox: Path, machine: str, entrypoint: tuple[str, ...] = ("/bin/sleep", "1000000000")) -> Image:
+    """Build the image whose only file is the static program *busybox*, with links for common commands.
+
+    Args:
+        busybox: path of the program; it must not need shared libraries.
+        machine: as ``uname -m`` says it; an unknown one is taken for amd64.
+        entrypoint: what runs where the container gives no command.
+    """
+    layer = _tar({"bin/busybox": busybox.read_bytes()}, {f"bin/{name}": "busybox" for name in _APPLETS})
+    config = _json(
+        {
+            "architecture": _ARCHITECTURES.get(machine, "amd64"),
+            "os": "linux",
+            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
+        }
+    )
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": _descriptor(_CONFIG, config),
+            "layers": [_descriptor(_LAYER, layer)],
+        }
+    )
+    return Image(manifest, config, layer)
+
+
+def digest(blob: bytes) -> str:
+    """Return the content address, ``sha256:`` and 64 hexadecimal digits."""
+    return "sha256:" + hashlib.sha256(blob).hexdigest()
+
+
+def _descriptor(media_type: str, blob: bytes) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": digest(blob), "size": len(blob)}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _tar(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, blob in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(blob), 0o755
+            archive.addfile(member, io.BytesIO(blob))
+        for name, target in sorted((links or {}).items()):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = tarfile.SYMTYPE, target, 0o777
+            archive.addfile(member)
+    return buffer.getvalue()

@@ -1,0 +1,37 @@
+"""Calls about the runtime itself, as the embedded runtime answers them."""
+
+from criproxy import __version__
+from criproxy.cri import api_pb2 as cri
+
+
+class Node:
+    """One coroutine per method; *api_version* is the one of the path, such as ``v1``."""
+
+    def __init__(self, api_version: str) -> None:
+        self._api_version = api_version
+
+    async def version(self, request: cri.VersionRequest) -> cri.VersionResponse:
+        """Serve Version; the kubelet takes no other *version* than 0.1.0."""
+        return cri.VersionResponse(
+            version="0.1.0",
+            runtime_name="criproxy-sim",
+            runtime_version=__version__,
+            runtime_api_version=self._api_version,
+        )
+
+    async def status(self, request: cri.StatusRequest) -> cri.StatusResponse:
+        """Serve Status: always ready."""
+        conditions = [cri.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
+        return cri.StatusResponse(
+            status=cri.RuntimeStatus(conditions=conditions),
+            info={"golang": '"none"'} if request.verbose else None,
+            runtime_handlers=[cri.RuntimeHandler(name=name) for name in ("", "runc")],
+        )
+
+    async def runtime_config(self, request: cri.RuntimeConfigRequest) -> cri.RuntimeConfigResponse:
+        """Serve RuntimeConfig: the cgroups are cgroupfs paths."""
+        return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=cri.CGROUPFS))
+
+    async def update_runtime_config(self, request: cri.UpdateRuntimeConfigRequest) -> cri.UpdateRuntimeConfigResponse:
+        """Serve UpdateRuntimeConfig: a pod CIDR means nothing without a network."""
+        return cri.UpdateRuntimeConfigResponse()

@@ -1,0 +1,43 @@
+"""The files that show where made-up containers run."""
+
+import json
+from pathlib import Path
+
+from criproxy.cri import api_pb2 as cri
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.sim.cpusets import Cpuset
+from criproxy.sim.hostfiles import HostFiles
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+
+POD = PodSpec("pod", (ContainerSpec("main", IMAGE),))
+
+
+async def test_a_containers_cpuset_is_read_like_a_real_one(tmp_path: Path) -> None:
+    """The process id of the verbose status leads to its cgroup under the root, and nothing is left after the end."""
+    options = RuntimeOptions(host_root=tmp_path / "host", mems="0-1")
+    async with EmbeddedRuntime(tmp_path / "r.sock", options) as runtime:
+        client = RuntimeClient(f"unix://{runtime.path}")
+        kubelet = MiniKubelet(client)
+        _, ids = await kubelet.run_pod(POD)
+        await kubelet.update(ids["main"], cri.LinuxContainerResources(cpuset_cpus="1-2", cpuset_mems="1"))
+        info = (await client.container_status(ids["main"], verbose=True)).info["info"]
+
+        host = tmp_path / "host"
+        lines = (host / f"proc/{json.loads(info)['pid']}/cgroup").read_text().splitlines()
+        cgroup = host / "sys/fs/cgroup/cpuset" / lines[0].removeprefix("3:cpuset:/")
+        found = [(cgroup / f"cpuset.{name}").read_text() for name in ("cpus", "mems")]
+        await kubelet.stop(ids["main"])
+        await client.close()
+
+    assert found == ["1-2\n", "1\n"]
+    assert not [path for path in host.rglob("*") if path.is_file()]
+
+
+def test_a_path_never_leads_out_of_the_root(tmp_path: Path) -> None:
+    """The cgroup parent comes from a client; dots in it are left out."""
+    files = HostFiles(tmp_path / "host")
+
+    files.write("/../../../../../x", Cpuset(frozenset({0}), frozenset({0})))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["host"]
