@@ -90,25 +90,19 @@ class MessageReader:
             self._to_skip -= skipped
             payload = payload[skipped:]
         self._buffer += payload
-        messages, at = [], 0
-        while end := self._next_end(at):
-            if end - at <= MAX_MESSAGE_BYTES + 5:
-                messages.append(bytes(self._buffer[at:end]))
-            at = end
-        del self._buffer[:at]
+        messages, at, buffer = [], 0, self._buffer
+        while len(buffer) - at >= 5:
+            end = at + 5 + int.from_bytes(buffer[at + 1 : at + 5], "big")
+            if self._skip and end - at > MAX_MESSAGE_BYTES + 5:
+                self.oversized += 1
+                self._to_skip = max(0, end - len(buffer))
+            elif end > len(buffer):
+                break
+            else:
+                messages.append(bytes(buffer[at:end]))
+            at = min(end, len(buffer))
+        del buffer[:at]
         return messages
-
-    def _next_end(self, at: int) -> int:
-        """Where the message that starts at *at* ends in the buffer; 0 if it is not to be taken yet."""
-        buffer = self._buffer
-        if len(buffer) - at < 5:
-            return 0
-        end = at + 5 + int.from_bytes(buffer[at + 1 : at + 5], "big")
-        if self._skip and end - at > MAX_MESSAGE_BYTES + 5:
-            self.oversized += 1
-            self._to_skip = max(0, end - len(buffer))
-            return min(end, len(buffer))
-        return end if end <= len(buffer) else 0
 
     def take_rest(self) -> bytes:
         """What is left of an unfinished message; the reader is empty afterwards."""
