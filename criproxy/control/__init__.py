@@ -1,1 +1,1 @@
-"""The node's controller: holds the state, handles calls, sends what follows from them."""
+"""The node's controller: held and watched calls in, decisions of the engine carried out in the runtime."""

@@ -1,0 +1,115 @@
+"""Builds the controller out of its parts, for the daemon, and decides what becomes of calls that we failed at."""
+
+from criproxy.control.creating import Creates
+from criproxy.control.followups import Followups
+from criproxy.control.handlers import Handlers
+from criproxy.control.inquiry import Inquiry
+from criproxy.control.kernel import Kernel
+from criproxy.control.lanes import Lanes
+from criproxy.control.manager import Manager, NodeStore
+from criproxy.control.resync import NotReady, Resync
+from criproxy.control.settings import Log, OnError, Settings
+from criproxy.control.starting import Starts, Updates
+from criproxy.control.tasks import Tasks
+from criproxy.cri.methods import BY_PATH
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.translate import UnreadableMessage
+from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
+
+
+class Controller:
+    """Places the containers of one node.
+
+    Args:
+        settings: limits and switches.
+        topology: the machine, and which part of it pods may use.
+        policy: with `NonePolicy` nothing is held, watched or asked.
+        store: keeps the node over restarts; read once, here.
+        runtime: for calls of our own; `stop` closes it.
+        log: a structlog logger.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topology: Topology,
+        policy: Policy,
+        store: NodeStore,
+        runtime: RuntimeClient,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._runtime = runtime
+        self._places = not isinstance(policy, NonePolicy)
+        self._tasks = Tasks(log)
+        self._manager = Manager(store.load(topology), policy, store, log)
+        kernel = Kernel(runtime, settings.host_root)
+        self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
+        inquiry = Inquiry(self._followups)
+        self._resync = Resync(self._followups, inquiry)
+        self._creates = Creates(self._followups, inquiry)
+        starts, updates = Starts(self._followups, inquiry), Updates(self._followups)
+        self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, updates)
+
+    @property
+    def node(self) -> Node:
+        """The node as it is now."""
+        return self._manager.node
+
+    @property
+    def ready(self) -> bool:
+        """Whether held calls are decided: the runtime has been asked what runs, or nothing is held."""
+        return self._resync.is_ready or not self._places
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps the controller from its work, in one sentence; None if nothing does."""
+        if not self.ready:
+            return "the runtime has not told yet what runs"
+        error = self._manager.store_error
+        return None if error is None else str(error)
+
+    async def start(self) -> None:
+        """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
+        if self._places:
+            self._tasks.spawn("resync", self._resync.again())
+
+    def table(self) -> Table:
+        """Which calls are held and watched."""
+        return self._handlers.table() if self._places else {}
+
+    async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+        """What becomes of a held call whose handler failed, or whose message cannot be read (None).
+
+        A container never starts on CPUs that another owns: with `OnError.SHARED`, only a create that can be read goes
+        on, with the shared CPUs; the kubelet is asked to repeat everything else.
+        """
+        self._log.error(
+            "call not handled", method=call.method, error=str(error), on_error=self._settings.on_error.value
+        )
+        way = OnError.REFUSE if isinstance(error, NotReady) else self._settings.on_error
+        if way is OnError.PASS:
+            self._creates.abandon(call)
+            return Proceed()
+        readable = message is not None and not isinstance(error, UnreadableMessage)
+        if way is OnError.SHARED and readable and BY_PATH[call.method].name == "CreateContainer":
+            return self._creates.shared(call, message)
+        return _refusal(error)
+
+    async def stop(self) -> None:
+        """End background work, after what has been submitted is stored; the calls must have ended before."""
+        await self._tasks.stop()
+        await self._manager.settled()
+        await self._runtime.close()
+
+
+def _refusal(error: Exception) -> Refuse:
+    """The status of a call that cannot go on because of *error*; the kubelet tries again."""
+    code = error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE
+    return Refuse(code, str(error) if isinstance(error, CriproxyError) else f"criproxy failed: {error!r}")

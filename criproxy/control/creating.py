@@ -1,0 +1,136 @@
+"""CreateContainer: a place is reserved before the runtime hears of it, and confirmed or given back by its answer."""
+
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+
+from criproxy.control.followups import Followups
+from criproxy.control.inquiry import Inquiry
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import rewrite, translate
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.workload import Container, ContainerState
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+
+@dataclass(slots=True)
+class Creating:
+    """What a held create remembers until its end."""
+
+    sandbox_id: str
+    place: str
+    """The reservation under which its place is held: its own, or that of the create that it repeats."""
+
+
+@dataclass(slots=True)
+class Creates:
+    """The handlers of CreateContainer."""
+
+    followups: Followups
+    inquiry: Inquiry
+    _in_flight: Counter[str] = field(default_factory=Counter)
+    """Creates that the runtime may have got, by place."""
+
+    async def hold(self, call: Call, message: bytes) -> Verdict:
+        """Reserve a place and write it into the message; refuse what does not fit."""
+        request = translate.read(api.CreateContainerRequest, message)
+        container = translate.container(request, f"r-{uuid.uuid4().hex}")
+        call.context = creating = Creating(container.pod, container.key)
+        self._in_flight[creating.place] += 1
+        try:
+            decision = await self._place(request, container)
+        except NotEnough as error:
+            self.followups.log.warning("container refused", container=container.title, error=str(error))
+            return Refuse(error.code, str(error))
+        if decision.key and decision.key != creating.place:
+            self._leave(creating.place)
+            creating.place = decision.key
+            self._in_flight[creating.place] += 1
+        grant = decision.grant
+        if grant is None:
+            return Proceed()
+        stamp = translate.stamp_of(decision.node.containers[creating.place])
+        return Proceed(rewrite.place(request, format_cpuset(grant.cpus), format_cpuset(grant.mems), stamp))
+
+    def done(self, call: Call, outcome: Outcome) -> bool:
+        """Confirm or give back the place; False if this create had none and may have made a container."""
+        if not isinstance(call.context, Creating):
+            return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
+        place = call.context.place
+        self._leave(place)
+        container_id = _created_id(outcome)
+        if container_id:
+            confirmed = self.followups.submit(ContainerCreated(place, container_id))
+            # What its message said may be outdated: others came while it had no id.
+            confirmed.add_done_callback(lambda _: self.followups.kick([container_id]))
+        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
+            if place in self.followups.manager.node.containers:
+                self.inquiry.create_unknown(place, call.context.sandbox_id)
+        elif not self._in_flight[place] and self._only_reserved(place):
+            self.followups.submit(ContainerGone(place))
+        return True
+
+    def shared(self, call: Call, message: bytes) -> Verdict:
+        """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
+        self.abandon(call)
+        request = translate.read(api.CreateContainerRequest, message)
+        request.config.linux.resources.cpuset_cpus = format_cpuset(self.followups.manager.node.shared_cpus)
+        return Proceed(request.SerializeToString())
+
+    def abandon(self, call: Call) -> None:
+        """Give back what a create that we failed at had reserved; at its end its container is adopted."""
+        if isinstance(call.context, Creating):
+            place = call.context.place
+            self._leave(place)
+            call.context = None
+            if not self._in_flight[place] and self._only_reserved(place):
+                self.followups.submit(ContainerGone(place))
+
+    async def _place(self, request: api.CreateContainerRequest, container: Container) -> Decision:
+        """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
+        manager = self.followups.manager
+        if container.pod not in manager.node.pods:
+            await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, container.pod)))
+        if self._pod_owns_cpus(container.pod):
+            await self._release_exited(container.pod)  # init containers end without a call
+        try:
+            return await self.followups.apply(ContainerCreating(container))
+        except NotEnough:
+            await self._release_exited()
+            return await self.followups.apply(ContainerCreating(container))
+
+    async def _release_exited(self, sandbox_id: str = "") -> None:
+        try:
+            await self.inquiry.release_exited(sandbox_id)
+        except RuntimeCallError as error:
+            self.followups.log.warning("cannot ask which containers have exited", error=str(error))
+
+    def _pod_owns_cpus(self, sandbox_id: str) -> bool:
+        node = self.followups.manager.node
+        owners = (node.grants.get(container.key) for container in node.containers_of(sandbox_id))
+        return any(grant and grant.exclusive for grant in owners)
+
+    def _only_reserved(self, place: str) -> bool:
+        """Whether only the ended create spoke for the place: it has no id, and no outcome is being asked for."""
+        container = self.followups.manager.node.containers.get(place)
+        reserved = container is None or container.state is ContainerState.CREATING
+        return reserved and place not in self.inquiry.creating
+
+    def _leave(self, place: str) -> None:
+        self._in_flight[place] -= 1
+        if not self._in_flight[place]:
+            del self._in_flight[place]
+
+
+def _created_id(outcome: Outcome) -> str:
+    """The id in the reply of a create that succeeded; empty where there is none or it cannot be read."""
+    if outcome.kind is not OutcomeKind.OK or outcome.reply is None:
+        return ""
+    try:
+        return translate.read(api.CreateContainerResponse, outcome.reply).container_id
+    except translate.UnreadableMessage:
+        return ""

@@ -1,0 +1,225 @@
+"""Updates to other containers: brings what is applied to what was granted, and lets starts wait for it.
+
+One worker per container that is not where it belongs. A worker reads the node again before every step, so the newest
+grant counts, and whatever fails is simply tried again.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from criproxy.control.kernel import Kernel, Seen
+from criproxy.control.lanes import Lanes
+from criproxy.control.manager import Manager
+from criproxy.control.settings import Log, Settings
+from criproxy.control.targets import in_place, in_the_way, overhang, target
+from criproxy.control.tasks import Tasks
+from criproxy.cri import rewrite
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerExited, ContainerGone, Event, UpdateApplied
+from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import Applied
+from criproxy.model.workload import ContainerState
+
+
+class Blocked(Exception):
+    """Others did not give up CPUs in time; the text names them."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What one container's worker remembers."""
+
+    look: bool
+    """Read the cgroup before anything else: somebody may have changed it."""
+    failures: int = 0
+    error: str = ""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends the pause after a failure."""
+
+
+@dataclass(slots=True)
+class Followups:
+    """Sends updates of ours; everything here runs on the event loop's thread."""
+
+    manager: Manager
+    runtime: RuntimeClient
+    kernel: Kernel
+    lanes: Lanes
+    tasks: Tasks
+    settings: Settings
+    log: Log
+    starting: set[str] = field(default_factory=set)
+    """Keys of containers whose StartContainer the runtime has and has not answered."""
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _slots: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.settings.concurrent_updates)
+
+    def kick(self, keys: Iterable[str], *, look: bool = False) -> None:
+        """See to it that the containers *keys* get what they were granted; one that is tried again later is tried now.
+
+        Args:
+            keys: containers; those that have no grant are left out.
+            look: read what they have first, instead of believing what was applied last.
+        """
+        for key in keys:
+            if worker := self._workers.get(key):
+                worker.look |= look
+                worker.wake.set()
+            elif key in self.manager.node.grants:
+                self._workers[key] = _Worker(look)
+                self.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
+
+    def submit(self, event: Event) -> "asyncio.Future[Decision]":
+        """Step the node and start the updates that follow; the future is that of `Manager.submit`."""
+        done = self.manager.submit(event)
+        done.add_done_callback(self._decided)
+        return done
+
+    async def apply(self, event: Event) -> Decision:
+        """Submit *event* and wait for the decision, which comes even if this wait is cancelled."""
+        return await asyncio.shield(self.submit(event))
+
+    def error(self, key: str) -> str:
+        """Why the last update of *key* failed; empty if it did not."""
+        worker = self._workers.get(key)
+        return worker.error if worker else ""
+
+    async def clear(self, key: str) -> None:
+        """Return when no other container can still be running on CPUs that it must give up and *key* gets.
+
+        Raises:
+            Blocked: after ``barrier_timeout_s``.
+        """
+        kicked: set[str] = set()
+        try:
+            async with asyncio.timeout(self.settings.barrier_timeout_s):
+                while blockers := self.blockers(key):
+                    self.kick(set(blockers) - kicked)
+                    kicked.update(blockers)
+                    await self.manager.changed()
+        except TimeoutError:
+            raise Blocked(self._describe(key)) from None
+
+    def blockers(self, key: str) -> list[str]:
+        """Keys of the containers that `clear` would wait for."""
+        return in_the_way(self.manager.node, key, self._overhang())
+
+    def now(self, key: str) -> Applied | None:
+        """What *key* may have at this moment: its next step towards its grant, or what it has."""
+        node = self.manager.node
+        return (self._target(key) or node.applied.get(key)) if key in node.grants else None
+
+    async def settle(self, key: str) -> None:
+        """Bring a container that does not run to its grant; the caller holds its lane.
+
+        Raises:
+            RuntimeCallError: if the runtime refused.
+        """
+        while self._updatable(key) and (wanted := self._target(key)):
+            await self._update(key, wanted)
+
+    async def _work(self, key: str, worker: _Worker) -> None:
+        try:
+            while self._updatable(key):
+                if worker.look or self._target(key):
+                    await self._attempt(key, worker)
+                elif in_place(self.manager.node.grants[key], self.manager.node.applied.get(key)):
+                    return
+                else:
+                    await self.manager.changed()
+        finally:
+            del self._workers[key]
+
+    async def _attempt(self, key: str, worker: _Worker) -> None:
+        """Look or update once; after a failure, pause."""
+        try:
+            async with self._slots, self.lanes.of(key):
+                await self._step(key, worker)
+        except RuntimeCallError as error:
+            worker.failures += 1
+            worker.error = str(error)
+            self.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
+            worker.wake.clear()
+            pause_s = min(self.settings.retry_pause_s * 2 ** min(worker.failures - 1, 20), self.settings.retry_limit_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(worker.wake.wait(), pause_s)
+
+    async def _step(self, key: str, worker: _Worker) -> None:
+        """The lane is ours now, and the node may have changed while we waited for it."""
+        if not self._updatable(key):
+            return
+        if worker.look:
+            await self._note(key, await self.kernel.look(key), None)
+            worker.look = False
+        elif wanted := self._target(key):
+            await self._update(key, wanted)
+            if worker.failures:
+                self.log.info("update went through at last", container=key, failures=worker.failures)
+            worker.failures, worker.error = 0, ""
+
+    async def _update(self, key: str, wanted: Applied) -> None:
+        linux = rewrite.cpuset_only(format_cpuset(wanted.cpus), format_cpuset(wanted.mems))
+        try:
+            await self.runtime.update_container_resources(key, linux)
+        except RuntimeCallError as error:
+            if not error.not_found:
+                raise
+        seen = await self.kernel.look(key)
+        await self._note(key, seen, wanted)
+        if seen.applied and not _reached(seen.applied, wanted):
+            raise RuntimeCallError(
+                "UpdateContainerResources",
+                StatusCode.ABORTED,
+                f"answered OK, but the cgroup has CPUs {format_cpuset(seen.applied.cpus)} and memory nodes "
+                f"{format_cpuset(seen.applied.mems)} instead of {linux.cpuset_cpus} and {linux.cpuset_mems}",
+            )
+
+    async def _note(self, key: str, seen: Seen, sent: Applied | None) -> None:
+        """Tell the node what was seen of *key*; where its sets cannot be seen, the runtime has what was *sent*."""
+        if seen.state is None:
+            await self.apply(ContainerGone(key))
+        elif seen.state is ContainerState.EXITED:
+            await self.apply(ContainerExited(key))
+        elif applied := seen.applied or sent:
+            await self.apply(UpdateApplied(key, applied.cpus, applied.mems))
+
+    def _decided(self, done: "asyncio.Future[Decision]") -> None:
+        error = done.exception()
+        if error is None:
+            self.kick(update.key for update in done.result().updates)
+        elif not isinstance(error, CriproxyError):
+            self.log.error("event failed", error=str(error), exc_info=error)
+
+    def _updatable(self, key: str) -> bool:
+        """Whether the runtime can be told something about *key*: it is known there, alive and placed by us."""
+        container = self.manager.node.containers.get(key)
+        if container is None or key not in self.manager.node.grants:
+            return False
+        return key != container.reservation and container.state is not ContainerState.CREATING
+
+    def _target(self, key: str) -> Applied | None:
+        return target(self.manager.node, key, self._overhang())
+
+    def _overhang(self) -> Mapping[str, CpuSet]:
+        return overhang(self.manager.node, self.starting)
+
+    def _describe(self, key: str) -> str:
+        node = self.manager.node
+        blockers = [
+            f"{node.containers[other].title} ({self.error(other) or 'its update is under way'})"
+            for other in self.blockers(key)
+        ]
+        return (
+            f"container {node.containers[key].title} cannot start on CPUs {format_cpuset(node.grants[key].cpus)} yet: "
+            f"after {self.settings.barrier_timeout_s:g} s some of them are still used by {', '.join(blockers)}"
+        )
+
+
+def _reached(seen: Applied, wanted: Applied) -> bool:
+    return seen.cpus == wanted.cpus and (not wanted.mems or seen.mems == wanted.mems)

@@ -1,0 +1,114 @@
+"""The table of held and watched calls, and the small handlers: sandboxes, and the ends of containers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from criproxy.control.creating import Creates
+from criproxy.control.followups import Followups
+from criproxy.control.inquiry import Inquiry
+from criproxy.control.resync import Resync
+from criproxy.control.starting import Starts, Updates
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.methods import paths
+from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped
+from criproxy.model.workload import ContainerState
+from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Rule, Table, Verdict
+
+
+@dataclass(slots=True)
+class Handlers:
+    """One function per watched method; held ones wait until the node is known."""
+
+    followups: Followups
+    inquiry: Inquiry
+    resync: Resync
+    creates: Creates
+    starts: Starts
+    updates: Updates
+
+    def table(self) -> Table:
+        """The rules of all calls that the controller touches, in both packages of CRI."""
+        rules = {
+            "RunPodSandbox": Rule(done=_readable(self.sandbox_run)),
+            "StopPodSandbox": Rule(done=_readable(self.sandbox_stopped)),
+            "RemovePodSandbox": Rule(done=_readable(self.sandbox_removed)),
+            "CreateContainer": Rule(hold=self._known(self.creates.hold), done=self.container_created),
+            "StartContainer": Rule(hold=self._known(self.starts.hold), done=self.starts.done),
+            "UpdateContainerResources": Rule(hold=self._known(self.updates.hold), done=self.updates.done),
+            "StopContainer": Rule(done=_readable(self.container_stopped)),
+            "RemoveContainer": Rule(done=_readable(self.container_removed)),
+        }
+        return {path: rule for name, rule in rules.items() for path in paths(name)}
+
+    def sandbox_run(self, request: bytes, outcome: Outcome) -> None:
+        """A sandbox was made; one of unknown outcome is learnt of at its first container."""
+        if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
+            config = translate.read(api.RunPodSandboxRequest, request).config
+            sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
+            self.followups.submit(PodCreated(translate.pod(config, sandbox_id)))
+
+    def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
+        """All containers of a sandbox have ended."""
+        sandbox_id = translate.read(api.StopPodSandboxRequest, request).pod_sandbox_id
+        self._sandbox(sandbox_id, outcome, PodStopped)
+
+    def sandbox_removed(self, request: bytes, outcome: Outcome) -> None:
+        """A sandbox is gone with all its containers."""
+        sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
+        self._sandbox(sandbox_id, outcome, PodGone)
+
+    def container_created(self, call: Call, outcome: Outcome) -> None:
+        """A create ended; a container that we did not place is adopted."""
+        if not self.creates.done(call, outcome):
+            self.followups.tasks.spawn("adopt", self.resync.again())
+
+    def container_stopped(self, request: bytes, outcome: Outcome) -> None:
+        """A container has ended and gives up its place; one that never ran may still be started."""
+        key = self.followups.manager.resolve(translate.read(api.StopContainerRequest, request).container_id)
+        container = self.followups.manager.node.containers.get(key)
+        if outcome.kind is OutcomeKind.OK and container and container.state is not ContainerState.CREATED:
+            self.followups.submit(ContainerExited(key))
+        else:
+            self._ask(key, outcome)
+
+    def container_removed(self, request: bytes, outcome: Outcome) -> None:
+        """A container is gone."""
+        key = self.followups.manager.resolve(translate.read(api.RemoveContainerRequest, request).container_id)
+        if outcome.kind is OutcomeKind.OK:
+            self.followups.kernel.forget(key)
+            self.followups.submit(ContainerGone(key))
+        else:
+            self._ask(key, outcome)
+
+    def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[PodStopped | PodGone]) -> None:
+        key = self.followups.manager.resolve_pod(sandbox_id)
+        if outcome.kind is OutcomeKind.OK:
+            self.followups.submit(event(key))
+            return
+        for container in self.followups.manager.node.containers_of(key):
+            self._ask(container.key, outcome)
+
+    def _ask(self, key: str, outcome: Outcome) -> None:
+        """Ask for the state of a container after a call that should have ended it did not say so."""
+        container = self.followups.manager.node.containers.get(key)
+        if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
+            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+
+    def _known(self, hold: HoldHandler) -> HoldHandler:
+        async def when_known(call: Call, message: bytes) -> Verdict:
+            await self.resync.ready()
+            await self.followups.manager.settled()
+            return await hold(call, message)
+
+        return when_known
+
+
+def _readable(handler: Callable[[bytes, Outcome], None]) -> DoneHandler:
+    """Skip calls whose request was too large or malformed: the runtime has refused those."""
+
+    def done(call: Call, outcome: Outcome) -> None:
+        if call.request is not None:
+            handler(call.request, outcome)
+
+    return done

@@ -1,0 +1,151 @@
+"""Asks the runtime where we do not know: calls that ended without an answer, and containers that may have exited.
+
+Lists race with calls. A container that was touched after a list was requested, or that a call is about, is not judged
+by that list.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from criproxy.control.followups import Followups
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.stamp import read_stamp
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerExited,
+    ContainerGone,
+    ContainerStarted,
+    Event,
+    UnknownOutcome,
+)
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """Turns answers of the runtime into events."""
+
+    followups: Followups
+    creating: set[str] = field(default_factory=set)
+    """Reservations whose create ended without an answer and is being asked for."""
+
+    async def release_exited(self, sandbox_id: str = "") -> None:
+        """Give back the places of containers that have ended without a call: of one sandbox, or of all.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked.
+        """
+        before = self.followups.manager.node
+        listed = {item.id: item for item in await self.followups.runtime.list_containers(sandbox_id)}
+        asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
+        for container in asked:
+            event = _ended(container, listed.get(container.key))
+            if event and self.undisturbed(container):
+                await self.followups.apply(event)
+
+    def undisturbed(self, container: Container) -> bool:
+        """Whether nothing has happened to *container* since it looked like this, and no call is under way."""
+        known = self.followups.manager.node.containers.get(container.key)
+        return known is container and not self.followups.lanes.busy(container.key)
+
+    async def settle(self, key: str, *, unknown: bool = False) -> None:
+        """Ask for the state of a container until the runtime answers.
+
+        Args:
+            key: its id.
+            unknown: a start ended without an answer, so the runtime may still be at it: only the second time that
+                it says "not started" counts.
+        """
+        pause_s = self.followups.settings.unknown_pause_s
+        self.followups.kernel.forget(key)
+        looks = 2 if unknown else 1
+        while looks:
+            if unknown:
+                await asyncio.sleep(pause_s)
+            try:
+                state = (await self.followups.kernel.look(key)).state
+            except RuntimeCallError as error:
+                self.followups.log.warning("outcome still unknown", container=key, error=str(error))
+                await asyncio.sleep(pause_s)
+                continue
+            looks = looks - 1 if state is ContainerState.CREATED else 0
+            if not looks:
+                await self._learn(key, state)
+
+    def create_unknown(self, reservation: str, sandbox_id: str) -> None:
+        """Keep the place of a create that ended without an answer until lists tell its outcome."""
+        if reservation not in self.creating:
+            self.creating.add(reservation)
+            self.followups.submit(UnknownOutcome(reservation))
+            self.followups.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
+
+    async def _find(self, reservation: str, sandbox_id: str) -> None:
+        absent = 0
+        try:
+            while absent < 2 and self._pending(reservation):
+                await asyncio.sleep(self.followups.settings.unknown_pause_s)
+                try:
+                    items = await self.followups.runtime.list_containers(sandbox_id)
+                except RuntimeCallError as error:
+                    self.followups.log.warning("outcome still unknown", reservation=reservation, error=str(error))
+                    continue
+                absent += 1
+                if self._pending(reservation) and (found := stamped(items, reservation)):
+                    await self.created(reservation, found)
+            if self._pending(reservation):
+                await self.followups.apply(ContainerGone(reservation))
+        finally:
+            self.creating.discard(reservation)
+
+    async def created(self, reservation: str, found: api.Container) -> None:
+        """The container of *reservation* was found in a list."""
+        await self.followups.apply(ContainerCreated(reservation, found.id))
+        await self._learn(found.id, translate.state(found))
+
+    def _pending(self, reservation: str) -> bool:
+        return reservation in self.followups.manager.node.containers
+
+    async def _learn(self, key: str, state: ContainerState | None) -> None:
+        container = self.followups.manager.node.containers.get(key)
+        if container is None:
+            return
+        await self.followups.apply(_event(container, state))
+        if state is ContainerState.RUNNING:
+            self.followups.kick([key], look=True)
+
+
+def stamped(items: Iterable[api.Container], reservation: str) -> api.Container | None:
+    """The container among *items* that was created under *reservation*."""
+    stamps = ((item, read_stamp(item.annotations)) for item in items)
+    return next((item for item, stamp in stamps if stamp and stamp.reservation == reservation), None)
+
+
+def unconfirmed(node: Node) -> list[Container]:
+    """Containers that have a place but no id from the runtime yet."""
+    return [container for container in node.containers.values() if container.key == container.reservation]
+
+
+def _event(container: Container, state: ContainerState | None) -> Event:
+    match state:
+        case None:
+            return ContainerGone(container.key)
+        case ContainerState.EXITED:
+            return ContainerExited(container.key)
+        case ContainerState.RUNNING:
+            return ContainerStarted(container.key)
+        case ContainerState.CREATED:
+            return ContainerCreated(container.reservation, container.key)
+        case _:
+            return UnknownOutcome(container.key)
+
+
+def _ended(container: Container, item: api.Container | None) -> Event | None:
+    """What a list says about the end of *container*; None if it has not ended, or had before."""
+    if container.key == container.reservation or container.state is ContainerState.EXITED:
+        return None
+    state = translate.state(item) if item else None
+    return _event(container, state) if state in (None, ContainerState.EXITED) else None

@@ -1,0 +1,52 @@
+"""What the controller can be told, and the log that it writes to."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+
+class OnError(Enum):
+    """What becomes of a held call when our own code fails."""
+
+    SHARED = "shared"
+    """A new container goes on with the last known shared set; everything else that is held is refused."""
+    PASS = "pass"  # noqa: S105 (no password)
+    """The call goes on as the kubelet sent it."""
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Limits and switches of one controller."""
+
+    on_error: OnError = OnError.SHARED
+    barrier_timeout_s: float = 10.0
+    """How long StartContainer waits for others to give up CPUs."""
+    resync_timeout_s: float = 30.0
+    """How long a held call waits for the first resync."""
+    unknown_pause_s: float = 5.0
+    """Pause before each of the two lists that settle a create without an answer."""
+    concurrent_updates: int = 16
+    """Updates of ours that the runtime gets at once."""
+    retry_pause_s: float = 0.2
+    """Pause after the first failed update; it doubles up to `retry_limit_s`."""
+    retry_limit_s: float = 30.0
+    host_root: Path = Path("/")
+    """Prefix of /proc and /sys/fs/cgroup."""
+
+
+class Log(Protocol):
+    """A structlog logger, as far as the controller uses one."""
+
+    def info(self, event: str, **keys: object) -> object:
+        """Something that users want to see happen."""
+        ...
+
+    def warning(self, event: str, **keys: object) -> object:
+        """Something that people should look at when it repeats."""
+        ...
+
+    def error(self, event: str, **keys: object) -> object:
+        """Something that failed."""
+        ...

@@ -1,0 +1,60 @@
+"""Which cpuset a container may be given at this moment: its grant, less what others still have to give up.
+
+Pure functions of the node. They are asked again after every change, so the order of updates, shrinks before the
+grows that need them, follows from the state and survives failures, retries and restarts.
+"""
+
+from collections.abc import Collection, Mapping
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.node import Node
+from criproxy.model.workload import MAY_RUN
+
+
+def overhang(node: Node, starting: Collection[str]) -> Mapping[str, CpuSet]:
+    """CPUs beyond their grant that containers may be running on, by container key; empty at rest.
+
+    Args:
+        node: grants, and what is applied.
+        starting: keys of containers whose start is under way.
+    """
+    found: dict[str, CpuSet] = {}
+    for key, grant in node.grants.items():
+        container = node.containers[key]
+        # A create of unknown outcome still has its reservation as key: it was never started.
+        if key not in starting and (container.state not in MAY_RUN or key == container.reservation):
+            continue
+        applied = node.applied.get(key)
+        has = node.topology.cpus if applied is None else applied.cpus
+        if has is not grant.cpus and not has <= grant.cpus:
+            found[key] = has - grant.cpus
+    return found
+
+
+def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
+    """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
+
+    A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
+    to the part of its grant that is free, or, if nothing of it is, to the CPUs that nobody owns.
+    """
+    grant, applied = node.grants[key], node.applied.get(key)
+    if in_place(grant, applied):
+        return None
+    held = NO_CPUS.union(*(cpus for other, cpus in over.items() if other != key))
+    free = grant.cpus - held
+    if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
+        return None
+    wanted = Applied(free or node.shared_cpus - held, grant.mems)
+    return wanted if wanted.cpus and wanted != applied else None
+
+
+def in_place(grant: Grant, applied: Applied | None) -> bool:
+    """Whether a container has exactly what it was granted."""
+    return applied is not None and applied.cpus == grant.cpus and (not grant.mems or applied.mems == grant.mems)
+
+
+def in_the_way(node: Node, key: str, over: Mapping[str, CpuSet]) -> list[str]:
+    """Keys of the other containers that may still run on CPUs which they must give up and *key* gets."""
+    cpus = node.grants[key].cpus if key in node.grants else NO_CPUS
+    return [other for other, has in over.items() if other != key and not has.isdisjoint(cpus)]
