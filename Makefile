@@ -9,7 +9,7 @@ ARGS ?=
 .PHONY: help setup demo test lint format bench fuzz protos lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages (as root), .venv, libraries, this package
 	@.ci/setup.sh
