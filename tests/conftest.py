@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("criproxy", parent=settings(), deadline=None)  # a busy machine is no failure
+settings.load_profile("criproxy")
 
 _left_out: list[str] = []
 
