@@ -79,7 +79,8 @@ class Replies(FrameLoop):
     def _copy(self, state: Stream, payload: bytes) -> None:
         """Show the handlers the reply messages as they pass."""
         reader, rule = state.reader, state.entry.rule
-        assert reader is not None and rule is not None
+        assert reader is not None
+        assert rule is not None
         for raw in reader.feed(payload):
             first, state.replied = not state.replied, True
             if state.call is None or not (first or rule.each):
@@ -118,10 +119,12 @@ class Replies(FrameLoop):
     def _edited(self, state: Stream, raw: bytes) -> bytes:
         """The message as it goes on; unchanged if it cannot be read or edited."""
         rule, call = state.entry.rule, state.edit_call
-        assert rule is not None and rule.edit is not None and call is not None
+        assert rule is not None
+        assert rule.edit is not None
+        assert call is not None
         try:
             new = rule.edit(call, decompress(raw[0], raw[5:], None))
-        except Exception as error:  # a handler's fault must not cost the kubelet its reply
+        except Exception as error:  # noqa: BLE001 - a handler's fault must not cost the kubelet its reply
             self.connection.events.append(Unreadable(call, error))
             return raw
         return raw if new is None else encode(new)

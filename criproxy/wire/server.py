@@ -262,7 +262,7 @@ class Link:
             case Replied(call, _) | Ended(call, _):
                 try:
                     self._notify(event)
-                except Exception as error:  # a handler's fault must not end the kubelet's connection
+                except Exception as error:  # noqa: BLE001 - a handler's fault must not end the kubelet's connection
                     self._count_failure(call, error)
 
     def _notify(self, event: Replied | Ended) -> None:
@@ -294,18 +294,19 @@ class Link:
 
     async def _decide(self, call: Call, body: bytes) -> Verdict:
         rule = self.proxy.stats.entries[call.method.encode()].rule
-        assert rule is not None and rule.hold is not None
+        assert rule is not None
+        assert rule.hold is not None
         try:
             call.request = decode(body, call.encoding)
             return await rule.hold(call, call.request)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a handler does, the call gets an answer
             self._count_failure(call, error)
             return await self._decide_after(call, error)
 
     async def _decide_after(self, call: Call, error: Exception) -> Verdict:
         try:
             return await self.proxy.on_error(call, call.request, error)
-        except Exception as second:
+        except Exception as second:  # noqa: BLE001 - the last resort has to hold
             self._count_failure(call, second)
             return Refuse(StatusCode.INTERNAL, f"criproxy: {call.method} could not be handled: {error}")
 

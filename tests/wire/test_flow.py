@@ -20,7 +20,7 @@ from criproxy.wire.flow import Ledger, Outflow
     )
 )
 def test_ledger_balances(steps: list[tuple[str, int, int]]) -> None:
-    """sender + in_flight == receiver + debt after every step, and the debt is never negative."""
+    """Sender + in_flight == receiver + debt after every step, and the debt is never negative."""
     ledger = Ledger()
     for step, size, other in steps:
         match step:
@@ -179,9 +179,11 @@ def test_endless_queue_gives_the_connection_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(flow, "MAX_QUEUED_BYTES", 1000)
     out = outflow(0, 0, 1)
 
+    for _ in range(10):
+        out.send_data(1, b"x" * 100, False)
+
     with pytest.raises(WireError, match="wait for the peer's window"):
-        for _ in range(11):
-            out.send_data(1, b"x" * 100, False)
+        out.send_data(1, b"x", False)
 
 
 @given(
@@ -190,31 +192,34 @@ def test_endless_queue_gives_the_connection_up(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_every_byte_leaves_once_in_order(sends: list[tuple[int, bytes, bool]], grants: list[tuple[int, int]]) -> None:
     """Whatever the windows do, each stream's bytes and all header blocks come out in order, within the windows."""
-    out, windows, expected, blocks = outflow(0, 0, 1, 3, 5), dict.fromkeys((0, 1, 3, 5), 0), {}, []
-    steps = [*(("send", s) for s in sends), *(("grant", g) for g in grants), *(("grant", (n, 10_000)) for n in windows)]
+    out, windows = outflow(0, 0, 1, 3, 5), dict.fromkeys((0, 1, 3, 5), 0)
+    expected, blocks = dict.fromkeys((1, 3, 5), b""), []
     received: list[tuple[int, int, bytes]] = []
-    for number, (what, step) in enumerate(steps):
-        if what == "grant":
-            stream, size = step
-            windows[stream] += size
-            if stream:
-                out.deltas[stream] += size
-            else:
-                out.ledger.granted(size)
-            out.flush()
-        elif step[2]:
-            block = b"block%d" % number
-            blocks.append(block)
-            out.send_block(step[0], frames.frame(frames.HEADERS, 4, step[0], block))
-        else:
-            expected[step[0]] = expected.get(step[0], b"") + step[1]
-            out.send_data(step[0], step[1], False)
+
+    def collect() -> None:
         for item in sent(out):
             received.append(item)
             if item[0] == frames.DATA:
                 windows[item[1]] -= len(item[2])
                 windows[0] -= len(item[2])
         assert min(windows.values()) >= 0
+
+    for number, (stream, payload, is_block) in enumerate(sends):
+        if is_block:
+            blocks.append(b"block%d" % number)
+            out.send_block(stream, frames.frame(frames.HEADERS, 4, stream, blocks[-1]))
+        else:
+            expected[stream] += payload
+            out.send_data(stream, payload, False)
+        collect()
+    for stream, size in [*grants, *((stream, 10_000) for stream in windows)]:
+        windows[stream] += size
+        if stream:
+            out.deltas[stream] += size
+        else:
+            out.ledger.granted(size)
+        out.flush()
+        collect()
 
     assert [item[2] for item in received if item[0] == frames.HEADERS] == blocks
     for stream, payload in expected.items():
