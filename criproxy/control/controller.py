@@ -75,6 +75,10 @@ class Controller:
         error = self._manager.store_error
         return None if error is None else str(error)
 
+    async def changed(self) -> None:
+        """Return after the next change of the node."""
+        await self._manager.changed()
+
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
         if self._places:
@@ -97,10 +101,10 @@ class Controller:
         if way is OnError.PASS:
             self._creates.abandon(call)
             return Proceed()
-        readable = message is not None and not isinstance(error, UnreadableMessage)
-        if way is OnError.SHARED and readable and BY_PATH[call.method].name == "CreateContainer":
-            return self._creates.shared(call, message)
-        return _refusal(error)
+        if way is OnError.REFUSE or message is None or isinstance(error, UnreadableMessage):
+            return _refusal(error)
+        create = BY_PATH[call.method].name == "CreateContainer"
+        return self._creates.shared(call, message) if create else _refusal(error)
 
     async def stop(self) -> None:
         """End background work, after what has been submitted is stored; the calls must have ended before."""

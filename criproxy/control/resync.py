@@ -58,7 +58,7 @@ class Resync:
                 await self._ready.wait()
         except TimeoutError:
             raise NotReady(
-                f"criproxy does not know yet what runs on this node: for {timeout_s:g} s the runtime could not be asked "
+                f"criproxy does not know yet what runs on this node: the runtime has not answered for {timeout_s:g} s "
                 f"({self._error})"
             ) from None
 

@@ -1,0 +1,141 @@
+"""A controller between a small kubelet and the embedded runtime, over the real data plane."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from criproxy.control.controller import Controller
+from criproxy.control.settings import Settings
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.policy.api import Policy
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.sim.machines import machine
+from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.store.store import Store
+from criproxy.wire.server import Proxy
+from criproxy.wire.sockets import listen
+
+GIB = 1 << 30
+FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0)
+STATIC = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+
+
+def owner(name: str, cpus: int = 1) -> PodSpec:
+    """A Guaranteed pod of one container, ``main``, that asks for whole CPUs."""
+    spec = ContainerSpec("main", IMAGE, cpu_limit_milli=1000 * cpus, memory_limit_bytes=GIB)
+    return PodSpec(name, (spec,))
+
+
+def sharer(name: str) -> PodSpec:
+    """A Burstable pod of one container, ``main``."""
+    return PodSpec(name, (ContainerSpec("main", IMAGE, cpu_request_milli=100),))
+
+
+class RecordingLog:
+    """A log whose lines a test can look at."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, object]]] = []
+
+    def info(self, event: str, **keys: object) -> None:
+        """Keep a line."""
+        self.lines.append((event, keys))
+
+    warning = error = info
+
+    def events(self) -> list[str]:
+        """The sentences, without their keys."""
+        return [event for event, _ in self.lines]
+
+
+class World:
+    """Runtime with four CPUs, store and data plane below one directory; `restart` ends and starts criproxy.
+
+    Args:
+        directory: for sockets, cgroup files and the state.
+        options: of the runtime, beside machine and host files.
+        settings: of the controller, beside the host's root.
+        policy: of the controller.
+        runs: whether the runtime is there from the start.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        options: RuntimeOptions | None = None,
+        settings: Settings = FAST,
+        policy: Policy = STATIC,
+    ) -> None:
+        self._directory = directory
+        self._settings = replace(settings, host_root=directory)
+        self._policy = policy
+        chosen = replace(options or RuntimeOptions(), cpus="0-3", mems="0", host_root=directory)
+        self.runtime = EmbeddedRuntime(directory / "runtime.sock", chosen)
+        self.log = RecordingLog()
+        self.direct = RuntimeClient(f"unix://{self.runtime.path}")
+        self.client = RuntimeClient(f"unix://{directory}/criproxy.sock")
+        self.kubelet = MiniKubelet(self.client)
+        self.controller: Controller
+        self._criproxy: AsyncExitStack
+        self.make_store: Callable[[], Store] = lambda: Store(directory / "state")
+
+    async def __aenter__(self) -> Self:
+        """Start the runtime and criproxy in front of it."""
+        await self.runtime.start()
+        await self.start_criproxy()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything."""
+        await self.client.close()
+        await self.direct.close()
+        await self.stop_criproxy()
+        await self.runtime.stop()
+
+    async def start_criproxy(self) -> None:
+        """A new data plane and controller on the state that the last one left."""
+        async with AsyncExitStack() as stack:
+            store = self.make_store()
+            stack.callback(store.close)
+            own_client = RuntimeClient(f"unix://{self.runtime.path}")
+            topology = machine(nodes=1, cores=4, threads=1)
+            self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
+            await self.controller.start()
+            stack.push_async_callback(self.controller.stop)
+            proxy = Proxy(str(self.runtime.path), self.controller.table(), on_error=self.controller.on_error)
+            listener = listen(str(self._directory / "criproxy.sock"), 0o600)
+            stack.callback(listener.close)
+            await proxy.start(listener.sock)
+            stack.push_async_callback(proxy.drain, 0.5)
+            self._criproxy = stack.pop_all()
+
+    async def stop_criproxy(self) -> None:
+        """End criproxy as SIGTERM does; the runtime and the state stay."""
+        await self._criproxy.aclose()
+
+    async def run(self, pod: PodSpec) -> str:
+        """Run a pod of one container; returns the container's id."""
+        _, ids = await self.kubelet.run_pod(pod)
+        return ids["main"]
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for a change of the node after which *happened* is true."""
+        while not happened():
+            await self.controller.changed()
+
+    def cpus(self, container_id: str) -> str:
+        """The CPUs that the cgroup of a running container says."""
+        cpuset = self.runtime.cpuset(container_id)
+        return "" if cpuset is None else format_cpuset(cpuset.cpus)
+
+    def owned(self) -> CpuSet:
+        """CPUs that somebody owns, as the controller sees it."""
+        return self.controller.node.exclusive_cpus
