@@ -4,24 +4,32 @@ import asyncio
 import gc
 import os
 import signal
-import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
+from criproxy.control.controller import Controller
+from criproxy.control.settings import OnError, Settings
 from criproxy.cri.methods import KNOWN_METHODS
+from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.trace import resolve, traced
+from criproxy.discovery.machine import discover
 from criproxy.errors import UsageError
+from criproxy.observe.address import Address
+from criproxy.observe.bypass import Bypass
 from criproxy.observe.control_socket import ControlServer
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier, adopt_sockets
 from criproxy.observe.writer import LineWriter
-from criproxy.wire.calls import Table
+from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options as PolicyOptions
+from criproxy.store.store import Store
 from criproxy.wire.server import Proxy, pass_on_error
 from criproxy.wire.sockets import Listener, listen, unix_path
 
@@ -29,6 +37,10 @@ DRAIN_S = 2.0
 """What calls under way get to finish when we are told to stop."""
 PROBE_S = 1.0
 """How long the runtime may take to accept the connection that tells whether it is there."""
+
+DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
+MAIN = "criproxy"
+"""The name of the socket for the kubelet, among those of `systemd.SOCKET_NAMES`."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -68,6 +80,7 @@ class Endpoints:
     pairs: Mapping[str, tuple[str, str]]
     """Name of the socket (of `systemd.SOCKET_NAMES`) → where we listen, and the runtime behind it."""
     control: str
+    http: Address | None
 
     @classmethod
     def of(cls, options: Options) -> "Endpoints":
@@ -77,7 +90,7 @@ class Endpoints:
             UsageError: if one is malformed, missing or used twice.
         """
         runtime = unix_path(options.runtime_endpoint, "--runtime-endpoint")
-        pairs = {"criproxy": (unix_path(options.listen, "--listen"), runtime)}
+        pairs = {MAIN: (unix_path(options.listen, "--listen"), runtime)}
         if (options.image_listen is None) != (options.image_endpoint is None):
             raise UsageError(
                 "--image-listen and --image-endpoint go together: "
@@ -87,47 +100,27 @@ class Endpoints:
             image = unix_path(options.image_endpoint, "--image-endpoint")
             pairs["criproxy-image"] = (unix_path(options.image_listen, "--image-listen"), image)
         control = unix_path(options.control_socket, "--control-socket")
-        used = [control, *(path for pair in pairs.values() for path in pair[:1])]
-        used += {path for _, path in pairs.values()}
-        if len(set(used)) != len(used):
-            raise UsageError("two of the sockets have the same path; the proxy would talk to itself")
-        return cls(pairs, control)
+        http = Address.parse(options.http) if options.http is not None else None
+        ours = [control, *(path for path, _ in pairs.values()), *([http.path] if http and http.path else [])]
+        if len(set(ours)) != len(ours) or not set(ours).isdisjoint(endpoint for _, endpoint in pairs.values()):
+            raise UsageError("two of the sockets have the same path, so that one would take the other's calls")
+        return cls(pairs, control, http)
 
 
-class Bypass:
-    """The switch that makes all proxies a pure splice."""
+def load_policy(config: Path | None) -> tuple[Policy, OnError]:
+    """The policy of this node, and what becomes of calls at which we fail.
 
-    def __init__(self, proxies: list[Proxy], notifier: Notifier, status: str) -> None:
-        self._proxies = proxies
-        self._notifier = notifier
-        self._status = status
-        self.on = False
-        self.reason = ""
-        self.since = ""
+    Raises:
+        ConfigError: if the file is wrong, or absent though the user named it.
+    """
+    if config is None and not DEFAULT_CONFIG.exists():
+        log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
+        return NonePolicy(PolicyOptions()), OnError.SHARED
+    from criproxy.config.load import load
 
-    def set(self, on: bool, reason: str) -> None:
-        """Switch; loudly, since containers are not placed while it is on."""
-        if on != self.on:
-            self.on, self.reason, self.since = on, reason, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            log.warning("bypass is on: no container is placed" if on else "bypass is off", reason=reason)
-        for proxy in self._proxies:
-            proxy.bypass = on
-        self._notifier.status(f"BYPASS since {self.since}: {reason}" if on else self._status)
-
-    async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer ``criproxy bypass``.
-
-        Raises:
-            UsageError: if the state that is asked for is none.
-        """
-        match arguments.get("state"):
-            case "on" | "off" as state:
-                self.set(state == "on", "asked for by criproxy bypass")
-            case "status":
-                pass
-            case other:
-                raise UsageError(f"bypass is on, off or status, not {other!r}")
-        return {"bypass": self.on, "since": self.since, "reason": self.reason}
+    settings = load(config or DEFAULT_CONFIG, os.uname().nodename)
+    log.info("policy loaded", policy=settings.common.policy, file=str(settings.source))
+    return settings.build_policy(), OnError(settings.common.on_error)
 
 
 class Daemon:
@@ -141,6 +134,8 @@ class Daemon:
         self._heartbeat = Heartbeat(self._notifier.alive, self._notifier.watchdog_interval_s)
         self._traced = resolve(options.trace_calls)
         self._proxies: list[Proxy] = []
+        self._status = ""
+        self._bypass = Bypass(self._proxies, lambda text: self._notifier.status(text or self._status))
         self._stop = asyncio.Event()
 
     async def serve(self) -> None:
@@ -148,15 +143,13 @@ class Daemon:
         self._handle_signals()
         async with AsyncExitStack() as stack:
             listeners = self._listen(stack)
-            await self._start_proxies(stack, listeners)
-            status = f"serving on {', '.join(listener.path for listener in listeners.values())}"
-            bypass = Bypass(self._proxies, self._notifier, status)
-            await self._start_control(stack, listeners["control"], bypass)
+            controller = await self._start_controller(stack)
+            await self._start_proxies(stack, listeners, controller)
+            await self._start_control(stack, listeners["control"])
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
-            self._notifier.ready(status)
-            log.info("serving", listen=self._endpoints.pairs["criproxy"][0], pid=os.getpid())
-            await self._start_http(stack, bypass)
+            self._announce(listeners)
+            await self._start_http(stack, controller)
             gc.enable()
             gc.freeze()
             await self._stop.wait()
@@ -168,8 +161,10 @@ class Daemon:
         passed = adopt_sockets(os.environ)
         wanted = {name: (pair[0], 0o660) for name, pair in self._endpoints.pairs.items()}
         wanted["control"] = (self._endpoints.control, 0o600)
-        for name in passed.keys() - wanted.keys():
-            raise UsageError(f"systemd passed the socket {name!r}, but --image-endpoint does not say what is behind it")
+        if passed.keys() - wanted.keys():
+            raise UsageError(
+                "systemd passed a socket for images: --image-listen and --image-endpoint must be given, too"
+            )
         listeners: dict[str, Listener] = {}
         for name, (path, mode) in wanted.items():
             sock = passed.get(name)
@@ -177,37 +172,67 @@ class Daemon:
             stack.callback(listeners[name].close)
         return listeners
 
-    async def _start_proxies(self, stack: AsyncExitStack, listeners: Mapping[str, Listener]) -> None:
+    async def _start_controller(self, stack: AsyncExitStack) -> Controller:
+        policy, on_error = load_policy(self._options.config)
+        store = Store(self._options.state_dir)
+        stack.callback(store.close)
+        if store.set_aside is not None:
+            log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
+        controller = Controller(
+            Settings(on_error=on_error, host_root=self._options.host_root),
+            discover(self._options.host_root),
+            policy,
+            store,
+            RuntimeClient(f"unix://{self._endpoints.pairs[MAIN][1]}"),
+            structlog.get_logger("criproxy.control"),
+        )
+        stack.push_async_callback(controller.stop)
+        await controller.start()
+        return controller
+
+    async def _start_proxies(
+        self, stack: AsyncExitStack, listeners: Mapping[str, Listener], controller: Controller
+    ) -> None:
+        stack.push_async_callback(self._drain)
         for name, (_, runtime) in self._endpoints.pairs.items():
-            table: Table = traced({}, self._traced, log.info)
-            proxy = Proxy(runtime, table, on_error=pass_on_error)
+            # What is behind the image socket has no containers: nothing there is for the controller.
+            table = controller.table() if name == MAIN else {}
+            on_error = self._bypass.watch(controller.on_error) if name == MAIN else pass_on_error
+            proxy = Proxy(runtime, traced(table, self._traced, log.info), on_error=on_error)
             self._proxies.append(proxy)
             await proxy.start(listeners[name].sock)
-        stack.push_async_callback(self._drain)
 
     async def _drain(self) -> None:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
 
-    async def _start_control(self, stack: AsyncExitStack, listener: Listener, bypass: Bypass) -> None:
-        server = ControlServer({"bypass": bypass.command})
+    async def _start_control(self, stack: AsyncExitStack, listener: Listener) -> None:
+        server = ControlServer({"bypass": self._bypass.command})
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
 
-    async def _start_http(self, stack: AsyncExitStack, bypass: Bypass) -> None:
-        if self._options.http is None:
+    def _announce(self, listeners: Mapping[str, Listener]) -> None:
+        places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
+        self._status = f"serving on {places}"
+        self._notifier.ready(self._status)
+        log.info("serving", listen=places, runtime=self._endpoints.pairs[MAIN][1], pid=os.getpid())
+
+    async def _start_http(self, stack: AsyncExitStack, controller: Controller) -> None:
+        address = self._endpoints.http
+        if address is None:
             return
-        from criproxy.observe.http import Address, HttpServer, Sources
+        for module in ("criproxy.observe.http", "criproxy.observe.metrics"):
+            await asyncio.to_thread(import_module, module)  # 0.1 s, in which calls shall not wait
+        from criproxy.observe.http import HttpServer, Sources
         from criproxy.observe.metrics import Gauges, Metrics
 
         gauges = Gauges(
             window_debt_bytes=lambda: sum(proxy.window_debt for proxy in self._proxies),
-            bypass=lambda: bypass.on,
+            bypass=lambda: self._bypass.on,
             dropped_log_lines=lambda: self._log_writer.dropped_lines,
         )
         stats = [proxy.stats for proxy in self._proxies]
         metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS)
-        server = HttpServer(Sources(metrics.render, self._healthy, self._ready))
-        address = Address.parse(self._options.http)
+        server = HttpServer(Sources(metrics.render, self._healthy, lambda: self._ready(controller)))
         stack.push_async_callback(server.stop)
         await server.start(address)
         log.info("serving metrics and health", address=str(address))
@@ -216,11 +241,11 @@ class Daemon:
         overdue_s = self._heartbeat.overdue_s()
         return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
 
-    async def _ready(self) -> str | None:
+    async def _ready(self, controller: Controller) -> str | None:
         for _, runtime in self._endpoints.pairs.values():
             if (problem := await _probe(runtime)) is not None:
                 return problem
-        return None
+        return controller.problem
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

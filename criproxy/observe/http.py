@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from criproxy.errors import CriproxyError, UsageError
-from criproxy.wire.sockets import Listener, listen, unix_path
-
-_EXPECTED = "use HOST:PORT, :PORT (on the loopback interface), [IPV6]:PORT or unix:///PATH"
+from criproxy.errors import CriproxyError
+from criproxy.observe.address import Address
+from criproxy.wire.sockets import Listener, listen
 
 Health = Callable[[], Awaitable[str | None]]
 """None where all is well, else a sentence that says what is not."""
@@ -22,39 +21,6 @@ class Sources:
     """Accept header → the metrics and their content type."""
     healthy: Health
     ready: Health
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to serve: a host and port, or a Unix socket."""
-
-    host: str = ""
-    port: int = 0
-    path: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Read the value of ``--http``.
-
-        Raises:
-            UsageError: with the forms that are understood.
-        """
-        if text.startswith(("unix:", "/")):
-            return cls(path=unix_path(text, "--http"))
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        if not colon or not _is_port(port) or (":" in host and not bracketed) or "/" in host:
-            raise UsageError(f"--http: {text!r} is no address; {_EXPECTED}")
-        return cls(host=host.strip("[]") or "localhost", port=int(port))
-
-    def __str__(self) -> str:
-        if self.path is not None:
-            return f"unix://{self.path}"
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
 
 
 class HttpServer:

@@ -1,0 +1,336 @@
+"""The daemon from outside: a process between a client and the embedded runtime."""
+
+import asyncio
+import json
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import grpc.aio
+import pytest
+
+from criproxy.cri import api_pb2
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.errors import CriproxyError
+from criproxy.sim.runtime import EmbeddedRuntime, RuntimeOptions
+from tests.daemons import LIMIT_S, Serve
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[EmbeddedRuntime]:
+    """The runtime behind the proxy."""
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(containers=3)) as serving:
+        yield serving
+
+
+async def version(path: Path) -> str:
+    """The name of the runtime that answers behind *path*, over a connection of its own."""
+    client = RuntimeClient(f"unix://{path}", timeout_s=LIMIT_S)
+    try:
+        return (await client.version()).runtime_name
+    finally:
+        await client.close()
+
+
+async def test_calls_pass_and_the_end_is_clean(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Ready, a call through it, SIGTERM: systemd is told, the status is 0, and no socket is left behind."""
+    async with Serve(tmp_path) as serve:
+        assert await version(serve.socket) == "criproxy-sim"
+        modes = [path.stat().st_mode for path in (serve.socket, serve.control)]
+        assert [(stat.S_ISSOCK(mode), mode & 0o777) for mode in modes] == [(True, 0o660), (True, 0o600)]
+
+        serve.signal(signal.SIGTERM)
+        await serve.message("STOPPING=1")
+
+        assert await serve.exit_status() == 0
+        assert not serve.socket.exists()
+        assert not serve.control.exists()
+        assert (
+            serve.log.read_text().splitlines()[-1].rstrip().endswith("stopped                        [criproxy.daemon]")
+        )
+
+
+async def test_an_absent_runtime_is_waited_for(tmp_path: Path) -> None:
+    """We are ready before the runtime is; it may come, go and come back under a client that stays."""
+    late = EmbeddedRuntime(tmp_path / "runtime.sock")
+    async with Serve(tmp_path) as serve:
+        with pytest.raises(CriproxyError, match="UNAVAILABLE"):
+            await version(serve.socket)
+        for _ in range(2):
+            await late.start()
+            assert await version(serve.socket) == "criproxy-sim"
+            await late.stop()
+        assert await serve.stop() == 0
+
+
+@pytest.mark.parametrize(("latency_s", "answered"), [(0.7, True), (60.0, False)])
+async def test_a_call_under_way_gets_two_seconds(tmp_path: Path, latency_s: float, answered: bool) -> None:
+    """At SIGTERM a call that ends soon is answered; one that does not is cut, and we end all the same."""
+    options = RuntimeOptions(latency_s={"ListContainers": latency_s})
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", options), Serve(tmp_path) as serve:
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        await client.version()
+        call = asyncio.create_task(client.list_containers())
+        await asyncio.sleep(0.2)  # nothing tells that a call has reached the runtime
+
+        begin = time.monotonic()
+        assert await serve.stop() == 0
+        took_s = time.monotonic() - begin
+
+        if answered:
+            assert list(await call) == []
+            assert took_s < 2
+        else:
+            with pytest.raises(CriproxyError):
+                await call
+            assert 1.9 < took_s < 4
+        await client.close()
+
+
+class Kubelet:
+    """Calls all the time, over one channel and by new connections; any failure ends the test."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._answered = asyncio.Condition()
+        self._ended = False
+        self.answers = 0
+
+    async def call(self) -> None:
+        """Ask for the version until the end."""
+        async with grpc.aio.insecure_channel(f"unix://{self._path}") as channel:
+            ask = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+            while not self._ended:
+                await ask(b"", timeout=LIMIT_S)
+                async with self._answered:
+                    self.answers += 1
+                    self._answered.notify_all()
+
+    async def connect(self) -> None:
+        """Open connections until the end."""
+        while not self._ended:
+            _, writer = await asyncio.open_unix_connection(self._path)
+            writer.close()
+            await asyncio.sleep(0.005)  # a pace, so that the backlog holds them
+
+    async def more(self, count: int) -> None:
+        """Wait for *count* more answers."""
+        wanted = self.answers + count
+        async with asyncio.timeout(LIMIT_S), self._answered:
+            await self._answered.wait_for(lambda: self.answers >= wanted)
+
+    def end(self) -> None:
+        """Call no more."""
+        self._ended = True
+
+
+async def test_a_restart_with_socket_activation_refuses_nobody(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """While systemd keeps the socket, a client that calls all the time sees no failure over two restarts."""
+    path = tmp_path / "activated.sock"
+    kubelet = Kubelet(path)
+    with socket.socket(socket.AF_UNIX) as kept:
+        kept.bind(str(path))
+        kept.listen(128)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(kubelet.call())
+            tasks.create_task(kubelet.connect())
+            for last in (False, False, True):
+                async with Serve(tmp_path, passed=kept) as serve:
+                    await kubelet.more(20)
+                    assert not serve.socket.exists(), "the socket that was passed is used, and no other"
+                    if last:
+                        kubelet.end()
+                    assert await serve.stop() == 0
+                    assert path.exists(), "systemd's socket is not ours to remove"
+
+
+async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
+    """The manager hears from the event loop twice per period."""
+    async with Serve(tmp_path, WATCHDOG_USEC="200000") as serve:
+        begin = time.monotonic()
+        for _ in range(5):
+            await serve.message("WATCHDOG=1")
+
+        assert time.monotonic() - begin < 1.5
+
+
+async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """A second daemon says whose the socket is and leaves it alone; after a crash the next one takes it over."""
+    async with Serve(tmp_path) as serve:
+        second = Serve(tmp_path)
+        await second.spawn()
+        assert await second.exit_status() == 1
+        assert "criproxy.sock is in use by another criproxy process" in serve.log.read_text()
+        assert await version(serve.socket) == "criproxy-sim"
+
+        serve.signal(signal.SIGKILL)
+        await serve.exit_status()
+        assert serve.socket.exists()
+
+    async with Serve(tmp_path) as serve:
+        assert await version(serve.socket) == "criproxy-sim"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--listen", "tcp://0.0.0.0:1"], "--listen: 'tcp://0.0.0.0:1' is no Unix socket"),
+        (["--runtime-endpoint", "containerd.sock"], "--runtime-endpoint: 'containerd.sock' is no Unix socket"),
+        (["--image-listen", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
+        (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
+        (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "one would take the other's calls"),
+        (["--http", "everywhere"], "--http: 'everywhere' is no address"),
+        (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
+        (["--log-level", "loud"], "'loud' is not one of"),
+        (["--nonsense"], "No such option"),
+        (["surplus"], "unexpected extra argument"),
+    ],
+)
+async def test_wrong_use_ends_with_a_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+    """The status is 2, and one sentence, without a traceback, says what would be right."""
+    serve = Serve(tmp_path, *arguments)
+
+    await serve.spawn()
+
+    assert await serve.exit_status() == 2
+    assert said in serve.log.read_text()
+    assert "Traceback" not in serve.log.read_text()
+    assert not serve.socket.exists()
+
+
+async def test_a_missing_policy_file_that_was_named(tmp_path: Path) -> None:
+    """Who names a file wants that file."""
+    serve = Serve(tmp_path, "--config", str(tmp_path / "none.yaml"))
+
+    await serve.spawn()
+
+    assert await serve.exit_status() == 1
+    assert "none.yaml: there is no such file" in serve.log.read_text()
+
+
+async def test_bypass_is_switched_by_a_command(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """The command changes the running daemon, which says so to systemd and in its log."""
+    async with Serve(tmp_path) as serve:
+        status = await bypass(serve, "status")
+        assert status["bypass"] is False
+
+        assert (await bypass(serve, "on"))["bypass"] is True
+        assert await version(serve.socket) == "criproxy-sim"
+        assert (await bypass(serve, "status"))["reason"] == "asked for by criproxy bypass"
+        assert (await bypass(serve, "off"))["bypass"] is False
+
+        log = serve.log.read_text()
+        assert "bypass is on: no container is placed" in log
+        assert "bypass is off" in log
+
+
+async def bypass(serve: Serve, state: str) -> dict[str, object]:
+    """What ``criproxy bypass`` prints about the daemon *serve*."""
+    process = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-m",
+            "criproxy",
+            "bypass",
+            state,
+            "--format",
+            "json",
+            "--control-socket",
+            str(serve.control),
+        ),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    answer: dict[str, object] = json.loads(output)
+    return answer
+
+
+async def test_a_separate_image_service(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Each socket leads to its own service."""
+    images = tmp_path / "run" / "images.sock"
+    async with EmbeddedRuntime(tmp_path / "image-runtime.sock") as other:
+        other.core.images.pull("example.test/only-here:1")
+        options = ("--image-listen", f"unix://{images}", "--image-endpoint", f"unix://{tmp_path}/image-runtime.sock")
+        async with Serve(tmp_path, *options) as serve:
+            assert "example.test/only-here:1" in await image_tags(images)
+            assert "example.test/only-here:1" not in await image_tags(serve.socket)
+            assert await serve.stop() == 0
+            assert not images.exists()
+
+
+async def image_tags(path: Path) -> set[str]:
+    """The names of all images of the service behind *path*."""
+    client = RuntimeClient(f"unix://{path}", timeout_s=LIMIT_S)
+    reply = await client.call("ListImages", api_pb2.ListImagesRequest(), api_pb2.ListImagesResponse)
+    await client.close()
+    return {tag for image in reply.images for tag in image.repo_tags}
+
+
+async def test_traced_calls_are_logged_without_secrets(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """The log has request, reply and outcome of the chosen method, and nothing of others."""
+    async with Serve(tmp_path, "--trace-calls", "PullImage", "--log-format", "json") as serve:
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        await client.version()
+        auth = api_pb2.AuthConfig(username="joe", password="x", server_address="example.test")  # noqa: S106
+        request = api_pb2.PullImageRequest(image=api_pb2.ImageSpec(image="example.test/app:1"), auth=auth)
+        await client.call("PullImage", request, api_pb2.PullImageResponse)
+        await client.close()
+        await serve.stop()
+        lines = [json.loads(line) for line in serve.log.read_text().splitlines()]
+
+    (call,) = (line for line in lines if line["event"] == "call")
+    hidden = {"username": "<hidden>", "password": "<hidden>", "server_address": "example.test"}
+    assert call["request"] == {"image": {"image": "example.test/app:1"}, "auth": hidden}
+    assert call["outcome"] == "ok"
+    assert call["reply"]["image_ref"]
+
+
+async def test_sighup_changes_nothing(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """A reload that is not there yet does not end the daemon, and the log says what to do."""
+    async with Serve(tmp_path) as serve:
+        serve.signal(signal.SIGHUP)
+
+        assert await version(serve.socket) == "criproxy-sim"
+        assert "is read at a restart only" in serve.log.read_text()
+
+
+async def test_health_and_metrics(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Ready follows the runtime, alive does not, and calls are counted."""
+    path = tmp_path / "run" / "http.sock"
+    async with Serve(tmp_path, "--http", str(path)) as serve:
+        await version(serve.socket)
+        async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(str(path))) as session:
+            assert (await get(session, "/readyz"))[0] == 200
+            assert (
+                'criproxy_calls_total{method="/runtime.v1.RuntimeService/Version"'
+                in (await get(session, "/metrics"))[1]
+            )
+
+            await runtime.stop()
+            (tmp_path / "runtime.sock").unlink(missing_ok=True)
+
+            status, text = await get(session, "/readyz")
+            assert (status, text) == (
+                503,
+                f"the runtime on {serve.runtime} cannot be reached: No such file or directory\n",
+            )
+            assert (await get(session, "/healthz"))[0] == 200
+        assert await serve.stop() == 0
+        assert not path.exists()
+
+
+async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
+    """Status and text of *path*; the HTTP API may start a moment after the proxy."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                async with session.get(path) as response:
+                    return response.status, await response.text()
+            except aiohttp.ClientConnectorError:
+                await asyncio.sleep(0.02)
