@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.stamp import Stamp, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.grant import Applied
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     GUARANTEED_OOM_SCORE_ADJ,
@@ -132,6 +134,16 @@ def found_container(item: api.Container) -> Container:
         state=state(item),
         reservation=stamp.reservation,
     )
+
+
+def sets(status: api.ContainerStatus) -> Applied | None:
+    """The cpuset that the runtime reports for a container; None where it does not or it cannot be read."""
+    linux = status.resources.linux
+    try:
+        cpus, mems = parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems)
+    except ValueError:
+        return None
+    return Applied(cpus, mems) if cpus else None
 
 
 def _limit(value: int) -> int | None:
