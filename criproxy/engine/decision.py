@@ -8,7 +8,11 @@ from criproxy.model.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A container that exists in the runtime and needs another place."""
+    """A container that exists in the runtime and needs another place.
+
+    An update that had to wait may be outdated: at the moment of sending, nothing beyond the container's grant in the
+    node of that moment may be sent.
+    """
 
     key: str
     grant: Grant

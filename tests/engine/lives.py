@@ -1,0 +1,88 @@
+"""Random machines and lives of containers, for property tests."""
+
+from collections.abc import Iterable, Iterator
+
+from hypothesis import strategies as st
+
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerStarted,
+    Event,
+    PodCreated,
+    PodGone,
+    PodStopped,
+    UnknownOutcome,
+    UpdateApplied,
+)
+from criproxy.engine.step import step
+from criproxy.errors import NotEnough
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.policy.api import Policy
+from criproxy.sim.machines import GIB, machine
+
+RESERVATIONS = [f"r{i}" for i in range(6)]
+PODS = ["s0", "s1"]
+KEYS = RESERVATIONS + [f"id-{key}" for key in RESERVATIONS]
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Topology:
+    """Up to 4 NUMA nodes of 4 cores, of which pods may use all or a part."""
+    whole = machine(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 2)))
+    if draw(st.booleans()):
+        return whole
+    allowed = draw(st.frozensets(st.sampled_from(sorted(whole.cpus)), min_size=1))
+    return machine(len(whole.nodes), len(whole.nodes[0].cpus), 1, allowed=allowed)
+
+
+containers = st.builds(
+    Container,
+    key=st.sampled_from(RESERVATIONS),
+    pod=st.sampled_from(PODS),
+    name=st.sampled_from("ab"),
+    attempt=st.integers(0, 2),
+    qos=st.sampled_from(QosClass),
+    cpu_milli=st.sampled_from([0, 250, 1000, 2000, 3000, 5000]),
+    memory_limit_bytes=st.sampled_from([None, GIB, 9 * GIB]),
+)
+keys = st.sampled_from(KEYS)
+events = st.one_of(
+    st.builds(ContainerCreating, containers),
+    st.builds(ContainerCreating, containers),
+    st.sampled_from(RESERVATIONS).map(lambda key: ContainerCreated(key, f"id-{key}")),
+    st.sampled_from(RESERVATIONS).map(lambda key: ContainerCreated(key, f"id-{key}")),
+    st.builds(ContainerStarted, keys),
+    st.builds(ContainerExited, keys),
+    st.builds(ContainerGone, keys),
+    st.builds(UnknownOutcome, keys),
+    st.builds(UpdateApplied, keys, st.frozensets(st.integers(0, 7)), st.frozensets(st.integers(0, 3))),
+    st.sampled_from(PODS).map(lambda key: PodCreated(Pod(key=key))),
+    st.builds(PodStopped, st.sampled_from(PODS)),
+    st.builds(PodGone, st.sampled_from(PODS)),
+)
+lives = st.lists(events, max_size=30)
+
+
+def live(topology: Topology, policy: Policy, life: Iterable[Event]) -> Iterator[tuple[Node, Event, Node]]:
+    """Run *life* and yield the state before each event, the event and the state after; refusals change nothing.
+
+    A create whose reservation id is taken already is left out: they are fresh in real life.
+    """
+    node = Node(topology)
+    used: set[str] = set()
+    for event in life:
+        if isinstance(event, ContainerCreating):
+            if event.container.key in used:
+                continue
+            used.add(event.container.key)
+        before = node
+        try:
+            node = step(node, event, policy).node
+        except NotEnough:
+            node = before
+        yield before, event, node

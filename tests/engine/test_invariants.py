@@ -1,0 +1,155 @@
+"""What must always be true holds for every policy and every life, and each violation is noticed."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.engine.events import ContainerCreating, ContainerGone, Event
+from criproxy.engine.invariants import violations
+from criproxy.engine.step import step
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, ContainerState, QosClass
+from criproxy.policy import BUILTIN
+from criproxy.policy.api import Policy
+from criproxy.policy.options import Options
+from criproxy.sim.machines import machine
+from tests.engine.lives import containers, live, lives, machines
+
+reserved_sets = st.sampled_from(["", "0", "0,3", "77"]).map(parse_cpuset)
+policies = st.sampled_from(sorted(BUILTIN))
+ALL = frozenset(range(8))
+MEMS = frozenset({0})
+
+
+def build(name: str, reserved: CpuSet) -> Policy:
+    """The policy *name* with reserved CPUs."""
+    entry = BUILTIN[name]
+    return entry.build(entry.options.model_validate({"reservedCpus": reserved}))
+
+
+@given(policies, reserved_sets, machines(), lives)
+def test_hold_in_every_life(name: str, reserved: CpuSet, topology: Topology, life: list[Event]) -> None:
+    """Whatever comes and goes, no invariant is violated."""
+    for _, event, node in live(topology, build(name, reserved), life):
+        assert violations(node, reserved) == [], event
+
+
+@given(policies, reserved_sets, machines(), lives)
+def test_step_is_deterministic(name: str, reserved: CpuSet, topology: Topology, life: list[Event]) -> None:
+    """The same life leads to the same node."""
+    runs = [[node for *_, node in live(topology, build(name, reserved), life)] for _ in range(2)]
+
+    assert runs[0] == runs[1]
+
+
+@given(policies, reserved_sets, machines(), lives, containers)
+def test_departure_undoes_arrival(
+    name: str, reserved: CpuSet, topology: Topology, life: list[Event], newcomer: Container
+) -> None:
+    """After a container came and went, everybody has what they had."""
+    policy = build(name, reserved)
+    before = [Node(topology), *(node for *_, node in live(topology, policy, life))][-1]
+    newcomer = replace(newcomer, key="new", name="new")
+    try:
+        during = step(before, ContainerCreating(newcomer), policy).node
+    except NotEnough:
+        return
+    after = step(during, ContainerGone("new"), policy).node
+
+    assert after == before
+
+
+@given(reserved_sets, machines(), lives)
+def test_static_leaves_nothing_idle(reserved: CpuSet, topology: Topology, life: list[Event]) -> None:
+    """Under the static policy everybody who shares has every CPU that nobody owns."""
+    for *_, node in live(topology, build("static", reserved), life):
+        assert {grant.cpus for grant in node.grants.values() if not grant.exclusive} <= {node.shared_cpus}
+
+
+class BadPolicy:
+    """Gives the newcomer *grant*, and takes nothing back if told so."""
+
+    def __init__(self, grant: Grant, *, leaks: bool = False) -> None:
+        self.grant = grant
+        self.leaks = leaks
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The layout with the bad grant."""
+        return Layout({**node.grants, container.key: self.grant})
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*, or with it."""
+        return Layout({k: g for k, g in node.grants.items() if self.leaks or k != key})
+
+
+@pytest.mark.parametrize(
+    ("grant", "sentence"),
+    [
+        pytest.param(Grant(parse_cpuset("2-3"), MEMS, parse_cpuset("2-3")), "CPU 2 is owned by both", id="two-owners"),
+        pytest.param(Grant(ALL, MEMS), "new may run on CPUs 2, which another container owns", id="shares-an-owned-cpu"),
+        pytest.param(Grant(frozenset(), MEMS), "new has no CPU", id="no-cpu"),
+        pytest.param(Grant(ALL, MEMS, ALL), "no CPU is left for containers that share", id="empty-pool"),
+        pytest.param(Grant(parse_cpuset("8"), MEMS), "new has CPUs 8, which pods may not use", id="foreign-cpu"),
+        pytest.param(
+            Grant(parse_cpuset("1"), frozenset({5})), "new has NUMA nodes 5, which pods may not use", id="foreign-node"
+        ),
+        pytest.param(
+            Grant(parse_cpuset("1"), MEMS, parse_cpuset("3")),
+            "new owns CPUs 3, on which it may not run",
+            id="owns-beyond",
+        ),
+        pytest.param(Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")), "new owns reserved CPUs 0", id="owns-reserved"),
+    ],
+)
+def test_bad_layouts_are_noticed(grant: Grant, sentence: str) -> None:
+    """A policy that breaks an invariant is caught with a sentence that names container and CPUs."""
+    owner = Grant(parse_cpuset("2"), MEMS, parse_cpuset("2"))
+    node = Node(machine(cores=8, threads=1), containers={"own": Container(key="own", pod="s", name="own")})
+    node = node.replace(grants={"own": owner})
+    assert violations(node, frozenset({0})) == []
+
+    after = step(node, ContainerCreating(Container(key="new", pod="s", name="new")), BadPolicy(grant)).node
+
+    assert any(text.startswith(sentence) for text in violations(after, frozenset({0})))
+
+
+@pytest.mark.parametrize(
+    ("containers_left", "sentence"),
+    [
+        pytest.param({}, "a place is held for c, which is not known", id="gone"),
+        pytest.param(
+            {"c": Container(key="c", pod="s", name="main", state=ContainerState.EXITED)},
+            "a place is held for main, which has exited",
+            id="exited",
+        ),
+    ],
+)
+def test_leaks_are_noticed(containers_left: dict[str, Container], sentence: str) -> None:
+    """A place that outlives its container is found."""
+    node = Node(machine(), containers=containers_left, grants={"c": Grant(parse_cpuset("0"), MEMS)})
+
+    assert violations(node) == [sentence]
+
+
+def test_a_policy_that_leaks_is_noticed() -> None:
+    """A policy that does not take back what a container had is found after the container went."""
+    policy = BadPolicy(Grant(parse_cpuset("1"), MEMS), leaks=True)
+    node = step(Node(machine()), ContainerCreating(Container(key="c", pod="s", name="c")), policy).node
+
+    assert violations(step(node, ContainerGone("c"), policy).node) == ["a place is held for c, which is not known"]
+
+
+def test_policies_are_exercised() -> None:
+    """The lives above do place exclusively: the property tests are about something."""
+    policy = build("static", frozenset())
+    newcomer = Container(key="r", pod="s", name="c", qos=QosClass.GUARANTEED, cpu_milli=2000)
+    node = step(Node(machine()), ContainerCreating(newcomer), policy).node
+
+    assert len(node.exclusive_cpus) == 2
+    assert Options().reserved_cpus == frozenset()
