@@ -1,0 +1,88 @@
+"""``make bench``: what criproxy adds to calls, in one interleaved run of all ways to the same runtime."""
+
+import json
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from tests.bench import report, rows
+from tests.bench.plan import Bench, Findings, Settings, measure_lives
+from tests.bench.processes import StartError
+from tests.bench.runtimes import EMBEDDED, choose, started
+from tests.bench.verdicts import missed
+
+_console = Console()
+_errors = Console(stderr=True)
+
+
+def _peers(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    peers = {}
+    for value in values:
+        name, separator, path = value.partition("=")
+        if not (name and separator) or not Path(path).is_socket():
+            raise click.BadParameter(f"{value!r} is not NAME=SOCKET with the path of a unix socket")
+        peers[name] = Path(path)
+    return peers
+
+
+def _numbers(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    words = value.split(",")
+    if not all(word.isdigit() for word in words) or sorted(words, key=int) != words:
+        raise click.BadParameter(f"{value!r} is no ascending list of numbers such as 0,100,1000")
+    return tuple(int(word) for word in words)
+
+
+@click.command()
+@click.option(
+    "--runtime", "asked", default="auto", metavar="NAME|SOCKET", help="auto (all that can run), containerd, embedded."
+)
+@click.option("--peer", "peers", multiple=True, callback=_peers, metavar="NAME=SOCKET", help="Another proxy before it.")
+@click.option("--runs", default=3, type=click.IntRange(1), show_default=True, help="The worst run counts.")
+@click.option("--known", default="0,100,1000", callback=_numbers, show_default=True, help="Containers that exist.")
+@click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures little.")
+@click.option("--pod-lives", default=0, type=click.IntRange(0), help="Also measure memory over so many pods.")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here too."
+)
+@click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
+def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **options: Any) -> None:
+    """Measure what criproxy adds to calls, and show it beside the bars.
+
+    Peers must stand before the same runtime: start it first (python -m criproxy.sim --socket PATH), then the peers,
+    then this with --runtime PATH.
+    """
+    settings = Settings(**options)
+    if quick:
+        settings = replace(settings, effort=rows.QUICK, starts=1)
+    try:
+        all_findings = [_measure(name, settings) for name in choose(asked)]
+    except (ValueError, StartError) as error:
+        raise click.ClickException(str(error)) from error
+    if json_path:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps(report.as_json(all_findings), indent=1) + "\n")
+    for findings in all_findings:
+        report.show(_console, findings)
+    sys.exit(1 if check and any(missed(findings) for findings in all_findings) else 0)
+
+
+def _measure(name: str, settings: Settings) -> Findings:
+    with tempfile.TemporaryDirectory(prefix="criproxy-bench-") as directory:
+        with started(name, Path(directory)) as runtime:
+            findings = Bench(runtime, settings, Path(directory), _errors.print).measure()
+        if settings.pod_lives and name == EMBEDDED:
+            lives = Path(directory) / "lives"
+            lives.mkdir()
+            findings.lives = measure_lives(settings, lives, _errors.print)
+    return findings
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main()
