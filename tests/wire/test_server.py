@@ -1,0 +1,286 @@
+"""The proxy on real sockets between real gRPC peers: handlers, errors of ours, drain, and lost runtimes."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from criproxy.errors import StatusCode
+from criproxy.wire.calls import Call, ErrorHandler, Outcome, OutcomeKind, Proceed, Refuse, Rule, Table, Verdict
+from criproxy.wire.server import Proxy, pass_on_error
+
+HOLD, WATCH, PASS, SLOW = "/test/Hold", "/test/Watch", "/test/Pass", "/test/Slow"
+
+Invoke = Callable[[str, bytes], Awaitable[bytes]]
+
+
+class Echo(grpc.GenericRpcHandler):
+    """Answers every call with its request; `SLOW` when it is let."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes]] = []
+        self.slow_begun = asyncio.Event()
+        self.slow_may_end = asyncio.Event()
+
+    def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        """The same behaviour for every method."""
+
+        async def answer(request: bytes, context: object) -> bytes:
+            self.seen.append((details.method, request))
+            if details.method == SLOW:
+                self.slow_begun.set()
+                await self.slow_may_end.wait()
+            return request
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+class World:
+    """An echo runtime, a proxy in front of it, and one client."""
+
+    def __init__(self, directory: Path) -> None:
+        self.runtime_path, self.path = str(directory / "runtime.sock"), str(directory / "proxy.sock")
+        self.echo = Echo()
+        self.proxy: Proxy
+        self.channel: grpc.aio.Channel
+
+    async def call(self, method: str, request: bytes) -> bytes:
+        """One unary call through the proxy."""
+        return await self.method(method)(request, timeout=10)
+
+    def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
+        """A callable for one method, on bytes."""
+        return self.channel.unary_unary(method)
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, table: Table, on_error: ErrorHandler = pass_on_error, *, runtime: bool = True
+) -> AsyncIterator[World]:
+    """All three, stopped in the end."""
+    world = World(directory)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((world.echo,))
+    if runtime:
+        server.add_insecure_port(f"unix:{world.runtime_path}")
+        await server.start()
+    world.proxy = Proxy(world.runtime_path, table, on_error=on_error)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(world.path)
+    await world.proxy.start(sock)
+    world.channel = grpc.aio.insecure_channel(f"unix:{world.path}", options=[("grpc.use_local_subchannel_pool", 1)])
+    try:
+        yield world
+    finally:
+        await world.channel.close()
+        await world.proxy.drain(0.1)
+        await server.stop(None)
+
+
+async def test_held_call_gets_the_handlers_verdict(tmp_path: Path) -> None:
+    """New bytes reach the runtime, and the time is counted."""
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        return Proceed(message + b" held")
+
+    async with running(tmp_path, {HOLD: Rule(hold=hold)}) as world:
+        assert await world.call(HOLD, b"x") == b"x held"
+        entry = world.proxy.stats.entries[HOLD.encode()]
+
+    assert (entry.calls, sum(entry.held.counts)) == (1, 1)
+
+
+async def test_refused_call_shows_code_and_text(tmp_path: Path) -> None:
+    """The client sees what the handler said, and the runtime nothing."""
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPUs left: 100 % é")
+
+    async with running(tmp_path, {HOLD: Rule(hold=hold)}) as world:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call(HOLD, b"x")
+        assert world.echo.seen == []
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.details() == "no CPUs left: 100 % é"
+
+
+async def test_failing_handler_asks_the_error_handler(tmp_path: Path) -> None:
+    """It sees call, message and error, and its verdict counts."""
+    asked: list[tuple[str, bytes | None, str]] = []
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        raise ValueError("oh")
+
+    async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
+        asked.append((call.method, message, str(error)))
+        return Proceed(b"by the error handler")
+
+    async with running(tmp_path, {HOLD: Rule(hold=hold)}, on_error) as world:
+        assert await world.call(HOLD, b"x") == b"by the error handler"
+        assert world.proxy.stats.handler_errors == 1
+
+    assert asked == [(HOLD, b"x", "oh")]
+
+
+async def test_failing_error_handler_refuses(tmp_path: Path) -> None:
+    """A container is not started on CPUs that nobody has thought about; the connection lives on."""
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        raise ValueError("oh")
+
+    async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
+        raise OSError("disk")
+
+    async with running(tmp_path, {HOLD: Rule(hold=hold)}, on_error) as world:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call(HOLD, b"x")
+        assert await world.call(PASS, b"y") == b"y"
+        assert world.proxy.stats.connections_total == 1
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+
+
+async def test_failing_done_handler_costs_nothing(tmp_path: Path) -> None:
+    """The call has its reply, and the fault is counted."""
+
+    def done(call: Call, outcome: Outcome) -> None:
+        raise ValueError("oh")
+
+    async with running(tmp_path, {WATCH: Rule(done=done)}) as world:
+        assert await world.call(WATCH, b"x") == b"x"
+        assert world.proxy.stats.handler_errors == 1
+
+
+async def test_cancelled_call_cancels_its_handler(tmp_path: Path) -> None:
+    """The handler ends when the client gives up, and the outcome says that nothing was sent."""
+    begun, ended, outcomes = asyncio.Event(), asyncio.Event(), []
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return Proceed()
+
+    async with running(tmp_path, {HOLD: Rule(hold=hold, done=lambda call, o: outcomes.append(o))}) as world:
+        attempt = world.method(HOLD)(b"x")
+        await begun.wait()
+        attempt.cancel()
+        await asyncio.wait_for(ended.wait(), 5)
+        assert await world.call(PASS, b"y") == b"y"
+        assert world.proxy.stats.cancelled_held == 1
+
+    assert outcomes == [Outcome(OutcomeKind.NOT_SENT)]
+
+
+async def test_bypass_is_for_new_calls(tmp_path: Path) -> None:
+    """It can be set and taken back while connections live."""
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        return Proceed(b"held")
+
+    async with running(tmp_path, {HOLD: Rule(hold=hold)}) as world:
+        world.proxy.bypass = True
+        assert await world.call(HOLD, b"x") == b"x"
+        world.proxy.bypass = False
+        assert await world.call(HOLD, b"x") == b"held"
+        assert world.proxy.stats.connections_total == 1
+
+
+async def test_missing_runtime_closes_the_connection(tmp_path: Path) -> None:
+    """The client sees what it would see without us, and nothing is left."""
+    async with running(tmp_path, {}, runtime=False) as world:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.call(PASS, b"x")
+        assert world.proxy.stats.dial_failures >= 1
+
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert world.proxy.links == set()
+
+
+async def test_drain_lets_open_calls_finish(tmp_path: Path) -> None:
+    """A call that is with the runtime gets its reply after GOAWAY; then the connection ends."""
+    async with running(tmp_path, {}) as world:
+        slow = asyncio.ensure_future(world.call(SLOW, b"x"))
+        await world.echo.slow_begun.wait()
+        draining = asyncio.ensure_future(world.proxy.drain(5))
+        await asyncio.sleep(0)  # the GOAWAY is written before the call goes on
+        world.echo.slow_may_end.set()
+
+        assert await slow == b"x"
+        await draining
+        assert world.proxy.links == set()
+
+
+async def test_drain_cuts_what_does_not_end(tmp_path: Path) -> None:
+    """After its time, a call that hangs is ended with the connection, its outcome unknown."""
+    outcomes: list[Outcome] = []
+    async with running(tmp_path, {SLOW: Rule(done=lambda call, o: outcomes.append(o))}) as world:
+        slow = asyncio.ensure_future(world.call(SLOW, b"x"))
+        await world.echo.slow_begun.wait()
+        await world.proxy.drain(0.05)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await slow
+
+    assert outcomes == [Outcome(OutcomeKind.UNKNOWN)]
+    assert world.proxy.links == set()
+
+
+async def test_one_broken_client_leaves_the_others_alone(tmp_path: Path) -> None:
+    """It gets a GOAWAY, and its connection ends."""
+    async with running(tmp_path, {}) as world:
+        assert await world.call(PASS, b"x") == b"x"
+        reader, writer = await asyncio.open_unix_connection(world.path)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        received = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+
+        assert b"preface" in received
+        assert world.proxy.stats.protocol_errors == 1
+        assert await world.call(PASS, b"x") == b"x"
+        assert world.proxy.stats.connections_open == 1
+
+
+async def test_slow_reader_stops_the_runtime(tmp_path: Path) -> None:
+    """What a client does not read is not read from the runtime: the rest waits in the runtime's socket."""
+    sent, stalled = 0, asyncio.Event()
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        frame = b"\x00\x40\x00\xee\x00\x00\x00\x00\x00" + b"x" * 16_384  # an unknown kind: no flow control
+        while sent < 100 << 20:
+            writer.write(frame)
+            sent += len(frame)
+            try:
+                async with asyncio.timeout(1):
+                    await writer.drain()
+            except TimeoutError:
+                break
+        stalled.set()
+
+    runtime_path, path = str(tmp_path / "r.sock"), str(tmp_path / "p.sock")
+    runtime = await asyncio.start_unix_server(flood, runtime_path)
+    proxy = Proxy(runtime_path, {})
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(path)
+    await proxy.start(sock)
+    client = socket.socket(socket.AF_UNIX)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, path)
+    await stalled.wait()
+    (link,) = proxy.links
+    assert link.client.transport is not None
+    runtime.close()
+    await runtime.wait_closed()
+
+    assert link.client.transport.get_write_buffer_size() < 2 << 20
+    assert sent < 20 << 20
+    client.close()
+    await proxy.drain(0.1)
