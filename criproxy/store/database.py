@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,10 @@ class Database:
     def _rename_away(self, reason: str) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         place = self.path.with_name(f"{NAME}.{stamp}")
+        for number in count(2):
+            if not place.exists():
+                break
+            place = self.path.with_name(f"{NAME}.{stamp}-{number}")
         for suffix in ("", "-wal", "-shm"):
             part = self.path.with_name(NAME + suffix)
             if part.exists():

@@ -31,6 +31,7 @@ class Store:
     """
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+        self.directory = directory
         self._clock = clock
         self._lock = _lock(directory)
         try:
@@ -66,7 +67,9 @@ class Store:
         return await self._run(lambda: self._database.history(*keys))
 
     def close(self) -> None:
-        """Finish what is queued, then give the directory free. Blocks."""
+        """Finish what is queued, then give the directory free; again does nothing. Blocks."""
+        if self._closed:
+            return
         self._closed = True
         self._writer.shutdown()
         self._database.close()

@@ -1,0 +1,345 @@
+"""The node is remembered over restarts, whatever happens to the disk."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated
+from criproxy.engine.step import step
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.sim.machines import machine
+from criproxy.store import Record, Store, database
+from criproxy.store.rows import changed, tables
+from criproxy.store.schema import VERSION
+from tests.engine.lives import live, lives
+
+MACHINE = machine(nodes=2, cores=4)
+EMPTY = Node(MACHINE)
+POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+POD = Pod(
+    key="s", uid="u", name="web", namespace="shop", attempt=2, qos=QosClass.BURSTABLE, cgroup_parent="/kubepods/x"
+)
+OWNER = Container(
+    key="r1",
+    pod="s",
+    name="main",
+    attempt=3,
+    pod_name="web",
+    namespace="shop",
+    qos=QosClass.GUARANTEED,
+    cpu_milli=2000,
+    cpu_limit_milli=2000,
+    memory_limit_bytes=1 << 30,
+)
+SHARER = Container(key="r2", pod="s", name="side")
+LIFE: list[Event] = [
+    PodCreated(POD),
+    ContainerCreating(SHARER),
+    ContainerCreating(OWNER),
+    ContainerCreated("r1", "id1"),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Return a store in a fresh directory; its clock stands still."""
+    with_clock = Store(tmp_path / "state", clock=lambda: 12.5)
+    yield with_clock
+    with_clock.close()
+
+
+async def keep(store: Store, node: Node, *events: Event) -> Node:
+    """Step through *events* and save each."""
+    for event in events:
+        decision = step(node, event, POLICY)
+        await store.save(node, decision.node, decision)
+        node = decision.node
+    return node
+
+
+def reopened(store: Store) -> Node:
+    """What a new process finds."""
+    store.close()
+    again = Store(store.directory)
+    try:
+        return again.load(MACHINE)
+    finally:
+        again.close()
+
+
+async def test_everything_is_remembered(store: Store) -> None:
+    """Pods, containers, what is wanted and what is applied come back as they were."""
+    node = await keep(store, EMPTY, *LIFE)
+    assert node.pods
+    assert node.exclusive_cpus
+
+    assert reopened(store) == node
+
+
+async def test_what_is_gone_is_forgotten(store: Store) -> None:
+    """Rows of a container that went are removed."""
+    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
+
+    assert reopened(store) == node == EMPTY.replace(pods={"s": POD})
+
+
+async def test_sharers_share_one_object_after_a_load(store: Store) -> None:
+    """Sets are read once each, so that comparing containers stays cheap."""
+    await keep(store, EMPTY, ContainerCreating(SHARER), ContainerCreating(replace(SHARER, key="r3", name="more")))
+    grants = reopened(store).grants
+
+    assert grants["r2"].cpus is grants["r3"].cpus
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(lives)
+def test_any_life_is_remembered(tmp_path: Path, life: list[Event]) -> None:
+    """After every event a new process would find the very same node."""
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+    path.mkdir()
+    written = database.Database(path)
+    for before, _, after in live(MACHINE, POLICY, life):
+        written.save(before, after, None)
+        assert written.load(MACHINE) == after
+    written.close()
+
+
+def test_only_what_differs_is_written() -> None:
+    """A newcomer that shares is written alone, among however many."""
+    node = EMPTY
+    for i in range(50):
+        node = step(node, ContainerCreating(replace(SHARER, key=f"r{i}", name=f"c{i}")), POLICY).node
+    after = step(node, ContainerCreating(replace(SHARER, key="new", name="new")), POLICY).node
+
+    touched = {
+        table.name: ([row[0] for row in rows], gone)
+        for table in tables()
+        for rows, gone in [changed(table, node, after)]
+    }
+
+    assert touched == {"pods": ([], []), "containers": (["new"], []), "grants": (["new"], []), "applied": (["new"], [])}
+
+
+async def test_history(store: Store) -> None:
+    """Each decision is kept with time, container and reasons, and found by id or reservation."""
+    await keep(store, EMPTY, *LIFE)
+
+    assert await store.history("id1", "r1") == [
+        Record(
+            12.5,
+            "r1",
+            "shop/web/main",
+            (
+                "shop/web/main owns CPUs 1,9: its pod is Guaranteed and it asks for 2",
+                "memory from the CPUs' own nodes",
+            ),
+        )
+    ]
+    assert await store.history("nobody") == []
+
+
+async def test_history_is_bounded_in_rows_and_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest decisions make room, also after a restart."""
+    monkeypatch.setattr(database, "MAX_DECISIONS", 5)
+    for i in range(8):
+        await store.save(EMPTY, EMPTY, Decision(EMPTY, reasons=(f"{i}",), key="k"))
+    assert [record.reasons for record in await store.history("k")] == [("3",), ("4",), ("5",), ("6",), ("7",)]
+
+    store.close()
+    monkeypatch.setattr(database, "MAX_DECISION_BYTES", 100)
+    again = Store(store.directory)
+    await again.save(EMPTY, EMPTY, Decision(EMPTY, reasons=("x" * 95,), key="k"))
+    assert [record.reasons for record in await again.history("k")] == [("6",), ("7",), ("x" * 95,)]
+    again.close()
+
+
+async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
+    """A save without space fails with the reason and writes nothing; the next one writes all that is missing."""
+    node = await keep(store, EMPTY, PodCreated(POD))
+    connection = store._database._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    many = {f"p{i}": replace(POD, key=f"p{i}", cgroup_parent="x" * 500) for i in range(50)}
+    full = node.replace(pods=many)
+    with pytest.raises(StoreError, match="full"):
+        await store.save(node, full, Decision(full, reasons=("r",), key="k"))
+    assert store.load(MACHINE) == node
+    assert await store.history("k") == []
+
+    connection.execute("PRAGMA max_page_count = 100000")
+    await store.save(node, full, Decision(full))
+
+    assert reopened(store) == full
+
+
+async def test_a_read_only_disk_is_told(store: Store) -> None:
+    """A save that may not write fails with the reason."""
+    store._database._connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(StoreError, match=r"criproxy.db cannot be used: attempt to write a readonly database"):
+        await store.save(EMPTY, EMPTY.replace(pods={"s": POD}), Decision(EMPTY))
+
+
+async def test_a_save_outlives_its_caller(store: Store) -> None:
+    """What the node has become is written even if the call that caused it is cancelled."""
+    saving = asyncio.ensure_future(store.save(EMPTY, EMPTY.replace(pods={"s": POD}), Decision(EMPTY)))
+    await asyncio.sleep(0)
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+
+    assert reopened(store).pods == {"s": POD}
+
+
+async def test_a_closed_store_refuses(store: Store) -> None:
+    """During a shutdown a late save is an error, not a hang."""
+    store.close()
+    with pytest.raises(StoreError, match="shutting down"):
+        await store.save(EMPTY, EMPTY, Decision(EMPTY))
+
+
+def test_directory_is_private(tmp_path: Path) -> None:
+    """The directory is made, and nobody else may look into it, however it was before."""
+    path = tmp_path / "a" / "state"
+    Store(path).close()
+    assert path.stat().st_mode & 0o777 == 0o700
+
+    path.chmod(0o755)
+    Store(path).close()
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_two_stores_on_one_directory(store: Store) -> None:
+    """A second user of the directory is refused with the process that has it, and may have it afterwards."""
+    with pytest.raises(
+        StoreError, match=rf"in use by another criproxy \(process {os.getpid()}\); stop that one or choose"
+    ):
+        Store(store.directory)
+
+    store.close()
+    Store(store.directory).close()
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    """After kill -9 the state is there and can be opened at once."""
+    script = (
+        "import os, signal; from pathlib import Path; from criproxy.store import Store\n"
+        f"Store(Path({str(tmp_path)!r})); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert (tmp_path / "criproxy.db").exists()
+
+    Store(tmp_path).close()
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    """A path through a file is refused with the reason."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"the state directory .*file/state cannot be used: Not a directory"):
+        Store(tmp_path / "file" / "state")
+    (tmp_path / "state/criproxy.db").mkdir(parents=True)
+    with pytest.raises(StoreError, match="unable to open database file"):
+        Store(tmp_path / "state")
+
+
+def spoil_text(path: Path) -> None:
+    """Something that is no database at all."""
+    path.write_text("this is no database, but long enough to look like one\n" * 100)
+
+
+def spoil_pages(path: Path) -> None:
+    """A database with overwritten pages."""
+    content = bytearray(path.read_bytes())
+    content[4096 : 3 * 4096] = b"\xa5" * (2 * 4096)
+    path.write_bytes(content)
+
+
+def spoil_version(path: Path) -> None:
+    """A database from the future."""
+    execute(path, f"PRAGMA user_version = {VERSION + 1}")
+
+
+def spoil_tables(path: Path) -> None:
+    """A database of our version without our tables."""
+    execute(path, "DROP TABLE grants")
+
+
+def spoil_values(path: Path) -> None:
+    """A row that cannot be read."""
+    execute(path, "INSERT INTO grants VALUES ('c', 'all of them', '', '')")
+
+
+def spoil_columns(path: Path) -> None:
+    """Another program's database of the same name."""
+    path.unlink()
+    execute(path, "CREATE TABLE pods (a, b)")
+
+
+def execute(path: Path, statement: str) -> None:
+    """Change the database behind the store's back."""
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        pytest.param(spoil_text, "file is not a database", id="no-database"),
+        pytest.param(spoil_pages, "damaged", id="damaged"),
+        pytest.param(spoil_version, f"version {VERSION + 1}, newer than {VERSION}", id="newer"),
+        pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
+        pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
+        pytest.param(spoil_columns, "table pods already exists", id="somebody-elses"),
+    ],
+)
+async def test_an_unusable_database_is_set_aside(store: Store, spoil: object, reason: str) -> None:
+    """It is kept under a dated name, the reason is told, and a fresh one is used."""
+    await keep(store, EMPTY, *LIFE)
+    store.close()
+    assert callable(spoil)
+    spoil(store.directory / "criproxy.db")
+
+    again = Store(store.directory)
+
+    assert again.set_aside is not None
+    assert reason in again.set_aside
+    kept = [path.name for path in store.directory.glob("criproxy.db.*Z")]
+    assert len(kept) == 1
+    assert kept[0] in again.set_aside
+    assert again.load(MACHINE) == EMPTY
+    await keep(again, EMPTY, *LIFE)
+    again.close()
+
+
+async def test_databases_set_aside_at_once_are_all_kept(store: Store) -> None:
+    """A second one in the same second does not replace the first."""
+    store.close()
+    for _ in range(3):
+        spoil_version(store.directory / "criproxy.db")
+        Store(store.directory).close()
+
+    assert len(list(store.directory.glob("criproxy.db.*Z*"))) == 3
+
+
+async def test_a_usable_database_is_not_set_aside(store: Store) -> None:
+    """Opening a good database says nothing."""
+    await keep(store, EMPTY, *LIFE)
+    store.close()
+    again = Store(store.directory)
+
+    assert again.set_aside is None
+    again.close()
