@@ -175,13 +175,22 @@ class Outflow:
         else:
             self.chunks.append(raw)
 
+    def send_window_update(self, stream: int, raw: bytes) -> None:
+        """Send a WINDOW_UPDATE frame: it overtakes DATA that waits, but not the headers that open the stream."""
+        if any(item.is_block for item in self.queues.get(stream, ())):
+            self._enqueue(stream, _Waiting(raw))
+        else:
+            self.chunks.append(raw)
+
     def hold_back(self, stream: int) -> None:
         """Keep everything of *stream* that comes from now on, until `put_first` says what goes before it."""
         self._enqueue(stream, _Waiting(b""))
 
     def put_first(self, stream: int, payload: bytes) -> None:
         """End `hold_back`: *payload* (in flight; may be empty) goes out first."""
-        self.queues[stream][0] = _Waiting(payload, is_data=True)
+        queue = self.queues[stream]  # before the place that was kept there may still be the stream's first headers
+        place = next(at for at, item in enumerate(queue) if not (item.raw or item.is_data))
+        queue[place] = _Waiting(payload, is_data=True)
         self.queued_bytes += len(payload)
         self.flush()
 

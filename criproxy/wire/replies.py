@@ -37,6 +37,9 @@ class Replies(FrameLoop):
         if state is None:
             self._on_stray_data(stream, size, at, end)
             return
+        if state.hold and flags & frames.END_STREAM:
+            self.take(at, at)
+            self.connection.drop_hold(state)
         if state.reader:
             self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
         if state.editor:
@@ -213,6 +216,8 @@ class Replies(FrameLoop):
             if state.editor:
                 self._flush_editor(state)
             connection.abort(state, reset_by_client=False)
+        else:  # the call may be over, but not its request
+            connection.drop_requests(stream)
         if stream in self.out.queues:
             self.take(at, end)
             self.out.send_frame(stream, buffer[at:end])

@@ -173,12 +173,12 @@ class Connection:
     def give_client(self, size: int, stream: int = 0) -> None:
         """Return window for request bytes to the kubelet."""
         if size:
-            self.to_client.send_frame(stream, frames.window_update(stream, size))
+            self.to_client.send_window_update(stream, frames.window_update(stream, size))
 
     def give_runtime(self, size: int, stream: int = 0) -> None:
         """Return window for reply bytes to the runtime."""
         if size:
-            self.to_runtime.send_frame(stream, frames.window_update(stream, size))
+            self.to_runtime.send_window_update(stream, frames.window_update(stream, size))
 
     def top_up(self, stream: Stream) -> None:
         """Keep the kubelet able to send the rest of a held message, and everything else beside it."""
@@ -264,14 +264,18 @@ class Connection:
         """One peer reset the stream: forget what waits for it, return the windows."""
         if stream.hold:
             self.drop_hold(stream)
-        unsent, waited = self.to_runtime.drop_data(stream.id)
-        if waited:
+        if self.drop_requests(stream.id):
             stream.sent = False
-            self.give_client(self.requests.replaced(unsent, 0))
         if reset_by_client:
             self._drop_replies(stream)
         self.end(stream, self.broken_outcome(stream))
         self.close(stream)
+
+    def drop_requests(self, stream: int) -> bool:
+        """Forget what waits for the runtime on *stream*, return its window; True if anything waited."""
+        unsent, waited = self.to_runtime.drop_data(stream)
+        self.give_client(self.requests.replaced(unsent, 0))
+        return waited
 
     def _drop_replies(self, stream: Stream) -> None:
         unread, _ = self.to_client.drop_data(stream.id)

@@ -1,0 +1,118 @@
+"""Orders of frames that are allowed but rare; most were found by `make fuzz`."""
+
+from criproxy.errors import StatusCode
+from criproxy.wire import frames
+from criproxy.wire.calls import OutcomeKind, Proceed, Refuse
+from criproxy.wire.message import encode
+from criproxy.wire.state import Cancelled, Ended, Held
+from tests.wire.talk import HOLD, PASS, SETTINGS_ACK, Talk, data, settings
+
+
+def small_windows(talk: Talk, size: int = 0) -> None:
+    """Let every stream towards the runtime begin with a window of *size* bytes."""
+    talk.runtime(settings(initial_window_size=size))
+    talk.client(SETTINGS_ACK + SETTINGS_ACK)  # the first is for the settings that every `Talk` begins with
+
+
+class TestRuntimeEndsFirst:
+    """The runtime ends a stream before it has the whole request."""
+
+    def test_end_on_data_ends_a_held_call(self) -> None:
+        """A reply that ends with DATA instead of trailers wins over the held request, too."""
+        talk = Talk()
+        held = talk.hold(1)
+        talk.runtime(talk.reply_headers(1) + data(1, b"early", end=True))
+
+        cancelled, ended = talk.events()
+        assert isinstance(cancelled, Cancelled)
+        assert isinstance(ended, Ended)
+        assert ended.outcome.kind is OutcomeKind.OK
+        assert not talk.splice.answer(held.call, held.body, Proceed())
+        talk.check_windows()
+
+    def test_end_on_data_while_the_request_comes(self) -> None:
+        """The rest of a request that nobody wants is given back."""
+        talk = Talk()
+        talk.client(talk.call(1, HOLD) + frames.frame(frames.DATA, 0, 1, bytes(100)))
+        talk.runtime(talk.reply_headers(1) + data(1, b"early", end=True))
+
+        assert talk.client(frames.frame(frames.DATA, frames.END_STREAM, 1, bytes(50))) == []
+        assert ("WINDOW_UPDATE", 0, 0, (50).to_bytes(4, "big")) in talk.at_client()
+        assert not any(isinstance(event, Held) for event in talk.events())
+        assert talk.splice.idle
+        talk.check_windows()
+
+    def test_reset_after_the_reply_drops_what_waits(self) -> None:
+        """A server that answered early resets the stream: what waits for its window is given back."""
+        talk = Talk()
+        small_windows(talk, 9)
+        held = talk.hold(1, bytes(100))
+        assert talk.answer(held, Proceed()) == [("DATA", 0, 1, encode(bytes(100))[:9])]
+        talk.runtime(talk.reply(1))
+        talk.runtime(frames.rst_stream(1, frames.NO_ERROR))
+
+        assert talk.splice.idle
+        talk.check_windows()
+
+
+class TestWaitingStreams:
+    """The first header block of a call has to wait for the blocks before it."""
+
+    def blocked(self) -> Talk:
+        """A conversation in which the trailers of call 1 wait, and so do all later header blocks."""
+        talk = Talk()
+        small_windows(talk, 9)
+        talk.client(talk.call(1, HOLD) + data(1, bytes(100)))
+        talk.client(self.trailers(talk, 1))
+        (held,) = talk.events()
+        assert isinstance(held, Held)
+        talk.answer(held, Proceed())
+        return talk
+
+    def trailers(self, talk: Talk, stream: int) -> bytes:
+        """Request trailers."""
+        block = talk.client_encoder.encode([("x-end", str(stream))])
+        return frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, stream, block)
+
+    def release(self, talk: Talk) -> list[tuple[str, int]]:
+        """Give the runtime's window; what gets there, as kinds and streams."""
+        talk.runtime(frames.window_update(1, 1000))
+        return [(kind, stream) for kind, _, stream, _ in talk.at_runtime()]
+
+    def test_a_held_call_with_trailers_keeps_its_headers(self) -> None:
+        """The released message goes between the waiting headers and the trailers, not in their place."""
+        talk = self.blocked()
+        talk.client(talk.call(3, HOLD) + frames.frame(frames.DATA, 0, 3, encode(b"m")) + self.trailers(talk, 3))
+        (held,) = talk.events()
+        assert isinstance(held, Held)
+        assert talk.answer(held, Proceed()) == []
+
+        assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("DATA", 3), ("HEADERS", 3)]
+        talk.check_windows()
+
+    def test_window_updates_wait_for_the_headers(self) -> None:
+        """A stream that the runtime does not know yet gets no WINDOW_UPDATE before its headers."""
+        talk = self.blocked()
+        assert talk.client(talk.call(3, PASS) + frames.window_update(3, 10)) == []
+
+        assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("WINDOW_UPDATE", 3)]
+
+    def test_a_refusal_waits_for_the_headers(self) -> None:
+        """The reset of a refused call comes after its headers, and nothing else of it comes."""
+        talk = self.blocked()
+        talk.client(talk.call(3, HOLD) + data(3, b"m", end=True))
+        (held,) = talk.events()
+        assert isinstance(held, Held)
+        assert talk.answer(held, Refuse(StatusCode.ABORTED, "no")) == []
+
+        assert self.release(talk) == [("DATA", 1), ("HEADERS", 1), ("HEADERS", 3), ("RST_STREAM", 3)]
+        talk.check_windows()
+
+
+def test_window_updates_pass_waiting_data() -> None:
+    """A request that waits for the runtime's window does not keep the runtime from replying."""
+    talk = Talk()
+    small_windows(talk, 9)
+    talk.answer(talk.hold(1, bytes(100)), Proceed())
+
+    assert talk.client(frames.window_update(1, 10)) == [("WINDOW_UPDATE", 0, 1, (10).to_bytes(4, "big"))]
