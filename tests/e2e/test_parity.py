@@ -1,0 +1,124 @@
+"""Through the splice, a real containerd answers every call as it answers directly: replies, codes and texts."""
+
+import json
+import platform
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as cri
+from criproxy.cri.methods import METHODS, PACKAGES, paths
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.sim import busybox
+from criproxy.sim.containerd import PrivateContainerd
+from criproxy.sim.kubelet import MiniKubelet, container_config
+from criproxy.wire.calls import Call, Proceed, Rule, Verdict
+from tests.e2e import registry
+from tests.e2e.conversation import POD, SPEC, Conversation
+from tests.e2e.recording import Answer, Recorder
+from tests.e2e.through import EDITED, HELD, Growing, connect, proxy
+
+UNKNOWN_TO_CONTAINERD_16 = frozenset(
+    "CheckpointContainer CheckpointPod GetContainerEvents ListMetricDescriptors ListPodSandboxMetrics RestorePod "
+    "RuntimeConfig StreamContainerStats StreamContainers StreamImages StreamPodSandboxMetrics StreamPodSandboxStats "
+    "StreamPodSandboxes UpdatePodSandboxResources".split()
+)
+
+
+@pytest.fixture(scope="module")
+def registry_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a registry with one image."""
+    program = shutil.which("busybox")
+    if not shutil.which("docker-registry") or not program:
+        pytest.skip("docker-registry or busybox is not installed")
+    with registry.serve(tmp_path_factory.mktemp("registry")) as address:
+        registry.push(address, "parity", "1", busybox.build(Path(program), platform.machine(), ("/bin/true",)))
+        yield address
+
+
+@pytest.fixture
+def silent_registry() -> Iterator[str]:
+    """Take connections and never answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+async def test_every_method_answers_as_without_the_proxy(
+    containerd: PrivateContainerd, registry_address: str, silent_registry: str, tmp_path: Path, package: str
+) -> None:
+    """Four methods are held and grown by 500 bytes, one reply is edited, and no answer of any method differs."""
+
+    async def talk(path: Path, edited: frozenset[str]) -> Recorder:
+        async with connect(path) as channel:
+            to = Recorder(channel, package, edited)
+            talking = Conversation(to, containerd.cgroups.root, tmp_path, registry_address, silent_registry)
+            containerd.cgroups.make(talking.sandbox_config().linux.cgroup_parent)
+            await talking.run()
+        return to
+
+    growing = Growing()
+    direct = await talk(containerd.socket, frozenset())
+    async with proxy(containerd, tmp_path / "proxy.sock", growing.table):
+        through = await talk(tmp_path / "proxy.sock", frozenset({EDITED}))
+
+    assert [answer for answer in through.answers if answer not in direct.answers] == []
+    assert through.answers == direct.answers
+    assert set(growing.done) == {*HELD, EDITED}
+    assert direct.named(lambda code: code == "OK") == set(METHODS) - UNKNOWN_TO_CONTAINERD_16
+    assert direct.named(lambda code: code == "UNIMPLEMENTED") >= UNKNOWN_TO_CONTAINERD_16 | {"Invented"}
+    assert direct.named(lambda code: code != "OK") >= set(METHODS)
+
+
+def test_the_conversation_has_every_method_of_the_facts(shared_dir: Path) -> None:
+    """No method of the newest CRI is left out because our messages lack it."""
+    services = json.loads((shared_dir / "reference/cri-v1.json").read_text())["services"]
+    named = {(service, method["method"]) for service, methods in services.items() for method in methods}
+
+    assert named == {(method.service, method.name) for method in METHODS.values()}
+
+
+async def test_a_difference_would_be_noticed(containerd: PrivateContainerd, tmp_path: Path) -> None:
+    """Replacing ids and times hides neither another text in a reply nor another label of a sandbox."""
+
+    def change(call: Call, message: bytes) -> bytes:
+        return message.replace(b"containerd", b"containerc")
+
+    async def ask(path: Path) -> list[Answer]:
+        async with connect(path) as channel:
+            to = Recorder(channel)
+            await to.call("Version", cri.VersionRequest())
+            await to.call("Status", cri.StatusRequest())
+        return to.answers
+
+    direct = await ask(containerd.socket)
+    table = {path: Rule(edit=change) for path in paths("Version")}
+    async with proxy(containerd, tmp_path / "proxy.sock", table):
+        through = await ask(tmp_path / "proxy.sock")
+
+    assert through[0] != direct[0]
+    assert through[1] == direct[1]
+
+
+async def test_an_annotation_that_a_handler_adds_arrives(containerd: PrivateContainerd, tmp_path: Path) -> None:
+    """The runtime stores the container with the annotation and all that the kubelet had set."""
+    stamp = "x" * 500
+
+    async def annotate(call: Call, message: bytes) -> Verdict:
+        request = cri.CreateContainerRequest.FromString(message)
+        request.config.annotations["criproxy/test"] = stamp
+        return Proceed(request.SerializeToString())
+
+    table = {path: Rule(hold=annotate) for path in paths("CreateContainer")}
+    async with proxy(containerd, tmp_path / "proxy.sock", table):
+        client = RuntimeClient(f"unix://{tmp_path}/proxy.sock")
+        _, ids = await MiniKubelet(client, containerd.cgroups).run_pod(POD)
+        status = (await client.container_status(ids["main"])).status
+        await client.close()
+
+    asked = container_config(POD, SPEC, 8 << 30)
+    assert dict(status.annotations) == {**asked.annotations, "criproxy/test": stamp}
+    assert status.labels == asked.labels
