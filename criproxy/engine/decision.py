@@ -10,15 +10,12 @@ from criproxy.model.node import Node
 class Update:
     """A container that exists in the runtime and needs another place.
 
-    An update that had to wait may be outdated: at the moment of sending, nothing beyond the container's grant in the
-    node of that moment may be sent.
+    It says where the container shall be in the end. Which CPUs it may be given at the moment of sending depends on who
+    has given up theirs by then, and on later decisions: that is the controller's business.
     """
 
     key: str
     grant: Grant
-    waits_for: tuple[str, ...] = ()
-    """Keys of containers that must have given up CPUs before this update may be sent; they come earlier in the
-    same decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class Decision:
     node: Node
     """The state from now on; to be stored before anything is done outside."""
     updates: tuple[Update, ...] = ()
-    """Those that give CPUs up come first, then those that only get some."""
+    """Those that lose CPUs come first, then those that only get some."""
     reasons: tuple[str, ...] = ()
     """Why, one sentence each; empty where nothing was decided."""
     key: str | None = None

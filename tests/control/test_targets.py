@@ -1,0 +1,84 @@
+"""However late updates are sent, running owners are alone on their CPUs, and at rest everybody has their grant."""
+
+from collections.abc import Iterator
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from criproxy.control.targets import in_place, in_the_way, overhang, target
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerStarted,
+    Event,
+    UpdateApplied,
+)
+from criproxy.engine.step import step
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, QosClass
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.sim.machines import machine
+
+POLICY = StaticPolicy(Options())
+UPDATE = 4
+
+
+def steps_of(number: int) -> Iterator[Event]:
+    """The life of one of four containers; the odd ones own a CPU."""
+    key, runtime_id = f"r{number}", f"id{number}"
+    qos = QosClass.GUARANTEED if number % 2 else QosClass.BURSTABLE
+    yield ContainerCreating(Container(key=key, pod="s", name=key, qos=qos, cpu_milli=1000))
+    yield from (ContainerCreated(key, runtime_id), ContainerStarted(runtime_id), ContainerExited(runtime_id))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, UPDATE), min_size=8, max_size=30))
+def test_no_cpu_has_two_users_at_any_moment(order: list[int]) -> None:
+    """In *order*, 0 to 3 are the next step of that container, and 4 lets the oldest update reach its container."""
+    node = Node(machine(cores=4, threads=1))
+    lives = [list(steps_of(number)) for number in range(4)]
+    unsent: list[str] = []
+    for number in order:
+        event = sent(node, unsent.pop(0)) if number == UPDATE and unsent else None
+        if number < UPDATE and lives[number] and may_happen(node, lives[number][0]):
+            event = lives[number].pop(0)
+        if event:
+            decision = step(node, event, POLICY)
+            node = decision.node
+            unsent += [update.key for update in decision.updates]
+            assert_alone(node)
+    assert_settles(node)
+
+
+def may_happen(node: Node, event: Event) -> bool:
+    """A start is held while others are in the way or the container is not where it belongs; all else happens."""
+    if not isinstance(event, ContainerStarted):
+        return True
+    over = overhang(node, {event.key})
+    return event.key not in over and not in_the_way(node, event.key, over)
+
+
+def sent(node: Node, key: str) -> Event | None:
+    """What reaches the container *key* if it is told now what it may have."""
+    to = target(node, key, overhang(node, ())) if key in node.grants else None
+    return UpdateApplied(key, to.cpus, to.mems) if to else None
+
+
+def assert_alone(node: Node) -> None:
+    """No running container is on a CPU that another running container owns and has."""
+    running = {k: a.cpus for k, a in node.applied.items() if node.containers[k].state is ContainerState.RUNNING}
+    for key, cpus in running.items():
+        own = node.grants[key].exclusive & cpus
+        assert all(own.isdisjoint(others) for other, others in running.items() if other != key)
+
+
+def assert_settles(node: Node) -> None:
+    """Once all updates are through, everybody has what was granted."""
+    for _ in range(2 * len(node.grants)):
+        for key in node.grants:
+            if event := sent(node, key):
+                node = step(node, event, POLICY).node
+                assert_alone(node)
+    assert all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
