@@ -221,10 +221,12 @@ class Requests(FrameLoop):
             self.take(at, end)
             return
         state = connection.streams.get(stream)
+        self.take(at, at)
         if state is not None:
-            if self.out.queues:
-                self.take(at, at)
             connection.abort(state, reset_by_client=True)
+        else:  # the call may be over for the runtime, but the end of its reply may wait for the kubelet's window
+            connection.drop_requests(stream)
+            connection.drop_replies(stream)
         if stream in self.out.queues:
             self.take(at, end)
             self.out.send_frame(stream, buffer[at:end])

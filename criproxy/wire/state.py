@@ -267,7 +267,7 @@ class Connection:
         if self.drop_requests(stream.id):
             stream.sent = False
         if reset_by_client:
-            self._drop_replies(stream)
+            self.drop_replies(stream.id, len(stream.editor.take_rest()) if stream.editor else 0)
         self.end(stream, self.broken_outcome(stream))
         self.close(stream)
 
@@ -277,11 +277,10 @@ class Connection:
         self.give_client(self.requests.replaced(unsent, 0))
         return waited
 
-    def _drop_replies(self, stream: Stream) -> None:
-        unread, _ = self.to_client.drop_data(stream.id)
-        if stream.editor:
-            unread += len(stream.editor.take_rest())
-        self.give_runtime(self.replies.replaced(unread, 0))
+    def drop_replies(self, stream: int, unread: int = 0) -> None:
+        """Forget what waits for the kubelet on *stream*, return its window, and that of *unread* bytes more."""
+        unsent, _ = self.to_client.drop_data(stream)
+        self.give_runtime(self.replies.replaced(unsent + unread, 0))
 
     def broken_outcome(self, stream: Stream) -> OutcomeKind:
         """What a call without a regular end came to."""

@@ -5,7 +5,7 @@ from criproxy.wire import frames
 from criproxy.wire.calls import OutcomeKind, Proceed, Refuse
 from criproxy.wire.message import encode
 from criproxy.wire.state import Cancelled, Ended, Held
-from tests.wire.talk import HOLD, PASS, SETTINGS_ACK, Talk, data, settings
+from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, Talk, data, settings
 
 
 def small_windows(talk: Talk, size: int = 0) -> None:
@@ -116,3 +116,17 @@ def test_window_updates_pass_waiting_data() -> None:
     talk.answer(talk.hold(1, bytes(100)), Proceed())
 
     assert talk.client(frames.window_update(1, 10)) == [("WINDOW_UPDATE", 0, 1, (10).to_bytes(4, "big"))]
+
+
+def test_reset_while_the_end_of_the_reply_waits() -> None:
+    """The kubelet gives up a call that is over but for its own window: what waits goes back, later replies come."""
+    talk = Talk()
+    talk.client(settings(initial_window_size=0))
+    talk.runtime(SETTINGS_ACK + SETTINGS_ACK)
+    talk.client(talk.call(1, EDIT) + data(1, b"m", end=True) + talk.call(3, PASS, end=True))
+    held_back = talk.runtime(talk.reply_headers(1) + data(1, b"edit me") + talk.trailers(1) + talk.reply_headers(3))
+    assert [(kind, stream) for kind, _, stream, _ in held_back] == [("HEADERS", 1)]
+    talk.client(frames.rst_stream(1, frames.CANCEL))
+
+    assert [(kind, stream) for kind, _, stream, _ in talk.at_client()] == [("HEADERS", 1), ("HEADERS", 3)]
+    talk.check_windows()
