@@ -234,6 +234,10 @@ class Replies(FrameLoop):
             requests.decoder.max_allowed_table_size = max(requests.decoder.max_allowed_table_size, table)
             if len(requests.settings_to_apply) > MAX_UNACKNOWLEDGED_SETTINGS:
                 raise WireError("too many SETTINGS without acknowledgement", frames.ENHANCE_YOUR_CALM)
+            if not self.connection.greeted:
+                self.connection.greeted = True
+                self.take(at, end)
+                self.out.chunks.insert(0, buffer[at:end])
         elif requests.settings_seen:
             self.take(at, end)
             self.out.chunks.append(buffer[at:end])

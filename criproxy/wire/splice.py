@@ -42,8 +42,8 @@ class Splice:
         return _join(self.connection.to_runtime.chunks)
 
     def take_for_client(self) -> bytes:
-        """What is to be written to the kubelet."""
-        return _join(self.connection.to_client.chunks)
+        """What is to be written to the kubelet; nothing before the runtime's SETTINGS (RFC 9113, 3.4)."""
+        return _join(self.connection.to_client.chunks) if self.connection.greeted else b""
 
     def take_events(self) -> list[Event]:
         """What the handlers are to be told, in order; tell them after the bytes are written."""
@@ -105,6 +105,7 @@ class Splice:
         connection = self.connection
         blamed = frames.goaway(connection.last_stream if by_client else 0, code, text)
         (connection.to_client if by_client else connection.to_runtime).chunks.append(blamed)
+        connection.greeted = True
 
     def lost(self) -> None:
         """The connection is over: every open call ends, see `take_events`."""

@@ -164,6 +164,8 @@ class Connection:
         """After our GOAWAY: streams above this are not processed."""
         self.lost_above = frames.MAX_WINDOW
         """After the runtime's GOAWAY: streams above this were not processed."""
+        self.greeted = False
+        """The runtime has sent its SETTINGS, which must be the first frame that the kubelet sees."""
         self.held_bytes = 0
         self.promised = 0
         """Connection window given to the kubelet on account of held bytes."""
