@@ -229,7 +229,9 @@ class Connection:
         self.give_client(self.requests.replaced(hold.consumed, 0))
         self.to_runtime.drop_data(stream.id)
         self.to_runtime.send_frame(stream.id, frames.rst_stream(stream.id, frames.CANCEL))
-        self.to_client.chunks.append(status_reply(stream.id, code, text, started=stream.started))
+        self.drop_replies(stream.id, stream.editor)
+        started = stream.started and stream.id not in self.to_client.queues  # else its first headers wait there
+        self.to_client.chunks.append(status_reply(stream.id, code, text, started=started))
         if not hold.complete:
             self.to_client.chunks.append(frames.rst_stream(stream.id, frames.NO_ERROR))
         self.stats.refused += 1
@@ -269,7 +271,7 @@ class Connection:
         if self.drop_requests(stream.id):
             stream.sent = False
         if reset_by_client:
-            self.drop_replies(stream.id, len(stream.editor.take_rest()) if stream.editor else 0)
+            self.drop_replies(stream.id, stream.editor)
         self.end(stream, self.broken_outcome(stream))
         self.close(stream)
 
@@ -279,10 +281,11 @@ class Connection:
         self.give_client(self.requests.replaced(unsent, 0))
         return waited
 
-    def drop_replies(self, stream: int, unread: int = 0) -> None:
-        """Forget what waits for the kubelet on *stream*, return its window, and that of *unread* bytes more."""
+    def drop_replies(self, stream: int, editor: MessageReader | None = None) -> None:
+        """Forget what waits for the kubelet on *stream* and what its *editor* collects; return the window."""
         unsent, _ = self.to_client.drop_data(stream)
-        self.give_runtime(self.replies.replaced(unsent + unread, 0))
+        collected = len(editor.take_rest()) if editor else 0
+        self.give_runtime(self.replies.replaced(unsent + collected, 0))
 
     def broken_outcome(self, stream: Stream) -> OutcomeKind:
         """What a call without a regular end came to."""

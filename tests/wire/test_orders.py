@@ -1,11 +1,13 @@
 """Orders of frames that are allowed but rare; most were found by `make fuzz`."""
 
+from typing import ClassVar
+
 from criproxy.errors import StatusCode
 from criproxy.wire import frames
-from criproxy.wire.calls import OutcomeKind, Proceed, Refuse
+from criproxy.wire.calls import OutcomeKind, Proceed, Refuse, Rule
 from criproxy.wire.message import encode
 from criproxy.wire.state import Cancelled, Ended, Held
-from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, Talk, data, settings
+from tests.wire.talk import EDIT, HOLD, PASS, SETTINGS_ACK, TABLE, Talk, data, settings
 
 
 def small_windows(talk: Talk, size: int = 0) -> None:
@@ -36,6 +38,7 @@ class TestRuntimeEndsFirst:
         talk.client(talk.call(1, HOLD) + frames.frame(frames.DATA, 0, 1, bytes(100)))
         talk.runtime(talk.reply_headers(1) + data(1, b"early", end=True))
 
+        assert talk.at_runtime() == [("RST_STREAM", 0, 1, frames.CANCEL.to_bytes(4, "big"))]
         assert talk.client(frames.frame(frames.DATA, frames.END_STREAM, 1, bytes(50))) == []
         assert ("WINDOW_UPDATE", 0, 0, (50).to_bytes(4, "big")) in talk.at_client()
         assert not any(isinstance(event, Held) for event in talk.events())
@@ -130,3 +133,42 @@ def test_reset_while_the_end_of_the_reply_waits() -> None:
 
     assert [(kind, stream) for kind, _, stream, _ in talk.at_client()] == [("HEADERS", 1), ("HEADERS", 3)]
     talk.check_windows()
+
+
+class TestRefusedWhileReplying:
+    """A runtime may begin its reply before it has the request; the call can still be refused."""
+
+    TABLE: ClassVar = {HOLD: Rule(hold=TABLE[HOLD].hold, edit=TABLE[EDIT].edit), PASS: Rule(), EDIT: TABLE[EDIT]}
+
+    def test_part_of_a_message_to_be_edited_is_given_back(self) -> None:
+        """What was collected for an edit goes nowhere: the runtime gets its window back."""
+        talk = Talk(self.TABLE)
+        held = talk.hold(1)
+        talk.runtime(talk.reply_headers(1) + frames.frame(frames.DATA, 0, 1, encode(b"message")[:9]))
+
+        sent = talk.answer(held, Refuse(StatusCode.ABORTED, "no"))
+        assert ("WINDOW_UPDATE", 0, 0, (9).to_bytes(4, "big")) in sent
+        talk.check_windows()
+
+    def test_status_stands_alone_while_the_first_headers_wait(self) -> None:
+        """Headers of the runtime that have not gone out yet come after the refusal, which is a whole reply."""
+        talk = Talk(self.TABLE)
+        talk.client(settings(initial_window_size=0))
+        talk.runtime(SETTINGS_ACK + SETTINGS_ACK)
+        talk.client(talk.call(1, EDIT) + data(1, b"m", end=True))
+        talk.runtime(talk.reply_headers(1) + data(1, b"edit me") + talk.trailers(1))
+        talk.events()
+        held = talk.hold(3)
+        assert talk.runtime(talk.reply_headers(3) + data(3, b"waits, too")) == []
+        talk.answer(held, Refuse(StatusCode.ABORTED, "no"))
+        sent = talk.at_client()
+        assert [(kind, flags, stream) for kind, flags, stream, _ in sent if stream == 3] == [("HEADERS", 5, 3)]
+        assert talk.decoded(sent[-1:], talk.client_decoder)[0][":status"] == "200"
+
+        talk.client(frames.window_update(1, 1000))
+        assert [(kind, stream) for kind, _, stream, _ in talk.at_client()] == [
+            ("DATA", 1),
+            ("HEADERS", 1),
+            ("HEADERS", 3),
+        ]
+        talk.check_windows()
