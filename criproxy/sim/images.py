@@ -31,7 +31,8 @@ def normalise(reference: str) -> str:
     tag_fine = bool(_TAG.fullmatch(tag)) if colon else True
     digest_fine = bool(_DIGEST.fullmatch(digest)) if at else True
     if not (name and _HOST.fullmatch(host) and _PATH.fullmatch(path) and tag_fine and digest_fine):
-        raise unknown(f'failed to parse image reference "{reference}": invalid reference format')
+        why = ": repository name must be lowercase" if path != path.lower() else ""
+        raise unknown(f'failed to parse image reference "{reference}": invalid reference format{why}')
     return f"{host}/{path}" + (f"@{digest}" if at else f":{tag or 'latest'}")
 
 

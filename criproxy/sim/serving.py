@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from criproxy.cri import api_pb2 as cri
+from criproxy.cri.methods import METHODS, Method
 from criproxy.sim.containers import Containers
 from criproxy.sim.core import Core
 from criproxy.sim.images import ImageService
@@ -25,7 +24,7 @@ from criproxy.sim.streaming import Streaming
 Reply = Message | bytes
 Unary = Callable[[Any], Awaitable[Reply]]
 Stream = Callable[[Any], AsyncIterator[Reply]]
-Method = Unary | Stream
+Action = Unary | Stream
 if TYPE_CHECKING:  # these classes cannot be subscripted when they run
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
@@ -48,12 +47,10 @@ class Handlers(grpc.GenericRpcHandler):
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Future[Reply]] = set()
         for version in api_versions:
-            for service in cri.DESCRIPTOR.services_by_name.values():
-                known = _methods(core, version)
-                for method in service.methods:
-                    if method.name in known and method.name not in missing:
-                        path = f"/runtime.{version}.{service.name}/{method.name}"
-                        self._handlers[path] = self._handler(core, method, known[method.name])
+            for name, act in _methods(core, version).items():
+                if name not in missing:
+                    path = f"/runtime.{version}.{METHODS[name].service}/{name}"
+                    self._handlers[path] = self._handler(core, METHODS[name], act)
         self._services = {path.rpartition("/")[0] for path in self._handlers}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
@@ -72,8 +69,8 @@ class Handlers(grpc.GenericRpcHandler):
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
-    def _handler(self, core: Core, method: MethodDescriptor, act: Any) -> Handler:  # noqa: ANN401 - the method says which
-        parse = getattr(cri, method.input_type.name).FromString
+    def _handler(self, core: Core, method: Method, act: Any) -> Handler:  # noqa: ANN401 - the method says which
+        parse = method.request.FromString
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(_streaming(parse, act), response_serializer=_serialise)
         call = self._unary(core, method.name, parse, act)
@@ -136,7 +133,7 @@ def _once(act: Unary) -> Stream:
     return stream
 
 
-def _methods(core: Core, api_version: str) -> dict[str, Method]:
+def _methods(core: Core, api_version: str) -> dict[str, Action]:
     node, images = Node(api_version), ImageService(core.images)
     sandboxes, containers, streaming = Sandboxes(core), Containers(core), Streaming(core)
     return {

@@ -1,10 +1,17 @@
 """A real containerd for the whole run, and its pods removed after each test."""
 
+import platform
+import shutil
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from criproxy.sim import busybox
 from criproxy.sim.containerd import PrivateContainerd, available
+from tests.e2e import registry
+from tests.e2e.conversation import Registries
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,3 +36,18 @@ def containerd(session_containerd: PrivateContainerd) -> Iterator[PrivateContain
     """Lend the running containerd to one test; its pods are gone afterwards."""
     yield session_containerd
     session_containerd.remove_pods()
+
+
+@pytest.fixture(scope="session")
+def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registries]:
+    """Run a registry with one image, and a socket that takes connections and never answers."""
+    program = shutil.which("busybox")
+    if not shutil.which("docker-registry") or not program:
+        pytest.skip("docker-registry or busybox is not installed")
+    image = busybox.build(Path(program), platform.machine(), ("/bin/true",))
+    with (
+        registry.serve(tmp_path_factory.mktemp("registry")) as address,
+        socket.create_server(("127.0.0.1", 0)) as silent,
+    ):
+        registry.push(address, "parity", "1", image)
+        yield Registries(address, f"127.0.0.1:{silent.getsockname()[1]}")

@@ -7,9 +7,11 @@ from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS
+from criproxy.sim.cgroups import PodCgroups
 from criproxy.sim.containerd import IMAGE
 from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.e2e.recording import Recorder
+from tests.e2e.through import connect
 
 SPEC = ContainerSpec("main", IMAGE, ("/bin/sleep", "1000"), cpu_limit_milli=500, memory_limit_bytes=64 << 20)
 POD = PodSpec("parity", (SPEC,), annotations={"note": "a"}, labels={"app": "x"})
@@ -18,18 +20,22 @@ DANGEROUS = "RemoveImage"
 """Not called with an empty name: containerd takes that for the start of every image's id, and removes the image."""
 
 
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """Addresses: *full* has the image ``parity:1``, *silent* takes connections and never answers."""
+
+    full: str
+    silent: str
+
+
 @dataclass(slots=True)
 class Conversation:
-    """Talks through *to*; *cgroup_root* and *logs* are where pods live and write.
-
-    *registry* has an image, *silent_registry* takes connections and never answers.
-    """
+    """Talks through *to*; *cgroup_root* and *logs* are where pods live and write."""
 
     to: Recorder
     cgroup_root: str
     logs: Path
-    registry: str
-    silent_registry: str
+    registries: Registries
 
     async def run(self) -> None:
         """Have the whole conversation."""
@@ -161,12 +167,17 @@ class Conversation:
 
     async def images(self) -> None:
         """Pull from a registry that answers, one that does not, and what is not there; then remove."""
-        names = (f"{self.registry}/parity:1", f"{self.registry}/none:1", "127.0.0.1:1/parity:1", "NO NAME")
+        names = (
+            f"{self.registries.full}/parity:1",
+            f"{self.registries.full}/none:1",
+            "127.0.0.1:1/parity:1",
+            "NO NAME",
+        )
         for name in names:
             spec = cri.ImageSpec(image=name)
             await self.to.call("PullImage", cri.PullImageRequest(image=spec), name)
             await self.to.call("ImageStatus", cri.ImageStatusRequest(image=spec), name)
-        short = cri.PullImageRequest(image=cri.ImageSpec(image=f"{self.silent_registry}/parity:1"))
+        short = cri.PullImageRequest(image=cri.ImageSpec(image=f"{self.registries.silent}/parity:1"))
         await self.to.call("PullImage", short, "client's deadline", timeout_s=0.2)
         await self.to.call("ListImages", cri.ListImagesRequest())
         await self.to.call("ImageFsInfo", cri.ImageFsInfoRequest())
@@ -182,6 +193,23 @@ class Conversation:
             await self.to.call(name, b"\xff\xff", "no message", timeout_s=5)
         await self.to.call("Invented", b"\x0a\x01x")
         await self.to.call_path(f"/{self.to.package}.InventedService/Version", b"")
+
+
+async def talk(
+    path: Path,
+    logs: Path,
+    cgroups: PodCgroups,
+    registries: Registries,
+    package: str,
+    edited: frozenset[str] = frozenset(),
+) -> Recorder:
+    """Have the conversation over the socket *path*, with the pod's cgroup made before, as a kubelet does."""
+    async with connect(path) as channel:
+        to = Recorder(channel, package, edited)
+        talking = Conversation(to, cgroups.root, logs, registries)
+        cgroups.make(talking.sandbox_config().linux.cgroup_parent)
+        await talking.run()
+    return to
 
 
 def _unknown_id(request: Message) -> Message:

@@ -13,6 +13,12 @@ from criproxy.cri.methods import METHODS
 
 PADDING = b"\xca\xb8\x02\xef\x03" + b"x" * 495
 """Field 5001 of 495 bytes: 500 bytes more, which every peer skips as a field that it does not know."""
+UNKNOWN_TO_CONTAINERD_16 = frozenset(
+    "CheckpointContainer CheckpointPod GetContainerEvents ListMetricDescriptors ListPodSandboxMetrics RestorePod "
+    "RuntimeConfig StreamContainerStats StreamContainers StreamImages StreamPodSandboxMetrics StreamPodSandboxStats "
+    "StreamPodSandboxes UpdatePodSandboxResources".split()
+)
+"""What it answers with UNIMPLEMENTED; the rest must succeed at least once in a conversation."""
 _ID = re.compile(r"[0-9a-f]{64}")
 _TOKEN = re.compile(r"(http://127\.0\.0\.1:\d+/(?:exec|attach|portforward)/)[\w-]+")
 _VARIABLE = re.compile(r'"pid":\d+|\d{4}-\d\d-\d\dT[\d:.]+Z|pid \d+')

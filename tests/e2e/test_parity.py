@@ -1,10 +1,6 @@
 """Through the splice, a real containerd answers every call as it answers directly: replies, codes and texts."""
 
 import json
-import platform
-import shutil
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,58 +8,24 @@ import pytest
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS, PACKAGES, paths
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.sim import busybox
 from criproxy.sim.containerd import PrivateContainerd
 from criproxy.sim.kubelet import MiniKubelet, container_config
 from criproxy.wire.calls import Call, Proceed, Rule, Verdict
-from tests.e2e import registry
-from tests.e2e.conversation import POD, SPEC, Conversation
-from tests.e2e.recording import Answer, Recorder
+from tests.e2e.conversation import POD, SPEC, Registries, talk
+from tests.e2e.recording import UNKNOWN_TO_CONTAINERD_16, Answer, Recorder
 from tests.e2e.through import EDITED, HELD, Growing, connect, proxy
-
-UNKNOWN_TO_CONTAINERD_16 = frozenset(
-    "CheckpointContainer CheckpointPod GetContainerEvents ListMetricDescriptors ListPodSandboxMetrics RestorePod "
-    "RuntimeConfig StreamContainerStats StreamContainers StreamImages StreamPodSandboxMetrics StreamPodSandboxStats "
-    "StreamPodSandboxes UpdatePodSandboxResources".split()
-)
-
-
-@pytest.fixture(scope="module")
-def registry_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a registry with one image."""
-    program = shutil.which("busybox")
-    if not shutil.which("docker-registry") or not program:
-        pytest.skip("docker-registry or busybox is not installed")
-    with registry.serve(tmp_path_factory.mktemp("registry")) as address:
-        registry.push(address, "parity", "1", busybox.build(Path(program), platform.machine(), ("/bin/true",)))
-        yield address
-
-
-@pytest.fixture
-def silent_registry() -> Iterator[str]:
-    """Take connections and never answer."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 async def test_every_method_answers_as_without_the_proxy(
-    containerd: PrivateContainerd, registry_address: str, silent_registry: str, tmp_path: Path, package: str
+    containerd: PrivateContainerd, registries: Registries, tmp_path: Path, package: str
 ) -> None:
     """Four methods are held and grown by 500 bytes, one reply is edited, and no answer of any method differs."""
-
-    async def talk(path: Path, edited: frozenset[str]) -> Recorder:
-        async with connect(path) as channel:
-            to = Recorder(channel, package, edited)
-            talking = Conversation(to, containerd.cgroups.root, tmp_path, registry_address, silent_registry)
-            containerd.cgroups.make(talking.sandbox_config().linux.cgroup_parent)
-            await talking.run()
-        return to
-
     growing = Growing()
-    direct = await talk(containerd.socket, frozenset())
+    logs, cgroups = tmp_path, containerd.cgroups
+    direct = await talk(containerd.socket, logs, cgroups, registries, package)
     async with proxy(containerd, tmp_path / "proxy.sock", growing.table):
-        through = await talk(tmp_path / "proxy.sock", frozenset({EDITED}))
+        through = await talk(tmp_path / "proxy.sock", logs, cgroups, registries, package, frozenset({EDITED}))
 
     assert [answer for answer in through.answers if answer not in direct.answers] == []
     assert through.answers == direct.answers
@@ -82,7 +44,7 @@ def test_the_conversation_has_every_method_of_the_facts(shared_dir: Path) -> Non
 
 
 async def test_a_difference_would_be_noticed(containerd: PrivateContainerd, tmp_path: Path) -> None:
-    """Replacing ids and times hides neither another text in a reply nor another label of a sandbox."""
+    """Replacing ids and times does not hide that one letter of a reply has changed."""
 
     def change(call: Call, message: bytes) -> bytes:
         return message.replace(b"containerd", b"containerc")
