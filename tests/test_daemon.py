@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -17,7 +18,8 @@ import pytest
 from criproxy.cri import api_pb2
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.errors import CriproxyError
-from criproxy.sim.runtime import EmbeddedRuntime, RuntimeOptions
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from tests.daemons import LIMIT_S, Serve
 
 
@@ -104,6 +106,7 @@ class Kubelet:
     async def call(self) -> None:
         """Ask for the version until the end."""
         async with grpc.aio.insecure_channel(f"unix://{self._path}") as channel:
+            ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
             ask = channel.unary_unary("/runtime.v1.RuntimeService/Version")
             while not self._ended:
                 await ask(b"", timeout=LIMIT_S)
@@ -136,17 +139,16 @@ async def test_a_restart_with_socket_activation_refuses_nobody(tmp_path: Path, r
     with socket.socket(socket.AF_UNIX) as kept:
         kept.bind(str(path))
         kept.listen(128)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(kubelet.call())
-            tasks.create_task(kubelet.connect())
-            for last in (False, False, True):
-                async with Serve(tmp_path, passed=kept) as serve:
-                    await kubelet.more(20)
-                    assert not serve.socket.exists(), "the socket that was passed is used, and no other"
-                    if last:
-                        kubelet.end()
-                    assert await serve.stop() == 0
-                    assert path.exists(), "systemd's socket is not ours to remove"
+        work = asyncio.gather(kubelet.call(), kubelet.connect())
+        for last in (False, False, True):
+            async with Serve(tmp_path, passed=kept) as serve:
+                await kubelet.more(20)
+                assert not serve.socket.exists(), "the socket that was passed is used, and no other"
+                if last:
+                    kubelet.end()
+                    await work
+                assert await serve.stop() == 0
+                assert path.exists(), "systemd's socket is not ours to remove"
 
 
 async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
@@ -211,6 +213,54 @@ async def test_a_missing_policy_file_that_was_named(tmp_path: Path) -> None:
 
     assert await serve.exit_status() == 1
     assert "none.yaml: there is no such file" in serve.log.read_text()
+
+
+def small_machine(root: Path) -> None:
+    """The files of a machine with four CPUs and one NUMA node, below *root*."""
+    node = "Node 0 MemTotal: 16777216 kB\n"
+    for name, text in {"cpu/online": "0-3\n", "node/online": "0\n", "node/node0/meminfo": node}.items():
+        path = root / "sys/devices/system" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (root / "sys/devices/system/node/node0/cpulist").write_text("0-3\n")
+
+
+async def test_a_container_is_placed_and_stays_over_a_restart(tmp_path: Path) -> None:
+    """With a policy file, whole CPUs are exclusive; bypass and restart leave them so."""
+    small_machine(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('policy: static\nreservedCpus: "0"\n')
+    options = ("--config", str(policy), "--host-root", str(tmp_path))
+    whole = ContainerSpec("main", IMAGE, cpu_limit_milli=2000, memory_limit_bytes=1 << 30)
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)) as runtime:
+        async with Serve(tmp_path, *options) as serve, kubelet_of(serve) as kubelet:
+            _, owner = await kubelet.run_pod(PodSpec("owner", (whole,)))
+            assert cpus(runtime, owner["main"]) == {1, 2}
+
+            await bypass(serve, "on")
+            _, untouched = await kubelet.run_pod(PodSpec("untouched", (ContainerSpec("main", IMAGE),)))
+            assert cpus(runtime, untouched["main"]) == {0, 1, 2, 3}
+            assert await serve.stop() == 0
+
+        async with Serve(tmp_path, *options) as serve, kubelet_of(serve) as kubelet:
+            _, sharer = await kubelet.run_pod(PodSpec("sharer", (ContainerSpec("main", IMAGE),)))
+            assert cpus(runtime, sharer["main"]) == {0, 3}
+            assert cpus(runtime, owner["main"]) == {1, 2}
+
+
+@asynccontextmanager
+async def kubelet_of(serve: Serve) -> AsyncIterator[MiniKubelet]:
+    """A small kubelet that talks to *serve*."""
+    client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+    yield MiniKubelet(client)
+    await client.close()
+
+
+def cpus(runtime: EmbeddedRuntime, container_id: str) -> frozenset[int]:
+    """The CPUs of a running container."""
+    cpuset = runtime.cpuset(container_id)
+    assert cpuset is not None
+    return cpuset.cpus
 
 
 async def test_bypass_is_switched_by_a_command(tmp_path: Path, runtime: EmbeddedRuntime) -> None:

@@ -10,6 +10,7 @@ from criproxy.errors import CriproxyError
 
 COMMANDS = {
     "bypass": "criproxy.cli.bypass",
+    "demo": "criproxy.cli.demo",
     "serve": "criproxy.cli.serve",
 }
 """Command → its module, which has it as `command`."""

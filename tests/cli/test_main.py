@@ -1,0 +1,101 @@
+"""The command line as users type it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from criproxy import __version__
+from criproxy.cli import COMMANDS, main
+from criproxy.cli.serve import LOG_FORMATS, LOG_LEVELS
+from criproxy.observe import log
+
+
+def test_the_version() -> None:
+    """It is that of the package."""
+    result = CliRunner().invoke(main, ["--version"])
+
+    assert (result.exit_code, result.output) == (0, f"criproxy, version {__version__}\n")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help(name: str) -> None:
+    """Each is listed with a sentence, and explains itself and each of its options."""
+    listed = CliRunner().invoke(main, ["--help"])
+    own = CliRunner().invoke(main, [name, "--help"])
+    command = main.get_command(None, name)  # type: ignore[arg-type]  # our group needs no context
+
+    assert f"  {name}" in listed.output
+    assert (own.exit_code, command is not None and bool(command.help)) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["srve"], "No such command"),
+        (["bypass"], "Missing argument"),
+        (["bypass", "maybe"], "'maybe' is not one of"),
+        (["serve", "--trace-calls"], "requires an argument"),
+    ],
+)
+def test_wrong_use(arguments: list[str], said: str) -> None:
+    """Exit status 2, and what is wrong on standard error."""
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_no_daemon_is_a_sentence(tmp_path: Path) -> None:
+    """Exit status 1, one line, no traceback."""
+    result = CliRunner().invoke(main, ["bypass", "status", "--control-socket", str(tmp_path / "none")])
+
+    expected = (
+        f"Error: no criproxy daemon listens on {tmp_path}/none; start it, or name its socket with --control-socket\n"
+    )
+    assert (result.exit_code, result.stderr) == (1, expected)
+
+
+def test_something_else_on_the_control_socket(tmp_path: Path) -> None:
+    """A file that is no socket is an error, too."""
+    (tmp_path / "file").write_text("")
+
+    result = CliRunner().invoke(main, ["bypass", "status", "--control-socket", str(tmp_path / "file")])
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: no criproxy daemon listens on")
+
+
+def test_commands_are_loaded_when_called() -> None:
+    """Asking for the version loads no command and none of the heavy libraries."""
+    code = "import sys, criproxy.cli; print([m for m in sys.modules if m.startswith(('criproxy.cli.', 'grpc'))])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+def test_serve_loads_nothing_that_it_may_not_need() -> None:
+    """The daemon's own modules come without HTTP, metrics, gRPC and what structlog would load for colours."""
+    code = (
+        "import sys, criproxy.observe.log, criproxy.daemon;"
+        "print({m.partition('.')[0] for m in sys.modules} & {'aiohttp', 'prometheus_client', 'grpc', 'rich', 'psutil'})"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"
+
+
+def test_the_choices_of_serve_are_those_of_the_log() -> None:
+    """They are written twice, so that --help needs not load the log."""
+    assert (LOG_LEVELS, LOG_FORMATS) == (log.LEVELS, log.FORMATS)
+
+
+def test_python_m_criproxy() -> None:
+    """The package can be run without its script."""
+    done = subprocess.run([sys.executable, "-m", "criproxy", "--version"], capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"criproxy, version {__version__}\n"
