@@ -29,6 +29,16 @@ class Replies(FrameLoop):
     def _raise_frames(self, size: int) -> None:
         self.max_frame = max(self.max_frame, size)
 
+    def expect_settings(self, data: bytes) -> None:
+        """See whether *data*, the first bytes of the runtime, may begin its SETTINGS frame.
+
+        Raises:
+            WireError: they begin anything else.
+        """
+        head = (self._rest + data)[:4]
+        if len(head) == 4 and head[3] != frames.SETTINGS:
+            raise WireError("the runtime does not speak HTTP/2 (its first frame is not SETTINGS)")
+
     # -- DATA ------------------------------------------------------------------------------------------------------
 
     def _on_data(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
@@ -37,9 +47,9 @@ class Replies(FrameLoop):
         if state is None:
             self._on_stray_data(stream, size, at, end)
             return
-        if state.hold and flags & frames.END_STREAM:
+        if flags & frames.END_STREAM:
             self.take(at, at)
-            self.connection.drop_hold(state)
+            self._end_request(state)
         if state.reader:
             self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
         if state.editor:
@@ -182,10 +192,23 @@ class Replies(FrameLoop):
             self._runtime_done(state)
 
     def _on_trailers(self, state: Stream) -> None:
-        if state.hold:
-            self.connection.drop_hold(state)
+        self._end_request(state)
         if state.editor:
             self._flush_editor(state)
+
+    def _end_request(self, state: Stream) -> None:
+        """The runtime has ended the call: what we keep of the request is dropped, and its stream closed there, too."""
+        connection, hold = self.connection, state.hold
+        if hold:
+            connection.drop_hold(state)
+            ends = hold.trailers
+        elif state.client_done and state.id in connection.to_runtime.queues:
+            connection.drop_requests(state.id)
+            ends = state.id in connection.to_runtime.queues
+        else:
+            return
+        if not ends:  # the kubelet has sent its END_STREAM, or will and we swallow it
+            connection.to_runtime.send_frame(state.id, frames.rst_stream(state.id, frames.CANCEL))
 
     def _runtime_done(self, state: Stream) -> None:
         """The runtime has ended its side: the call has an outcome."""

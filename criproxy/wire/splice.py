@@ -35,6 +35,8 @@ class Splice:
         Raises:
             WireError: it broke the protocol; the connection has to be closed.
         """
+        if not self.connection.greeted:
+            self._replies.expect_settings(data)
         self._replies.feed(data)
 
     def take_for_runtime(self) -> bytes:

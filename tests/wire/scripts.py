@@ -30,13 +30,13 @@ class Plan:
 
     stream: int
     path: str
-    request: bytes
+    request: bytes = field(repr=False)
     """What the client means to send (with prefix)."""
     trailers: bool = False
     """The client ends its request with trailers."""
-    expected: bytes = b""
+    expected: bytes = field(default=b"", repr=False)
     """What the runtime should get: the request, or what a verdict made of it."""
-    replies: list[bytes] = field(default_factory=list)
+    replies: list[bytes] = field(default_factory=list, repr=False)
     status: int = 0
     replied: bool = False
     refused: bool = False

@@ -254,6 +254,7 @@ async def test_slow_reader_stops_the_runtime(tmp_path: Path) -> None:
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
+        writer.write(bytes(3) + b"\x04" + bytes(5))  # SETTINGS
         frame = b"\x00\x40\x00\xee\x00\x00\x00\x00\x00" + b"x" * 16_384  # an unknown kind: no flow control
         while sent < 100 << 20:
             writer.write(frame)
