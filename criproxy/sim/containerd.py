@@ -120,7 +120,7 @@ class PrivateContainerd:
             self._launch()
             self._import_image()
         except BaseException:
-            self.stop()
+            self._discard()
             raise
 
     def restart(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -147,10 +147,7 @@ class PrivateContainerd:
             if not self._ends_within(1.0):
                 raise
         finally:
-            self._end(signal.SIGTERM)
-            leftovers.remove(self.directory)
-            self.cgroups.remove()
-            shutil.rmtree(self.directory)
+            self._discard()
 
     def call(self, name: str, request: Message, reply: type[Reply]) -> Reply:
         """Make one unary call of RuntimeService or ImageService; grpc.RpcError if it fails."""
@@ -174,6 +171,12 @@ class PrivateContainerd:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _discard(self) -> None:
+        self._end(signal.SIGTERM)
+        leftovers.remove(self.directory)
+        self.cgroups.remove()
+        shutil.rmtree(self.directory)
 
     def _launch(self) -> None:
         with (self.directory / "log").open("ab") as log:

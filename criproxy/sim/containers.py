@@ -54,6 +54,7 @@ class Containers:
         container.starting, started_ns = True, time.time_ns()
         cpus, mems = container.resources.cpuset_cpus, container.resources.cpuset_mems
         await self._core.delay("StartContainer")
+        self._check_sandbox(container)  # it may have ended meanwhile
         try:
             container.cpuset = self._core.machine.cpuset(cpus, mems)
         except BadCpuset as bad:
@@ -73,6 +74,9 @@ class Containers:
             raise unknown(f"{prefix}: container is in {container.state_name} state")
         if container.starting:
             raise unknown(f"{prefix}: container is already in starting state")
+        self._check_sandbox(container)
+
+    def _check_sandbox(self, container: Container) -> None:
         if not container.sandbox.ready:
             container.exited(_START_FAILED, "StartError", f'sandbox container "{container.sandbox.id}" is not running')
             raise unknown(container.message)

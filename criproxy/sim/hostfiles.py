@@ -20,7 +20,7 @@ class HostFiles:
         """Return the id of a new process in the group *cgroup*, such as ``/kubepods/podX/ID``."""
         pid = next(self._pids)
         process = self._root / f"proc/{pid}"
-        process.mkdir(parents=True)
+        process.mkdir(parents=True, exist_ok=True)  # a run that was killed may have left it
         (process / "cgroup").write_text(f"3:cpuset:{cgroup}\n0::/\n")
         return pid
 

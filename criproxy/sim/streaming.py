@@ -51,8 +51,7 @@ class Streaming:
             case ["false"]:
                 return cri.ExecSyncResponse(exit_code=1)
             case ["sleep", seconds]:
-                await asyncio.sleep(float(seconds))
-                return cri.ExecSyncResponse()
+                return await _sleep(seconds)
             case ["kill", "1"]:
                 self._core.end_container(container, 128 + 15)
                 return cri.ExecSyncResponse()
@@ -93,6 +92,13 @@ class Streaming:
         if container.state != cri.CONTAINER_RUNNING:
             raise unknown(f"container is in {container.state_name} state")
         return container
+
+
+async def _sleep(seconds: str) -> cri.ExecSyncResponse:
+    if not seconds.isdecimal():
+        return cri.ExecSyncResponse(stderr=f"sleep: invalid number '{seconds}'\n".encode(), exit_code=1)
+    await asyncio.sleep(int(seconds))
+    return cri.ExecSyncResponse()
 
 
 def _check_streams(request: cri.ExecRequest | cri.AttachRequest, none_set: str) -> None:

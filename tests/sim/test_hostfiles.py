@@ -41,3 +41,11 @@ def test_a_path_never_leads_out_of_the_root(tmp_path: Path) -> None:
     files.write("/../../../../../x", Cpuset(frozenset({0}), frozenset({0})))
 
     assert [path.name for path in tmp_path.iterdir()] == ["host"]
+
+
+def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
+    """The same root can be used again."""
+    pids = [HostFiles(tmp_path).add("/a") for _ in range(2)]
+
+    assert pids[0] == pids[1]
+    assert (tmp_path / f"proc/{pids[0]}/cgroup").read_text().startswith("3:cpuset:/a\n")

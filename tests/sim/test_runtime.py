@@ -274,6 +274,15 @@ async def test_containers_survive_a_restart(tmp_path: Path) -> None:
             await client.close()
 
 
+async def begin_start(kubelet: MiniKubelet, runtime: EmbeddedRuntime) -> tuple[str, str, asyncio.Future[None]]:
+    """Return sandbox, container and the start that is under way."""
+    sandbox_id = await kubelet.run_sandbox(POD)
+    container_id = await kubelet.create(POD, sandbox_id, SPEC)
+    starting = asyncio.ensure_future(kubelet.start(container_id))
+    await until(lambda: runtime.core.records.container(container_id).starting)
+    return sandbox_id, container_id, starting
+
+
 class TestSlow:
     """A runtime whose calls take a while."""
 
@@ -304,10 +313,7 @@ class TestSlow:
         self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
     ) -> None:
         """The spec says the new cpuset, the cgroup the old one: what containerd 1.6 does in a third of the cases."""
-        sandbox_id = await kubelet.run_sandbox(POD)
-        container_id = await kubelet.create(POD, sandbox_id, SPEC)
-        starting = asyncio.ensure_future(kubelet.start(container_id))
-        await until(lambda: runtime.core.records.container(container_id).starting)
+        _, container_id, starting = await begin_start(kubelet, runtime)
 
         await kubelet.update(container_id, cri.LinuxContainerResources(cpuset_cpus="1"))
         await starting
@@ -322,10 +328,7 @@ class TestSlow:
         self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
     ) -> None:
         """Both are refused in containerd's words, and the start goes on."""
-        sandbox_id = await kubelet.run_sandbox(POD)
-        container_id = await kubelet.create(POD, sandbox_id, SPEC)
-        starting = asyncio.ensure_future(kubelet.start(container_id))
-        await until(lambda: runtime.core.records.container(container_id).starting)
+        _, container_id, starting = await begin_start(kubelet, runtime)
 
         with pytest.raises(RuntimeCallError, match="container is in starting state, can't be removed"):
             await kubelet.remove(container_id)
@@ -334,3 +337,16 @@ class TestSlow:
 
         await starting
         assert await state(client, container_id) == "RUNNING"
+
+    async def test_a_sandbox_that_ends_during_a_start_fails_it(
+        self, client: RuntimeClient, kubelet: MiniKubelet, runtime: EmbeddedRuntime
+    ) -> None:
+        """The container never runs."""
+        sandbox_id, container_id, starting = await begin_start(kubelet, runtime)
+        stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
+
+        await client.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
+
+        with pytest.raises(RuntimeCallError, match=f'sandbox container "{sandbox_id}" is not running'):
+            await starting
+        assert await state(client, container_id) == "EXITED"

@@ -33,6 +33,7 @@ async def execute(client: RuntimeClient, container_id: str, *command: str, timeo
         (("cat", "/sys/fs/cgroup/cpuset/cpuset.cpus"), b"0-3\n", 0),
         (("cat", "/sys/fs/cgroup/cpuset/cpuset.mems"), b"0\n", 0),
         (("cat", "/nowhere"), b"", 1),
+        (("sleep", "long"), b"", 1),
     ],
 )
 async def test_built_in_commands_answer(
