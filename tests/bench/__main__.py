@@ -17,7 +17,7 @@ from tests.bench.processes import StartError
 from tests.bench.runtimes import EMBEDDED, choose, started
 from tests.bench.verdicts import missed
 
-_console = Console()
+_console = Console(width=max(Console().width, 116))
 _errors = Console(stderr=True)
 
 
@@ -39,19 +39,15 @@ def _numbers(context: click.Context, option: click.Parameter, value: str) -> tup
 
 
 @click.command()
-@click.option(
-    "--runtime", "asked", default="auto", metavar="NAME|SOCKET", help="auto (all that can run), containerd, embedded."
-)
+@click.option("--runtime", "asked", default="auto", metavar="NAME|SOCKET", help="containerd, embedded or auto: both.")
 @click.option("--peer", "peers", multiple=True, callback=_peers, metavar="NAME=SOCKET", help="Another proxy before it.")
 @click.option("--runs", default=3, type=click.IntRange(1), show_default=True, help="The worst run counts.")
 @click.option("--known", default="0,100,1000", callback=_numbers, show_default=True, help="Containers that exist.")
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures little.")
 @click.option("--pod-lives", default=0, type=click.IntRange(0), help="Also measure memory over so many pods.")
-@click.option(
-    "--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here too."
-)
+@click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
-def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **options: Any) -> None:
+def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **options: Any) -> None:  # noqa: ANN401
     """Measure what criproxy adds to calls, and show it beside the bars.
 
     Peers must stand before the same runtime: start it first (python -m criproxy.sim --socket PATH), then the peers,

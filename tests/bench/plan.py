@@ -1,5 +1,6 @@
 """A whole run against one runtime: which rows with how many containers known, and what the process itself costs."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Findings:
     """Known containers → way → memory."""
     starts: list[list[tuple[float, float]]] = field(default_factory=list)
     """Run → seconds until the first answer, and seconds of CPU, of each start."""
+    load_per_cpu: float = 0.0
+    """The greatest of the machine's load averages over a minute, taken before each run."""
     lives: dict[int, Memory] = field(default_factory=dict)
     """Pods that came and went → memory of criproxy."""
 
@@ -134,6 +137,8 @@ class Bench:
 
     def _rows(self, ways: Sequence[Way], known: int) -> None:
         effort, add = self.settings.effort, self.findings.add
+        load_per_cpu = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+        self.findings.load_per_cpu = max(self.findings.load_per_cpu, load_per_cpu)
         version, listed = rows.version(ways, effort), rows.list_containers(ways, effort)
         speed = self._speed(version, listed)
         add(VERSION, known, Run(version, speed))

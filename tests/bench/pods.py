@@ -13,7 +13,6 @@ _CPU_MILLI = 100
 _MEMORY_BYTES = 8 << 30
 _ENVS = 40
 """A pod in a cluster with a few services gets seven variables for each."""
-_PORTS = {"io.kubernetes.container.ports": '[{"name":"http","containerPort":8080,"protocol":"TCP"}]'}
 
 
 class Pods:
@@ -51,7 +50,7 @@ class Pods:
     def next_container(self) -> ContainerSpec:
         """A container that nobody had before."""
         name = f"container-{next(self._numbers)}"
-        return ContainerSpec(name, self._image, ("/bin/sleep", "3600"), _CPU_MILLI, annotations=_PORTS)
+        return ContainerSpec(name, self._image, ("/bin/sleep", "3600"), _CPU_MILLI)
 
     def sandbox_config(self, pod: PodSpec) -> api.PodSandboxConfig:
         """The message for the sandbox of *pod*, whose parent cgroup exists afterwards."""

@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +15,12 @@ from rich.table import Table
 import criproxy
 from tests.bench.bars import MIB, Check
 from tests.bench.measure import Series
-from tests.bench.plan import Findings, Run
+from tests.bench.plan import LIST, Findings, Run
 from tests.bench.verdicts import CallLine, ProcessLine, call_lines, missed, process_lines
 from tests.bench.ways import DIRECT
 
+_BUSY = 1.5
+"""Load per CPU above which others must have run: we and the runtime are about one at a time."""
 _LIBRARIES = ("grpcio", "hpack", "protobuf", "uvloop")
 
 
@@ -26,6 +28,8 @@ def show(console: Console, findings: Findings) -> None:
     """Print the tables of one runtime, and what missed its bar."""
     console.print(_calls_table(findings))
     console.print(_process_table(findings))
+    if findings.load_per_cpu > _BUSY:
+        console.print(f"[yellow]the machine was busy (load {findings.load_per_cpu:.1f} per CPU): times are too high[/]")
     over = missed(findings)
     if over:
         names = sorted({line.call if isinstance(line, CallLine) else line.what for line in over})
@@ -41,20 +45,20 @@ def _calls_table(findings: Findings) -> Table:
         caption="added: over the direct median, round by round. CPU: of the process behind the way, per call.",
     )
     for name in ("call", "known", "way"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name in ("median", "p99", "added", "bar", "CPU", "bar", ""):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for line in call_lines(findings):
-        table.add_row(*_call_cells(line), end_section=False)
+        table.add_row(*_call_cells(line, findings.reply_bytes))
     return table
 
 
-def _call_cells(line: CallLine) -> list[str]:
+def _call_cells(line: CallLine, reply_bytes: Mapping[int, int]) -> list[str]:
     times = line.added or line.added_p99
     added = line.added_p99_us if line.added_p99 else line.added_us
     mark = " p99" if line.added_p99 else ""
     return [
-        line.call if line.way == DIRECT else "",
+        _title(line, reply_bytes) if line.way == DIRECT else "",
         str(line.known) if line.way == DIRECT else "",
         line.way,
         f"{line.median_us:.0f}",
@@ -65,6 +69,10 @@ def _call_cells(line: CallLine) -> list[str]:
         _against(line.cpu),
         _verdict(line.checks),
     ]
+
+
+def _title(line: CallLine, reply_bytes: Mapping[int, int]) -> str:
+    return f"{line.call} ({reply_bytes[line.known] / 1000:.0f} kB)" if line.call == LIST else line.call
 
 
 def _process_table(findings: Findings) -> Table:
@@ -113,6 +121,7 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "calls": [{**asdict(line), "ok": all(c.ok for c in line.checks)} for line in call_lines(findings)],
         "process": [{**asdict(line), "ok": all(c.ok for c in line.checks)} for line in process_lines(findings)],
         "list_reply_bytes": findings.reply_bytes,
+        "load_per_cpu": findings.load_per_cpu,
         "starts_s": [[seconds for seconds, _ in run] for run in findings.starts],
         "lives": {pods: asdict(memory) for pods, memory in findings.lives.items()},
         "raw": [
@@ -142,7 +151,6 @@ def _machine() -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "model": models[0].partition(":")[2].strip() if models else platform.machine(),
         "kernel": platform.release(),
-        "load": os.getloadavg(),
     }
 
 

@@ -32,7 +32,7 @@ class Effort:
 
 
 FULL = Effort(rounds=12, calls=100, creates=8, load_s=1.5)
-QUICK = Effort(rounds=3, calls=30, creates=3, load_s=0.5)
+QUICK = Effort(rounds=2, calls=30, creates=3, load_s=0.2)
 
 
 def version(ways: Sequence[Way], effort: Effort) -> Result:
