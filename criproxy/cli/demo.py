@@ -1,0 +1,208 @@
+"""``criproxy demo``: pods go through criproxy to a runtime of its own, and the cgroups are read back at each step."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import Applied
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from criproxy.cli.stage import Stage
+    from criproxy.sim.kubelet import PodSpec
+
+MEBIBYTE = 1 << 20
+SETTLE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """A pod on the stage, of one container."""
+
+    pod: "PodSpec"
+    sandbox_id: str
+    container_id: str
+
+
+@dataclass(slots=True)
+class Demo:
+    """The play: each method is one act."""
+
+    stage: "Stage"
+    console: "Console"
+    pods: dict[str, Playing] = field(default_factory=dict)
+    failures: int = 0
+
+    async def run(self) -> None:
+        """All acts in order."""
+        await self.sharer()
+        await self.owner()
+        await self.restart()
+        await self.refusal()
+        await self.removal()
+
+    async def sharer(self) -> None:
+        """A pod that shares gets every CPU."""
+        self._title("A Burstable pod arrives: it shares the CPUs that nobody owns.")
+        await self._start(_pod("web", self.stage.image, request_milli=200))
+        await self._show({"web": self._all})
+
+    async def owner(self) -> None:
+        """A Guaranteed pod takes one CPU away from it."""
+        self._title("A Guaranteed pod asks for one whole CPU: it owns it, and web is moved off first.")
+        await self._start(_pod("trader", self.stage.image, limit_milli=1000))
+        await self._show(self._split())
+
+    async def restart(self) -> None:
+        """Criproxy is killed and started again."""
+        self._title("criproxy is killed (kill -9) and started again: nothing moves, everything is remembered.")
+        await self.stage.end_criproxy(signal.SIGKILL)
+        await self._show(self._split())
+        await self.stage.start_criproxy()
+        await self._start(_pod("batch", self.stage.image))
+        self._title("A BestEffort pod arrives after the restart: it keeps off trader's CPU.")
+        await self._show(self._split())
+
+    async def refusal(self) -> None:
+        """More CPUs than there are cannot be owned."""
+        count = len(self._all)
+        self._title(f"A Guaranteed pod asks for {count} whole CPUs, which cannot be: it is refused, and told why.")
+        pod = _pod("greedy", self.stage.image, limit_milli=1000 * count)
+        sandbox_id = await self.stage.kubelet.run_sandbox(pod)
+        try:
+            await self.stage.kubelet.create(pod, sandbox_id, pod.containers[0])
+        except RuntimeCallError as error:
+            self.console.print(f"  CreateContainer: {error.code.name}: {error.details}", highlight=False)
+            self._check("refused with RESOURCE_EXHAUSTED", error.code is StatusCode.RESOURCE_EXHAUSTED)
+        else:
+            self._check("refused", False)
+        await self.stage.kubelet.remove_pod(sandbox_id)
+
+    async def removal(self) -> None:
+        """What was owned is given back."""
+        self._title("trader is removed: its CPU goes back to those who share.")
+        await self.stage.kubelet.remove_pod(self.pods.pop("trader").sandbox_id)
+        await self._show(dict.fromkeys(self.pods, self._all))
+        for playing in self.pods.values():
+            await self.stage.kubelet.remove_pod(playing.sandbox_id)
+
+    @property
+    def _all(self) -> CpuSet:
+        return self.stage.topology.cpus
+
+    def _split(self) -> dict[str, CpuSet]:
+        """The lowest CPU that is not reserved for trader, the others for everybody else."""
+        owned = frozenset([min(self._all - {min(self._all)})])
+        return {name: owned if name == "trader" else self._all - owned for name in self.pods}
+
+    async def _start(self, pod: "PodSpec") -> None:
+        sandbox_id, ids = await self.stage.kubelet.run_pod(pod)
+        self.pods[pod.name] = Playing(pod, sandbox_id, ids["main"])
+
+    async def _show(self, expected: dict[str, CpuSet]) -> None:
+        """Print who is where, and check it."""
+        found = await self._settled(expected)
+        self.console.print(self._table(found))
+        for name, cpus in expected.items():
+            applied = found[name]
+            self._check(
+                f"{name} runs on {format_cpuset(cpus)}" + ("" if name != "trader" else ", alone"),
+                applied is not None and applied.cpus == cpus,
+            )
+
+    async def _settled(self, expected: dict[str, CpuSet]) -> dict[str, Applied | None]:
+        """What the cgroups say, once they say what is expected or time is up: updates to others follow a removal."""
+        deadline = asyncio.get_running_loop().time() + SETTLE_TIMEOUT_S
+        while True:
+            found = {name: await self.stage.read_back(playing.container_id) for name, playing in self.pods.items()}
+            right = all((has := found[name]) and has.cpus == cpus for name, cpus in expected.items())
+            if right or asyncio.get_running_loop().time() > deadline:
+                return found
+            await asyncio.sleep(0.05)  # the kernel tells nobody when a cgroup changes
+
+    def _table(self, found: dict[str, Applied | None]) -> object:
+        from rich.table import Table
+
+        table = Table("pod", "class", "asks", "CPUs", "memory nodes", "why", title_justify="left")
+        for name, applied in found.items():
+            pod = self.pods[name].pod
+            asks = f"{pod.containers[0].cpu_milli}m" if pod.containers[0].cpu_milli else "nothing"
+            cpus, mems = (format_cpuset(applied.cpus), format_cpuset(applied.mems)) if applied else ("?", "?")
+            table.add_row(name, pod.qos, asks, cpus, mems, self._why(pod))
+        return table
+
+    def _why(self, pod: "PodSpec") -> str:
+        """What criproxy has logged about its decision, without the title and the CPUs."""
+        start = f"{pod.namespace}/{pod.name}/main "
+        for reason in self.stage.reasons():
+            if reason.startswith(start):
+                verb, _, why = reason.removeprefix(start).partition(" CPUs ")
+                return f"{verb}: {why.partition(': ')[2]}"
+        return ""
+
+    def _title(self, text: str) -> None:
+        self.console.print(f"\n[bold]{text}[/bold]", highlight=False)
+
+    def _check(self, what: str, right: bool) -> None:
+        self.failures += not right
+        self.console.print(
+            f"  [green]✓[/green] {what}" if right else f"  [red]✗ not true: {what}[/red]", highlight=False
+        )
+
+
+@click.command(short_help="Show on this machine, with a runtime of its own, where pods land and why.")
+def command() -> None:
+    """Put sample pods through criproxy to a private containerd and read their cgroups back.
+
+    Without root or containerd, an embedded runtime takes its place. Nothing is left behind. Exit status 1 if something
+    is not where it should be.
+    """
+    try:
+        asyncio.run(_perform())
+    except asyncio.CancelledError:  # SIGTERM; everything is cleaned up
+        raise SystemExit(128 + signal.SIGTERM) from None
+
+
+async def _perform() -> None:
+    from rich.console import Console
+
+    from criproxy.cli.stage import open_stage
+
+    main = asyncio.current_task()
+    assert main is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    async with AsyncExitStack() as stack:
+        console = Console()
+        console.print("Starting a runtime, and criproxy in front of it …")
+        stage = await open_stage(stack)
+        demo = Demo(stage, console)
+        cpus, reserved = format_cpuset(stage.topology.cpus), min(stage.topology.cpus)
+        console.print(
+            f"Runtime: {stage.runtime_name}. CPUs: {cpus}. Policy: static, with CPU {reserved} reserved.",
+            highlight=False,
+        )
+        await demo.run()
+    if demo.failures:
+        raise CriproxyError(f"{demo.failures} of the demo's checks failed")
+    console.print("\nEverything is where it should be, and cleaned up.")
+
+
+def _pod(name: str, image: str, *, request_milli: int = 0, limit_milli: int = 0) -> "PodSpec":
+    from criproxy.sim.kubelet import ContainerSpec, PodSpec
+
+    spec = ContainerSpec(
+        "main",
+        image,
+        cpu_request_milli=request_milli,
+        cpu_limit_milli=limit_milli,
+        memory_limit_bytes=64 * MEBIBYTE if limit_milli else 0,
+    )
+    return PodSpec(name, (spec,))

@@ -1,0 +1,88 @@
+"""The demo as a user runs it: it checks itself, and leaves nothing behind however it ends."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from criproxy.sim import containerd
+
+LIMIT_S = 60.0
+
+
+async def start(**environ: str) -> asyncio.subprocess.Process:
+    """Start the demo with its output in a pipe."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "criproxy", "demo"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "COLUMNS": "200", **environ},
+    )
+
+
+async def output(process: asyncio.subprocess.Process) -> str:
+    """Everything that is still to come."""
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        text = (await process.stdout.read()).decode()
+        await process.wait()
+    return text
+
+
+def left_behind(directory: Path) -> list[str]:
+    """Files in the folder for temporary files, and cgroups of a containerd that had its folder there."""
+    names = [path.name for path in directory.iterdir()]
+    return names + [str(group) for name in names for group in Path("/sys/fs/cgroup").glob(f"*/{name}")]
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for temporary files whose path leaves room for sockets."""
+    with tempfile.TemporaryDirectory(prefix="cd-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture(params=["containerd", "embedded"])
+def environ(request: pytest.FixtureRequest, short_path: Path) -> dict[str, str]:
+    """Where temporary files go, and whether programs such as containerd can be found."""
+    if request.param == "containerd" and (reason := containerd.available()):
+        pytest.skip(reason)
+    path = {} if request.param == "containerd" else {"PATH": "/nonexistent"}
+    return {"TMPDIR": str(short_path), **path}
+
+
+async def test_the_demo_shows_every_step_and_cleans_up(environ: dict[str, str], short_path: Path) -> None:
+    """Placed, moved off, remembered, refused with a reason, given back: each is checked and true."""
+    process = await start(**environ)
+
+    text = await output(process)
+
+    assert process.returncode == 0, text
+    assert ("the embedded runtime" in text) == ("PATH" in environ)
+    assert "RESOURCE_EXHAUSTED: container default/greedy/main asks for" in text
+    assert text.count("✓") >= 10
+    assert "✗" not in text
+    assert left_behind(short_path) == []
+
+
+async def test_an_interrupted_demo_cleans_up(environ: dict[str, str], short_path: Path) -> None:
+    """Ctrl-C or SIGTERM in the middle ends criproxy, the runtime and its pods, and the exit status says so."""
+    number = signal.SIGTERM if "PATH" in environ else signal.SIGINT
+    process = await start(**environ)
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        async for line in process.stdout:
+            if b"trader runs on" in line:
+                break
+
+    process.send_signal(number)
+    text = await output(process)
+
+    assert process.returncode == (143 if number is signal.SIGTERM else 1)
+    assert "Traceback" not in text
+    assert left_behind(short_path) == []
