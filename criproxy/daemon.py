@@ -131,7 +131,8 @@ class Daemon:
         self._endpoints = endpoints
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._notifier.alive, self._notifier.watchdog_interval_s)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s)
+        self._dropped_lines = 0
         self._traced = resolve(options.trace_calls)
         self._proxies: list[Proxy] = []
         self._status = ""
@@ -143,13 +144,13 @@ class Daemon:
         self._handle_signals()
         async with AsyncExitStack() as stack:
             listeners = self._listen(stack)
+            self._heartbeat.start()
+            stack.callback(self._heartbeat.stop)
             controller = await self._start_controller(stack)
             await self._start_proxies(stack, listeners, controller)
             await self._start_control(stack, listeners["control"])
-            self._heartbeat.start()
-            stack.callback(self._heartbeat.stop)
-            self._announce(listeners)
             await self._start_http(stack, controller)
+            self._announce(listeners)
             gc.enable()
             gc.freeze()
             await self._stop.wait()
@@ -246,6 +247,14 @@ class Daemon:
             if (problem := await _probe(runtime)) is not None:
                 return problem
         return controller.problem
+
+    def _beat(self) -> None:
+        self._notifier.alive()
+        self._log_writer.flush()
+        dropped = self._log_writer.dropped_lines
+        if dropped != self._dropped_lines:
+            log.warning("log lines were dropped: nobody read them in time", lines=dropped - self._dropped_lines)
+            self._dropped_lines = dropped
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -24,14 +24,30 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 class Serve:
     """One daemon with sockets, state and log below one directory; leaving the context kills it."""
 
-    def __init__(self, directory: Path, *arguments: str, passed: socket.socket | None = None, **environ: str) -> None:
-        """Prepare ``serve`` with *arguments* behind those for its places; *passed* is handed over as systemd does."""
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        passed: socket.socket | None = None,
+        stderr: int | None = None,
+        **environ: str,
+    ) -> None:
+        """Prepare ``serve`` with *arguments* behind those for its places.
+
+        Args:
+            directory: for everything that it writes.
+            arguments: further options.
+            passed: a listening socket that is handed over as systemd does.
+            stderr: descriptor for standard error, the file `log` if not given.
+            environ: further environment variables.
+        """
         self.directory = directory
         self.socket = directory / "run" / "criproxy.sock"
         self.control = directory / "run" / "control.sock"
         self.runtime = directory / "runtime.sock"
         self.log = directory / "serve.log"
         self._passed = passed
+        self._stderr = stderr
         self._environ = environ
         self._arguments = [
             *("-m", "criproxy", "serve", "--listen", f"unix://{self.socket}"),
@@ -65,7 +81,7 @@ class Serve:
         environ = {**os.environ, "NOTIFY_SOCKET": str(self.directory / "notify.sock"), **self._environ}
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, *command, stdout=log, stderr=log, env=environ, pass_fds=fds
+                sys.executable, *command, stdout=log, stderr=self._stderr or log, env=environ, pass_fds=fds
             )
 
     async def __aexit__(

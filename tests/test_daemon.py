@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import stat
@@ -215,6 +216,19 @@ async def test_a_missing_policy_file_that_was_named(tmp_path: Path) -> None:
     assert "none.yaml: there is no such file" in serve.log.read_text()
 
 
+async def test_a_port_in_use_is_found_at_the_start(tmp_path: Path) -> None:
+    """What was asked for and cannot be had ends the start, with nothing left behind."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        serve = Serve(tmp_path, "--http", address)
+
+        await serve.spawn()
+
+        assert await serve.exit_status() == 1
+    assert f"Error: --http: cannot listen on http://{address}" in serve.log.read_text()
+    assert not serve.socket.exists()
+
+
 def small_machine(root: Path) -> None:
     """The files of a machine with four CPUs and one NUMA node, below *root*."""
     node = "Node 0 MemTotal: 16777216 kB\n"
@@ -339,6 +353,21 @@ async def test_traced_calls_are_logged_without_secrets(tmp_path: Path, runtime: 
     assert call["request"] == {"image": {"image": "example.test/app:1"}, "auth": hidden}
     assert call["outcome"] == "ok"
     assert call["reply"]["image_ref"]
+
+
+async def test_a_log_that_nobody_reads_holds_up_no_call(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """With standard error full, calls go on, and the daemon ends when told to."""
+    reader, stderr = os.pipe()
+    async with Serve(tmp_path, "--trace-calls", "ListContainers", stderr=stderr) as serve:
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        for _ in range(100):  # 2.5 kB of log each; a pipe takes 64 kB, less what its pages leave free
+            await client.list_containers()
+        await client.close()
+
+        assert len(os.read(reader, 1 << 20)) >= 50_000
+        assert await serve.stop() == 0
+    os.close(reader)
+    os.close(stderr)
 
 
 async def test_sighup_changes_nothing(tmp_path: Path, runtime: EmbeddedRuntime) -> None:

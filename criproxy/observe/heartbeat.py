@@ -1,4 +1,4 @@
-"""Measures how late the event loop wakes up, and tells systemd's watchdog that it does."""
+"""Measures how late the event loop wakes up, and does what has to be done from time to time."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ STALE_S = 5.0
 class Heartbeat:
     """A timer of the loop; its lateness is the lag of everything else that runs there."""
 
-    def __init__(self, alive: Callable[[], None], watchdog_interval_s: float | None = None) -> None:
-        """Call *alive* at every beat if there is a watchdog; beat at least as often as it wants."""
-        self._alive = alive if watchdog_interval_s is not None else None
+    def __init__(self, on_beat: Callable[[], None], watchdog_interval_s: float | None = None) -> None:
+        """Call *on_beat* at every beat; beat at least as often as the watchdog wants."""
+        self._on_beat = on_beat
         self._interval_s = min(INTERVAL_S, watchdog_interval_s or INTERVAL_S)
         self._handle: asyncio.TimerHandle | None = None
         self._due_s = 0.0
@@ -48,6 +48,5 @@ class Heartbeat:
         self.lag_s = max(0.0, time.monotonic() - self._due_s)
         self.lag_total_s += self.lag_s
         self.lag_counts[bisect_left(LAG_BUCKETS_S, self.lag_s)] += 1
-        if self._alive is not None:
-            self._alive()
+        self._on_beat()
         self._schedule(loop)

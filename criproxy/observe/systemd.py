@@ -42,8 +42,9 @@ class Notifier:
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def alive(self) -> None:
-        """Say that the event loop turns."""
-        self._send("WATCHDOG=1")
+        """Say that the event loop turns, where a watchdog wants to know."""
+        if self.watchdog_interval_s is not None:
+            self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:
         if self._address is None:

@@ -26,7 +26,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[st
 def test_messages_reach_the_manager(manager: tuple[str, socket.socket]) -> None:
     """Readiness, status, life and end are said in systemd's words, on a path and on an abstract socket."""
     address, sock = manager
-    notifier = Notifier({"NOTIFY_SOCKET": address})
+    notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
 
     notifier.ready("serving")
     notifier.status("fine")
@@ -41,10 +41,21 @@ def test_messages_reach_the_manager(manager: tuple[str, socket.socket]) -> None:
     assert sock.recv(4096).startswith(b"STOPPING=1")
 
 
+def test_without_a_watchdog_nobody_hears_of_life(manager: tuple[str, socket.socket]) -> None:
+    """A manager that did not ask is left alone."""
+    address, sock = manager
+    notifier = Notifier({"NOTIFY_SOCKET": address})
+
+    notifier.alive()
+    notifier.status("next")
+
+    assert sock.recv(4096) == b"STATUS=next"
+
+
 def test_no_manager_is_no_error(tmp_path: Path) -> None:
     """Outside systemd, or after the manager went away, nothing happens."""
     Notifier({}).ready("serving")
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).alive()
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).status("fine")
 
 
 @pytest.mark.parametrize("address", ["relative", "@", "tcp:1"])
