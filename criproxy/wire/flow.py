@@ -198,7 +198,7 @@ class Outflow:
         """Forget all that waits on *stream* but its header blocks, which HPACK needs.
 
         Returns:
-            How many bytes of DATA were dropped (still in flight in the ledger), and whether anything waited at all.
+            How many bytes of DATA were dropped (still in flight in the ledger), and whether any DATA waited at all.
         """
         queue = self.queues.pop(stream, None)
         if queue is None:
@@ -210,7 +210,8 @@ class Outflow:
         else:
             self._forget(stream)
         self.flush()
-        return sum(item.size for item in queue if item.is_data), True
+        dropped = [item.size for item in queue if item.is_data]
+        return sum(dropped), bool(dropped)
 
     def flush(self) -> None:
         """Write what may go out by now."""

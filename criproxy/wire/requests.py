@@ -61,6 +61,7 @@ class Requests(FrameLoop):
             self._keep(state, flags, buffer, at, end)
         elif state.drop_requests:
             self._swallow(size, at, end)
+            self.connection.give_client(size, stream)
         else:
             if state.request:
                 self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
@@ -76,11 +77,14 @@ class Requests(FrameLoop):
             payload = frames.unpad(flags, buffer[at + 9 : end])
             out.ledger.received(size)
             self.connection.give_client(out.ledger.replaced(size, len(payload)))
+            self.connection.give_client(size - len(payload), stream)
             out.send_data(stream, payload, bool(flags & frames.END_STREAM))
-            return
-        out.ledger.passed(size)
-        if stream in out.deltas:
-            out.deltas[stream] -= size
+        else:
+            out.ledger.passed(size)
+            if stream in out.deltas:
+                out.deltas[stream] -= size
+        if out.ledger.in_flight:
+            self.connection.top_up_requests()
 
     def _on_stray_data(self, stream: int, size: int, at: int, end: int) -> None:
         """DATA of a stream that is over; the runtime ignores it, but it counts for the connection window."""
@@ -102,7 +106,8 @@ class Requests(FrameLoop):
         self.take(at, end)
         payload = frames.unpad(flags, buffer[at + 9 : end])
         self.out.ledger.received(size)
-        hold.chunks.append(payload)
+        if payload:
+            hold.chunks.append(payload)
         hold.size += len(payload)
         hold.consumed += size
         hold.window -= size
@@ -114,6 +119,8 @@ class Requests(FrameLoop):
         connection.top_up(state)
 
     def _complete(self, state: Stream, hold: Hold) -> None:
+        if hold.complete:
+            raise WireError("a call goes on after its end", frames.PROTOCOL_ERROR)
         hold.complete = True
         assert state.call is not None
         self.connection.events.append(Held(state.call, b"".join(hold.chunks)))
@@ -257,6 +264,8 @@ class Requests(FrameLoop):
             connection.give_runtime(forward, stream)
         if connection.to_client.queues:
             connection.to_client.flush()
+        if connection.replies.in_flight:
+            connection.top_up_replies()
 
     def _on_stream_window(self, stream: int, increment: int) -> int:
         """Book a stream's increment; returns what of it the runtime may know."""

@@ -22,7 +22,7 @@ MAX_HELD_BYTES = 128 << 20
 MAX_REFUSED_REMEMBERED = 10_000
 """Refused streams whose late frames are still recognised; older ones have long been forgotten by the runtime."""
 BUSY_QUEUE_BYTES = 1 << 20
-"""With more than this waiting for the runtime, no window is given in advance: back-pressure reaches the kubelet."""
+"""With more than this waiting for one peer, the other gets no window in advance: back-pressure reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,6 @@ class Connection:
         self.greeted = False
         """The runtime has sent its SETTINGS, which must be the first frame that the kubelet sees."""
         self.held_bytes = 0
-        self.promised = 0
-        """Connection window given to the kubelet on account of held bytes."""
 
     # -- windows ---------------------------------------------------------------------------------------------------
 
@@ -185,19 +183,19 @@ class Connection:
     def top_up(self, stream: Stream) -> None:
         """Keep the kubelet able to send the rest of a held message, and everything else beside it."""
         hold = stream.hold
-        if hold and not hold.complete and self.to_runtime.initial_window + hold.window < LOW_WINDOW:
-            hold.window += WINDOW_STEP
-            self.give_client(WINDOW_STEP, stream.id)
-        self.top_up_connection()
+        if hold and not hold.complete:
+            step = step_for(self.to_runtime.initial_window + hold.window)
+            hold.window += step
+            self.give_client(step, stream.id)
+        self.top_up_requests()
 
-    def top_up_connection(self) -> None:
-        """Held bytes do not eat the window that the kubelet's other calls need."""
-        if self.requests.sender >= LOW_WINDOW or self.to_runtime.queued_bytes > BUSY_QUEUE_BYTES:
-            return
-        missing = self.held_bytes - self.promised
-        if missing > 0:
-            self.promised += missing
-            self.give_client(self.requests.advance(missing))
+    def top_up_requests(self) -> None:
+        """Request bytes that stay here do not eat the window that the kubelet's other calls need."""
+        self.give_client(_lend(self.requests, self.to_runtime))
+
+    def top_up_replies(self) -> None:
+        """Reply bytes that stay here do not eat the window that the runtime's other replies need."""
+        self.give_runtime(_lend(self.replies, self.to_client))
 
     # -- held calls ------------------------------------------------------------------------------------------------
 
@@ -207,7 +205,6 @@ class Connection:
         assert hold is not None
         stream.hold = None
         self.held_bytes -= hold.consumed
-        self.promised = min(self.promised, self.held_bytes)
         return hold
 
     def drop_hold(self, stream: Stream) -> None:
@@ -216,6 +213,8 @@ class Connection:
         stream.sent = False
         stream.drop_requests = True
         self.give_client(self.requests.replaced(hold.consumed, 0))
+        if not hold.complete:
+            self.give_client(hold.consumed, stream.id)
         if hold.complete and stream.call:
             self.stats.cancelled_held += 1
             self.events.append(Cancelled(stream.call))
@@ -276,7 +275,7 @@ class Connection:
         self.close(stream)
 
     def drop_requests(self, stream: int) -> bool:
-        """Forget what waits for the runtime on *stream*, return its window; True if anything waited."""
+        """Forget what waits for the runtime on *stream*, return its window; True if any of its DATA waited."""
         unsent, waited = self.to_runtime.drop_data(stream)
         self.give_client(self.requests.replaced(unsent, 0))
         return waited
@@ -291,7 +290,8 @@ class Connection:
         """What a call without a regular end came to."""
         if stream.replied:
             return OutcomeKind.OK
-        sent = stream.sent and stream.id <= self.lost_above and stream.id not in self.to_runtime.queues
+        unsent = any(item.is_data for item in self.to_runtime.queues.get(stream.id, ()))
+        sent = stream.sent and stream.id <= self.lost_above and not unsent
         return OutcomeKind.UNKNOWN if sent else OutcomeKind.NOT_SENT
 
     def lost(self) -> None:
@@ -305,3 +305,16 @@ class Connection:
     def held(self) -> Iterator[Stream]:
         """The streams whose request is held."""
         return (stream for stream in self.streams.values() if stream.hold)
+
+
+def step_for(window: int) -> int:
+    """What to add to the stream window of a peer whose message we keep; 0 while *window* is enough."""
+    return 0 if window >= LOW_WINDOW else WINDOW_STEP - min(window, 0)
+
+
+def _lend(ledger: Ledger, out: Outflow) -> int:
+    """Let the sender of DATA send as much as if what is in flight had reached its receiver; returns the increment."""
+    missing = ledger.in_flight - ledger.debt
+    if missing <= 0 or ledger.sender >= LOW_WINDOW or out.queued_bytes > BUSY_QUEUE_BYTES:
+        return 0
+    return ledger.advance(missing)

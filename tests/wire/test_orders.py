@@ -172,3 +172,48 @@ class TestRefusedWhileReplying:
             ("HEADERS", 3),
         ]
         talk.check_windows()
+
+
+class TestMessageOutTrailersWaiting:
+    """The message of a held call is out, but its trailers wait behind those of another call."""
+
+    def waiting(self) -> Talk:
+        """Call 3 is in that state, because of call 1."""
+        talk = Talk()
+        trailers = TestWaitingStreams().trailers
+        small_windows(talk, 9)
+        talk.client(talk.call(1, HOLD) + talk.call(3, HOLD) + data(1, bytes(100)) + trailers(talk, 1))
+        talk.client(data(3, b"m") + trailers(talk, 3))
+        first, second = talk.events()
+        assert isinstance(first, Held)
+        assert isinstance(second, Held)
+        talk.answer(first, Proceed())
+        assert talk.answer(second, Proceed()) == [("DATA", 0, 3, encode(b"m"))]
+        return talk
+
+    def test_reset(self) -> None:
+        """The runtime has the message: what came of it is unknown."""
+        talk = self.waiting()
+        talk.client(frames.rst_stream(3, frames.CANCEL))
+
+        (ended,) = talk.events()
+        assert isinstance(ended, Ended)
+        assert ended.outcome.kind is OutcomeKind.UNKNOWN
+
+    def test_lost(self) -> None:
+        """The same where the connection is lost; the message that waits was not sent."""
+        talk = self.waiting()
+        talk.splice.lost()
+
+        kinds = {event.call.stream: event.outcome.kind for event in talk.events() if isinstance(event, Ended)}
+        assert kinds == {1: OutcomeKind.NOT_SENT, 3: OutcomeKind.UNKNOWN}
+
+
+def test_early_end_lets_the_kubelet_finish() -> None:
+    """A client that sends all of its request, although the reply has ended, does not run out of window."""
+    talk = Talk()
+    talk.client(talk.call(1, HOLD) + frames.frame(frames.DATA, 0, 1, bytes(16_000)))
+    assert ("WINDOW_UPDATE", 0, 1, (16_000).to_bytes(4, "big")) in talk.runtime(talk.reply(1))
+    talk.client(frames.frame(frames.DATA, 0, 1, bytes(16_000)))
+
+    assert ("WINDOW_UPDATE", 0, 1, (16_000).to_bytes(4, "big")) in talk.at_client()
