@@ -1,0 +1,265 @@
+"""Placement on real containers: the cgroups are read before, during and after, and over restarts of criproxy."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.kernel import Kernel
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.discovery.machine import discover
+from criproxy.errors import StatusCode
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.sim.containerd import IMAGE, PrivateContainerd
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from tests.daemons import Serve
+
+MIB = 1 << 20
+ALL = discover().cpus
+OWNED = frozenset([min(ALL - {min(ALL)})])
+"""The CPU that the first owner of one CPU gets: the lowest that is not reserved."""
+
+
+def owner(name: str, *commands: tuple[str, ...]) -> PodSpec:
+    """A Guaranteed pod whose containers ask for one whole CPU each; without *commands*, one that sleeps."""
+    specs = [
+        ContainerSpec(f"c{number}", IMAGE, command, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB)
+        for number, command in enumerate(commands or [()])
+    ]
+    return PodSpec(name, tuple(specs))
+
+
+def sharer(name: str) -> PodSpec:
+    """A BestEffort pod of one container."""
+    return PodSpec(name, (ContainerSpec("c0", IMAGE),))
+
+
+class Scene:
+    """Criproxy as a process between a small kubelet and containerd."""
+
+    def __init__(self, serve: Serve, containerd: PrivateContainerd) -> None:
+        self.serve = serve
+        self.client = RuntimeClient(f"unix://{serve.socket}")
+        self.direct = RuntimeClient(containerd.endpoint)
+        self.kubelet = MiniKubelet(self.client, containerd.cgroups)
+        self._kernel = Kernel(self.direct, Path("/"))
+
+    async def run(self, pod: PodSpec) -> tuple[str, str]:
+        """Run a pod of one container; returns the ids of sandbox and container."""
+        sandbox_id, ids = await self.kubelet.run_pod(pod)
+        return sandbox_id, ids["c0"]
+
+    async def cpus(self, container_id: str) -> CpuSet:
+        """What the container's cgroup says."""
+        seen = await self._kernel.look(container_id)
+        assert seen.applied is not None, f"{container_id} does not run: {seen.state}"
+        return seen.applied.cpus
+
+    async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
+        """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
+        async with asyncio.timeout(10):
+            while await self.cpus(container_id) != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
+                await asyncio.sleep(0.01)
+
+    async def restart(self, how: signal.Signals) -> None:
+        """End criproxy and start it again on the same state."""
+        self.serve.signal(how)
+        await self.serve.exit_status()
+        await self.serve.spawn()
+        await self.serve.message("READY=1")
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, containerd: PrivateContainerd) -> AsyncIterator[Scene]:
+    """The static policy, with the lowest CPU reserved."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f'policy: static\nreservedCpus: "{min(ALL)}"\n')
+    (tmp_path / "runtime.sock").symlink_to(containerd.socket)
+    async with asyncio.timeout(60), Serve(tmp_path, "--config", str(policy)) as serve:
+        scene = Scene(serve, containerd)
+        yield scene
+        await scene.client.close()
+        await scene.direct.close()
+
+
+async def test_an_owner_is_alone_on_its_cpu_and_gives_it_back(scene: Scene) -> None:
+    """Before, with and after an owner, the kernel has everybody where the policy wants them."""
+    _, shared = await scene.run(sharer("shared"))
+    assert await scene.cpus(shared) == ALL
+
+    sandbox_id, owned = await scene.run(owner("owner"))
+    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
+
+    _, late = await scene.run(sharer("late"))
+    assert await scene.cpus(late) == ALL - OWNED
+
+    await scene.kubelet.remove_pod(sandbox_id)
+    await scene.moves_to(shared, ALL)
+    await scene.moves_to(late, ALL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_everything_is_remembered_over_a_restart(scene: Scene, how: signal.Signals) -> None:
+    """Nothing moves while criproxy is away or because it came back, newcomers respect owners, and ends are noticed."""
+    _, shared = await scene.run(sharer("shared"))
+    sandbox_id, owned = await scene.run(owner("owner"))
+
+    await scene.restart(how)
+
+    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
+    _, late = await scene.run(sharer("late"))
+    assert await scene.cpus(late) == ALL - OWNED
+    await scene.kubelet.remove_pod(sandbox_id)
+    await scene.moves_to(shared, ALL)
+
+
+async def test_what_ended_while_criproxy_was_away_is_given_back(scene: Scene) -> None:
+    """The pod of an owner is removed beside a criproxy that does not run."""
+    _, shared = await scene.run(sharer("shared"))
+    sandbox_id, _ = await scene.run(owner("owner"))
+    scene.serve.signal(signal.SIGKILL)
+    await scene.serve.exit_status()
+    await MiniKubelet(scene.direct).remove_pod(sandbox_id)
+
+    await scene.serve.spawn()
+
+    await scene.moves_to(shared, ALL)
+
+
+async def test_sequential_init_containers_each_get_the_cpu(scene: Scene) -> None:
+    """They exit without a call; none of their successors is refused or has to be tried again."""
+    pod = owner("jobs", ("true",), ("true",), ("true",), ())
+    sandbox_id = await scene.kubelet.run_sandbox(pod)
+
+    for spec in pod.containers:
+        container_id = await scene.kubelet.create(pod, sandbox_id, spec)
+        await scene.kubelet.start(container_id)
+        if spec.command:
+            await exited(scene.direct, container_id)
+        else:
+            assert await scene.cpus(container_id) == OWNED
+
+
+async def exited(client: RuntimeClient, container_id: str) -> None:
+    """Wait for the end of a container."""
+    async with asyncio.timeout(10):
+        while (await client.container_status(container_id)).status.state != api.CONTAINER_EXITED:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # containerd 1.6 has no events
+
+
+async def test_a_second_owner_is_refused_until_the_first_is_gone(scene: Scene) -> None:
+    """The kubelet shows the sentence; its next try succeeds once the CPU is free."""
+    if len(ALL) > 2:
+        pytest.skip("needs a machine on which one owner takes all that can be owned")
+    _, first = await scene.run(owner("first"))
+    pod = owner("second")
+    sandbox_id = await scene.kubelet.run_sandbox(pod)
+
+    with pytest.raises(RuntimeCallError) as caught:
+        await scene.kubelet.create(pod, sandbox_id, pod.containers[0])
+    assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
+    assert "default/second/c0 asks for 1 exclusive CPU" in caught.value.details
+
+    await scene.kubelet.stop(first)
+    second = await scene.kubelet.create(pod, sandbox_id, pod.containers[0])
+    await scene.kubelet.start(second)
+    assert await scene.cpus(second) == OWNED
+
+
+async def test_updates_of_the_kubelet_keep_our_cpuset(scene: Scene) -> None:
+    """A resize and the kubelet's CPU manager both leave the container where the policy put it."""
+    _, shared = await scene.run(sharer("shared"))
+    _, owned = await scene.run(owner("owner"))
+
+    await scene.kubelet.update(shared, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
+    await scene.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000))
+
+    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
+
+
+async def test_a_container_without_cgroup_path_or_resources_shares(scene: Scene) -> None:
+    """What crictl creates is kept off the owner's CPU like everybody else."""
+    await scene.run(owner("owner"))
+    host = api.NamespaceOption(network=api.NODE)
+    security = api.LinuxSandboxSecurityContext(namespace_options=host)
+    sandbox = api.PodSandboxConfig(
+        metadata=api.PodSandboxMetadata(name="s", uid="u", namespace="n"),
+        linux=api.LinuxPodSandboxConfig(security_context=security),
+    )
+    ran = await scene.client.call("RunPodSandbox", api.RunPodSandboxRequest(config=sandbox), api.RunPodSandboxResponse)
+    config = api.ContainerConfig(metadata=api.ContainerMetadata(name="c"), image=api.ImageSpec(image=IMAGE))
+    request = api.CreateContainerRequest(pod_sandbox_id=ran.pod_sandbox_id, config=config, sandbox_config=sandbox)
+
+    created = await scene.client.call("CreateContainer", request, api.CreateContainerResponse)
+    await scene.kubelet.start(created.container_id)
+
+    assert await scene.cpus(created.container_id) == ALL - OWNED
+
+
+async def test_owners_are_alone_at_every_moment_of_a_busy_time(scene: Scene, containerd: PrivateContainerd) -> None:
+    """While sharers come and go, owners start and end, the cgroups of running containers are read all the time."""
+    watch = Watch(containerd)
+    stop = asyncio.Event()
+
+    async def share(number: int) -> None:
+        round_ = 0
+        while not stop.is_set():
+            sandbox_id, container_id = await scene.run(sharer(f"s{number}-{round_}"))
+            watch.running.add(container_id)
+            await asyncio.sleep(0.05)
+            watch.running.discard(container_id)
+            await scene.kubelet.remove_pod(sandbox_id)
+            round_ += 1
+
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch.run())
+        sharers = [group.create_task(share(number)) for number in range(3)]
+        for number in range(6):
+            sandbox_id, container_id = await scene.run(owner(f"o{number}"))
+            watch.owner = container_id
+            await asyncio.sleep(0.2)
+            watch.owner = ""
+            await scene.kubelet.remove_pod(sandbox_id)
+        stop.set()
+        await asyncio.wait(sharers)
+        watching.cancel()
+
+    assert watch.rounds > 20
+    assert watch.violations == set()
+
+
+class Watch:
+    """Reads cpusets of containers straight from the cgroup files; knows nothing of criproxy's state."""
+
+    def __init__(self, containerd: PrivateContainerd) -> None:
+        v1 = Path("/sys/fs/cgroup/cpuset")
+        self._root = (v1 if v1.is_dir() else v1.parent) / containerd.cgroups.root.lstrip("/")
+        self._file = "cpuset.cpus" if v1.is_dir() else "cpuset.cpus.effective"
+        self.owner = ""
+        """A container that owns its CPUs and runs now."""
+        self.running: set[str] = set()
+        """Containers that share and run now."""
+        self.violations: set[tuple[str, str]] = set()
+        self.rounds = 0
+
+    async def run(self) -> None:
+        """Look every few milliseconds."""
+        while True:
+            await asyncio.sleep(0.003)
+            if self.owner:
+                self._look()
+
+    def _look(self) -> None:
+        owned = self._cpus(self.owner)
+        for container_id in self.running:
+            if owned & self._cpus(container_id):
+                self.violations.add((self.owner, container_id))
+        self.rounds += 1
+
+    def _cpus(self, container_id: str) -> CpuSet:
+        for group in self._root.glob(f"kubepods/**/{container_id}"):
+            return parse_cpuset((group / self._file).read_text().strip())
+        return frozenset()
