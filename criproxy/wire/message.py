@@ -64,6 +64,8 @@ def _gunzip(message: bytes) -> bytes:
         raise MessageError(f"a gzip message unpacks to more than {MAX_MESSAGE_BYTES} bytes")
     if not inflater.eof:
         raise MessageError("a truncated gzip message")
+    if inflater.unused_data:  # peers differ in what they make of it
+        raise MessageError("a gzip message of more than one member")
     return plain
 
 
