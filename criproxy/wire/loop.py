@@ -51,24 +51,28 @@ class FrameLoop:
         buffer = self._buffer = self._rest + data if self._rest else data
         size, at, handlers = len(buffer), 0, self.handlers
         self._run = 0
-        while size - at >= 9:
-            high, low, kind, flags, stream = _HEAD(buffer, at)
-            end = at + 9 + (high << 8 | low)
-            if end - at - 9 > self.max_frame:
-                raise WireError(
-                    f"a frame of {end - at - 9} bytes: at most {self.max_frame} were announced", FRAME_SIZE_ERROR
-                )
-            if end > size:
-                break
-            if kind in (HEADERS, PUSH_PROMISE):
-                if not flags & END_HEADERS and not (end := self._block_end(at, end, stream)):
+        try:
+            while size - at >= 9:
+                high, low, kind, flags, stream = _HEAD(buffer, at)
+                end = at + 9 + (high << 8 | low)
+                if end - at - 9 > self.max_frame:
+                    raise WireError(
+                        f"a frame of {end - at - 9} bytes: at most {self.max_frame} were announced", FRAME_SIZE_ERROR
+                    )
+                if end > size:
                     break
-            elif kind == CONTINUATION:
-                raise WireError("a CONTINUATION frame without HEADERS", PROTOCOL_ERROR)
-            handler = handlers[kind]
-            if handler is not None:
-                handler(stream & MAX_WINDOW, flags, buffer, at, end)
-            at = end
+                if kind in (HEADERS, PUSH_PROMISE):
+                    if not flags & END_HEADERS and not (end := self._block_end(at, end, stream)):
+                        break
+                elif kind == CONTINUATION:
+                    raise WireError("a CONTINUATION frame without HEADERS", PROTOCOL_ERROR)
+                handler = handlers[kind]
+                if handler is not None:
+                    handler(stream & MAX_WINDOW, flags, buffer, at, end)
+                at = end
+        except WireError:
+            self.take(at, at)  # what came before was right
+            raise
         self._finish(buffer, at)
 
     def take(self, at: int, end: int) -> None:

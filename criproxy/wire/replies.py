@@ -7,7 +7,7 @@ from criproxy.wire.flow import MAX_QUEUED_BYTES
 from criproxy.wire.loop import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, decompress, encode
 from criproxy.wire.requests import MAX_UNACKNOWLEDGED_SETTINGS, Requests
-from criproxy.wire.state import LOW_WINDOW, WINDOW_STEP, Connection, Replied, Stream, Unreadable
+from criproxy.wire.state import Connection, Replied, Stream, Unreadable, step_for
 
 
 class Replies(FrameLoop):
@@ -72,12 +72,14 @@ class Replies(FrameLoop):
             self._received(state, size)
             self._return(state, size, len(payload))
             out.send_data(stream, payload, bool(flags & frames.END_STREAM))
-            return
-        out.ledger.passed(size)
-        if stream in out.deltas:
-            out.deltas[stream] -= size
-        if state.ledger:
-            state.ledger.passed(size)
+        else:
+            out.ledger.passed(size)
+            if stream in out.deltas:
+                out.deltas[stream] -= size
+            if state.ledger:
+                state.ledger.passed(size)
+        if out.ledger.in_flight:
+            self.connection.top_up_replies()
 
     def _on_stray_data(self, stream: int, size: int, at: int, end: int) -> None:
         """DATA of a stream that is over for the kubelet."""
@@ -154,19 +156,16 @@ class Replies(FrameLoop):
     def _return(self, state: Stream, old: int, new: int) -> None:
         """*old* received bytes go on as *new* bytes: settle both windows with the runtime."""
         self.connection.give_runtime(self.out.ledger.replaced(old, new))
-        if state.ledger:
-            back = state.ledger.replaced(old, new)
-            if not state.runtime_done:
-                self.connection.give_runtime(back, state.id)
+        back = state.ledger.replaced(old, new) if state.ledger else max(0, old - new)
+        if not state.runtime_done:
+            self.connection.give_runtime(back, state.id)
 
     def _top_up(self, state: Stream) -> None:
         """A reply that is collected must not be stopped by the kubelet's window: lend the runtime some."""
-        connection, ledger = self.connection, state.ledger
-        assert ledger is not None
-        if self.out.initial_window + ledger.sender < LOW_WINDOW:
-            connection.give_runtime(ledger.advance(WINDOW_STEP), state.id)
-        if connection.replies.sender < LOW_WINDOW:
-            connection.give_runtime(connection.replies.advance(WINDOW_STEP))
+        assert state.ledger is not None
+        step = step_for(self.out.initial_window + state.ledger.sender)
+        self.connection.give_runtime(state.ledger.advance(step), state.id)
+        self.connection.top_up_replies()
 
     def _flush_editor(self, state: Stream) -> None:
         assert state.editor is not None
@@ -265,6 +264,9 @@ class Replies(FrameLoop):
             self.take(at, end)
             self.out.chunks.append(buffer[at:end])
             self.out.apply(requests.settings_seen.pop(0))
+            for state in self.connection.streams.values():
+                if state.editor and state.editor.waiting_bytes and not state.runtime_done:
+                    self._top_up(state)
 
     def _on_goaway(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
         """The runtime goes: what it has not looked at is not sent, the kubelet repeats it elsewhere."""
@@ -288,8 +290,8 @@ class Replies(FrameLoop):
             connection.give_client(forward, stream)
         if connection.to_runtime.queues:
             connection.to_runtime.flush()
-        if connection.held_bytes:
-            connection.top_up_connection()
+        if connection.requests.in_flight:
+            connection.top_up_requests()
 
     def _on_stream_window(self, stream: int, increment: int) -> int:
         """Book a stream's increment; returns what of it the kubelet may know."""

@@ -71,7 +71,7 @@ class Splice:
                 self.connection.refuse(state, code, text)
             case Proceed(message):
                 self._send_on(state, body if message is None else encode(message))
-        self.connection.top_up_connection()
+        self.connection.top_up_requests()
         return True
 
     def _send_on(self, state: Stream, body: bytes) -> None:

@@ -343,7 +343,8 @@ class Endpoint:
             self._require(half.sent_reset or not half.ended, f"DATA on ended stream {stream}")
             self._require(half.sent_reset or half.reset is None, f"DATA on reset stream {stream}")
             self._require(bool(half.blocks) or half.sent_reset, f"DATA before HEADERS on stream {stream}")
-            half.body += payload[1 : len(payload) - payload[0]] if flags & PADDED else payload
+            if not half.sent_reset:
+                half.body += payload[1 : len(payload) - payload[0]] if flags & PADDED else payload
             half.unreturned += len(payload)
             half.ended |= bool(flags & END_STREAM)
         self._give_back(half)

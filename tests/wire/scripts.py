@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from criproxy.errors import StatusCode
 from criproxy.wire.calls import Outcome, OutcomeKind, Proceed, Refuse, Verdict
-
 from tests.wire.rawpeer import INITIAL_WINDOW, MAX_FRAME, PING, PRIORITY, TABLE_SIZE, Endpoint, Fields, grpc
 from tests.wire.spliced import EACH, EDIT, HOLD, HOLD_EDIT, PASS, WATCH, Cut, Spliced, Told, grown, whole
 

@@ -4,7 +4,6 @@ import pytest
 
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire.calls import Proceed, Refuse
-
 from tests.wire.rawpeer import INITIAL_WINDOW, Endpoint, grpc
 from tests.wire.spliced import EDIT, HOLD, PASS, WATCH, Spliced
 
@@ -64,4 +63,139 @@ def test_early_end_drops_what_waits_for_the_window() -> None:
 
     assert bytes(both.runtime.streams[stream].body) == grpc(b"1234567890")[:10]
     assert both.runtime.streams[stream].over
+    both.check_rest()
+
+
+def half_peers() -> Spliced:
+    """Two peers that give window back when half of it is used, as C-core and nghttp2 do."""
+    both = Spliced(client=Endpoint(client=True, grants="half"), runtime=Endpoint(client=False, grants="half"))
+    both.run()
+    return both
+
+
+def test_held_bytes_leave_the_window_to_others() -> None:
+    """While a large request is held, another call of any size passes: what was lent is lent again once repaid."""
+    both = half_peers()
+    both.start(HOLD, b"h" * 45_000)
+    both.run()
+    for size in (30_000, 300_000):
+        both.unary(PASS, b"p" * size)
+    assert list(both.held) == [1]
+
+
+def test_collected_replies_leave_the_window_to_others() -> None:
+    """While half of an edited reply is here, another reply of any size passes."""
+    both = half_peers()
+    edited = both.start(EDIT, b"request")
+    both.run()
+    both.runtime.queue(edited, fields=[(":status", "200")])
+    both.runtime.queue(edited, grpc(b"2" * 100_000)[:45_000])
+    both.run()
+    for size in (30_000, 300_000):
+        reply = both.unary(PASS, b"other", b"0" * size)
+        assert bytes(reply.body) == grpc(b"0" * size)
+
+
+def test_held_request_goes_on_after_the_runtime_shrinks_its_windows() -> None:
+    """The client's stream window gets so negative that a fixed step would not open it again."""
+    both = Spliced(runtime=Endpoint(client=False, settings={INITIAL_WINDOW: 600_000}))
+    both.run()
+    both.runtime.grant(0, 1_000_000)
+    both.run()
+    stream = both.client.open(HOLD)
+    both.client.queue(stream, grpc(b"h" * 700_000), end=True)
+    both.client.push(stream)
+    both.runtime.send_settings({INITIAL_WINDOW: 0})
+    both.run()
+    assert list(both.held) == [stream]
+
+
+def test_edited_reply_goes_on_after_the_client_shrinks_its_windows() -> None:
+    """What is collected of a reply was lent by us, so nobody else would open the stream's window again."""
+    both = Spliced(client=Endpoint(client=True, settings={INITIAL_WINDOW: 600_000}))
+    both.run()
+    both.client.grant(0, 1_000_000)
+    both.run()
+    stream = both.start(EDIT, b"request")
+    both.run()
+    both.runtime.queue_reply(stream, b"1" * 700_000)
+    both.runtime.push(stream)
+    both.runtime_writes()
+    both.client.send_settings({INITIAL_WINDOW: 30_000})
+    both.run()
+    assert bytes(both.client.streams[stream].body) == grpc(b"1" * 350_000)
+    both.check_rest()
+
+
+@pytest.mark.parametrize("path", [PASS, WATCH])
+def test_padding_of_data_that_waited_is_given_back_to_the_stream(path: str) -> None:
+    """The far end never sees that padding, so only we can return its window."""
+    both = Spliced(runtime=Endpoint(client=False, grants="manual"))
+    both.run()
+    held = both.start(HOLD, b"h")
+    both.run()
+    both.answer(held, Proceed(b"h" * 65_530))
+    stream = both.client.open(path)
+    for _ in range(3):
+        both.client.data(stream, b"x", pad=255)
+    both.run()
+    both.runtime.grant(0, 65_535)
+    both.run()
+    assert both.runtime.streams[stream].body == b"xxx"
+    assert both.client.streams[stream].send_window == both.runtime.streams[stream].recv_window
+
+
+@pytest.mark.parametrize("trailers", [False, True], ids=["data", "trailers"])
+def test_held_request_ends_once(trailers: bool) -> None:
+    """Whatever an illegal client sends after END_STREAM, the handler is asked once; that connection ends."""
+    both = Spliced()
+    stream = both.start(HOLD, b"message")
+    both.run()
+    if trailers:
+        both.client.send_block(stream, [("again", "and again")], end=True)
+    else:
+        both.client.data(stream, grpc(b"another"), end=True)
+    with pytest.raises(WireError, match="after its end"):
+        both.run()
+    assert [event.kind for event in both.told] == ["held"]
+
+
+def test_empty_frames_cost_nothing() -> None:
+    """Empty DATA uses no window, so an endless row of it must use no memory either."""
+    both = Spliced()
+    stream = both.client.open(HOLD)
+    for _ in range(1_000):
+        both.client.data(stream, b"")
+    both.run()
+    hold = both.splice.connection.streams[stream].hold
+    assert hold is not None
+    assert not hold.chunks
+
+
+def test_frames_before_a_broken_one_arrive() -> None:
+    """What a peer sent before it broke the protocol is passed on, whether it came in the same read or before."""
+    both = Spliced()
+    both.run()
+    both.client.open(PASS, end=True)
+    both.client.send(9, 0, 1, b"a CONTINUATION of nothing")
+    with pytest.raises(WireError, match="CONTINUATION"):
+        both.run()
+    assert both.splice.take_for_runtime()
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_client_gives_up_an_edited_reply_that_waits(early: bool) -> None:
+    """The rest of a grown reply is dropped when its client resets the call, before or after the runtime's end."""
+    both = Spliced(client=Endpoint(client=True, settings={INITIAL_WINDOW: 1_000}, grants="manual"))
+    both.run()
+    stream = both.start(EDIT, b"request")
+    both.run()
+    both.runtime.queue(stream, fields=[(":status", "200")])
+    both.runtime.queue(stream, grpc(b"2" * 900))
+    if not early:
+        both.runtime.queue(stream, fields=[("grpc-status", "0")], end=True)
+    both.run()
+    both.client.reset(stream)
+    both.run()
+    both.check_version()
     both.check_rest()
