@@ -36,7 +36,9 @@ def test_gzip_message_is_unpacked(plain: bytes) -> None:
         pytest.param(b"\x01\x00\x00\x00\x01a", "snappy", "snappy", id="unknown-encoding"),
         pytest.param(b"\x01\x00\x00\x00\x01a", "gzip", "gzip", id="broken-gzip"),
         pytest.param(b"\x02\x00\x00\x00\x01a", "identity", "flag is 2", id="unknown-flag"),
-        pytest.param(b"\x01\x00\x00\x00\x32" + 2 * gzip.compress(b"12345"), "gzip", "more than one", id="gzip-and-more"),
+        pytest.param(
+            b"\x01\x00\x00\x00\x32" + 2 * gzip.compress(b"12345"), "gzip", "more than one", id="gzip-and-more"
+        ),
         pytest.param(b"\x01\x00\x00\x00\x0a" + gzip.compress(b"abc")[:10], "gzip", "truncated", id="truncated-gzip"),
     ],
 )
