@@ -31,7 +31,7 @@ class Effort:
     """How long a way is under load in a round."""
 
 
-FULL = Effort(rounds=12, calls=100, creates=8, load_s=1.5)
+FULL = Effort(rounds=12, calls=100, creates=5, load_s=1.2)
 QUICK = Effort(rounds=2, calls=30, creates=3, load_s=0.2)
 
 
@@ -68,7 +68,7 @@ def version_under_creates(ways: Sequence[Way], effort: Effort, pods: Pods) -> Re
             with creating(way, of[way.name]):
                 return _calls_for(way, effort.load_s)
 
-        return round_robin(ways, loaded, max(2, effort.rounds // 2))
+        return round_robin(ways, loaded, max(2, effort.rounds // 3))
 
 
 def _calls_for(way: Way, duration_s: float) -> Batch:
