@@ -10,7 +10,7 @@ from criproxy.cri.methods import METHODS
 from criproxy.sim.cgroups import PodCgroups
 from criproxy.sim.containerd import IMAGE
 from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
-from tests.e2e.recording import Recorder
+from tests.e2e.recording import CLIENTS_DEADLINE, Recorder
 from tests.e2e.through import connect
 
 SPEC = ContainerSpec("main", IMAGE, ("/bin/sleep", "1000"), cpu_limit_milli=500, memory_limit_bytes=64 << 20)
@@ -140,7 +140,6 @@ class Conversation:
             await self.to.call("ExecSync", cri.ExecSyncRequest(container_id=container_id, cmd=command), str(command))
         slow = cri.ExecSyncRequest(container_id=container_id, cmd=["/bin/sleep", "5"], timeout=1)
         await self.to.call("ExecSync", slow, "too slow")
-        await self.to.call("ExecSync", slow, "client's deadline", timeout_s=0.3)
         for stdout in (True, False):
             exec_request = cri.ExecRequest(container_id=container_id, cmd=["/bin/echo"], stdout=stdout)
             await self.to.call("Exec", exec_request, str(stdout))
@@ -178,7 +177,7 @@ class Conversation:
             await self.to.call("PullImage", cri.PullImageRequest(image=spec), name)
             await self.to.call("ImageStatus", cri.ImageStatusRequest(image=spec), name)
         short = cri.PullImageRequest(image=cri.ImageSpec(image=f"{self.registries.silent}/parity:1"))
-        await self.to.call("PullImage", short, "client's deadline", timeout_s=0.2)
+        await self.to.call("PullImage", short, CLIENTS_DEADLINE, timeout_s=0.2)
         await self.to.call("ListImages", cri.ListImagesRequest())
         await self.to.call("ImageFsInfo", cri.ImageFsInfoRequest())
         for name in (names[0], names[0], names[2]):
