@@ -29,7 +29,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     # A runtime that restarts is back within seconds; grpc's own default lets the pause grow to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 

@@ -4,7 +4,7 @@ import difflib
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -61,18 +61,11 @@ def traced(table: Table, paths: frozenset[str], write: Write) -> Table:
     return {**table, **{path: tracer.rule(BY_PATH[path], table.get(path, Rule())) for path in paths}}
 
 
-@dataclass(slots=True)
-class _Held:
-    """What the handler did to a held call that has not ended yet."""
-
-    since_s: float
-    verdict: Verdict | None = None
-
-
 class _Tracer:
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._held: dict[tuple[int, int], _Held] = {}
+        self._verdicts: dict[tuple[int, int], Verdict] = {}
+        """(connection, stream) of a held call that has not ended → what its handler said."""
 
     def rule(self, method: Method, inner: Rule) -> Rule:
         """*inner* with our handlers around its own."""
@@ -85,18 +78,17 @@ class _Tracer:
 
     def _around_hold(self, inner: HoldHandler) -> HoldHandler:
         async def hold(call: Call, message: bytes) -> Verdict:
-            held = self._held[call.connection, call.stream] = _Held(time.monotonic())
-            held.verdict = await inner(call, message)
-            return held.verdict
+            verdict = self._verdicts[call.connection, call.stream] = await inner(call, message)
+            return verdict
 
         return hold
 
     def _around_done(self, method: Method, inner: DoneHandler | None) -> DoneHandler:
         def done(call: Call, outcome: Outcome) -> None:
-            held = self._held.pop((call.connection, call.stream), None)
+            verdict = self._verdicts.pop((call.connection, call.stream), None)
             if inner is not None:
                 inner(call, outcome)
-            self._log_end(method, call, outcome, held)
+            self._log_end(method, call, outcome, verdict)
 
         return done
 
@@ -108,10 +100,14 @@ class _Tracer:
 
         return each
 
-    def _log_end(self, method: Method, call: Call, outcome: Outcome, held: _Held | None) -> None:
-        keys = _name(call) | {"outcome": outcome.kind.value, "request": _render(method.request, call.request)}
-        if held is not None:
-            keys |= _render_verdict(method, held)
+    def _log_end(self, method: Method, call: Call, outcome: Outcome, verdict: Verdict | None) -> None:
+        keys = _name(call) | {"outcome": outcome.kind.value, "duration_s": round(time.monotonic() - call.begun_s, 6)}
+        keys["request"] = _render(method.request, call.request)
+        match verdict:
+            case Refuse(code, text):
+                keys |= {"refused": code.name, "reason": text}
+            case Proceed(message) if message is not None:
+                keys["sent"] = _render(method.request, message)
         if outcome.reply is not None and not method.server_streaming:
             keys["reply"] = _render(method.reply, outcome.reply)
         self._write("call", **keys)
@@ -119,16 +115,6 @@ class _Tracer:
 
 def _name(call: Call) -> dict[str, Any]:
     return {"method": call.method, "connection": call.connection, "stream": call.stream}
-
-
-def _render_verdict(method: Method, held: _Held) -> dict[str, Any]:
-    keys: dict[str, Any] = {"duration_s": round(time.monotonic() - held.since_s, 6)}
-    match held.verdict:
-        case Refuse(code, text):
-            keys |= {"refused": code.name, "reason": text}
-        case Proceed(message) if message is not None:
-            keys["sent"] = _render(method.request, message)
-    return keys
 
 
 def _render(kind: type[Message], data: bytes | None) -> object:

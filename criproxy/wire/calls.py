@@ -7,6 +7,7 @@ passes without being decoded.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from time import monotonic
 
 from criproxy.errors import StatusCode
 
@@ -14,7 +15,7 @@ from criproxy.errors import StatusCode
 class Call:
     """One gRPC call on one connection; handlers may keep their own state in `context`."""
 
-    __slots__ = ("connection", "context", "encoding", "method", "request", "stream")
+    __slots__ = ("begun_s", "connection", "context", "encoding", "method", "request", "stream")
 
     def __init__(self, method: str, connection: int, stream: int, encoding: str) -> None:
         self.method = method
@@ -27,6 +28,8 @@ class Call:
         """grpc-encoding of the request: ``identity``, ``gzip`` or another."""
         self.request: bytes | None = None
         """The request message as the client sent it, decompressed; None where it was too large or malformed."""
+        self.begun_s = monotonic()
+        """When its headers came, on the monotonic clock."""
         self.context: object = None
         """For the handlers: nothing in `wire` reads it."""
 

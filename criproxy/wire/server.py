@@ -82,6 +82,8 @@ class Proxy:
         for link in list(self.links):
             link.go_away()
         if not await self._closed_within(timeout_s):
+            busy = sum(not link.splice.idle for link in self.links)
+            log.warning("connections cut", after_s=timeout_s, connections=len(self.links), with_open_calls=busy)
             for link in list(self.links):
                 link.close()
             await self._closed_within(LINGER_S + 1)
@@ -187,7 +189,6 @@ class Link:
         self.runtime = _Side(self, self._from_runtime, is_client=False)
         self._tasks: dict[Call, asyncio.Task[None]] = {}
         self._dial: asyncio.Task[None] | None = None
-        self._draining = False
         self._closing = False
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -239,8 +240,6 @@ class Link:
         if splice.connection.events:
             for event in splice.take_events():
                 self._tell(event)
-        if self._draining and splice.idle:
-            self.close()
 
     def adjust_reading(self) -> None:
         """Back-pressure: read from one side only while the other takes what comes."""
@@ -326,8 +325,11 @@ class Link:
         self.close()
 
     def go_away(self) -> None:
-        """Let open calls finish, take no new ones, then close."""
-        self._draining = True
+        """Let open calls finish and take no new ones.
+
+        The kubelet closes the connection once its calls are over. If we closed it, a call that it sends before it has
+        read the GOAWAY would fail instead of going elsewhere.
+        """
         self.splice.go_away()
         self.flush()
 

@@ -97,11 +97,6 @@ class Splice:
         connection = self.connection
         return not (connection.streams or connection.to_client.queues or connection.to_runtime.queues)
 
-    @property
-    def holding(self) -> bool:
-        """A held call waits for its answer."""
-        return any(True for _ in self.connection.held())
-
     def fail(self, code: int, text: str, *, by_client: bool) -> None:
         """One peer broke the protocol: say so to it; both connections are closed after what was in flight."""
         connection = self.connection
