@@ -56,15 +56,16 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **opti
     settings = Settings(**options)
     if quick:
         settings = replace(settings, effort=rows.QUICK, starts=1)
+    all_findings: list[Findings] = []
     try:
-        all_findings = [_measure(name, settings) for name in choose(asked)]
+        for name in choose(asked):
+            all_findings.append(_measure(name, settings))
+            report.show(_console, all_findings[-1])
+            if json_path:
+                json_path.parent.mkdir(parents=True, exist_ok=True)
+                json_path.write_text(json.dumps(report.as_json(all_findings), indent=1) + "\n")
     except (ValueError, StartError) as error:
         raise click.ClickException(str(error)) from error
-    if json_path:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps(report.as_json(all_findings), indent=1) + "\n")
-    for findings in all_findings:
-        report.show(_console, findings)
     sys.exit(1 if check and any(missed(findings) for findings in all_findings) else 0)
 
 
