@@ -1,0 +1,251 @@
+"""The data plane under everything that real gRPC peers do at once; after each example all windows are where they were."""
+
+import asyncio
+import gc
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import psutil
+import pytest
+
+from criproxy.errors import StatusCode
+from criproxy.wire.calls import Call, OutcomeKind, Refuse, Verdict
+from tests.wire.grpcworld import GROWN_BYTES, PEERS, WAYS, World
+
+CODES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
+MANY = 20_000
+"""Calls of one kind on one connection."""
+AT_ONCE = 50
+BODY = bytes(8_192)
+
+
+def expected(way: str, request: bytes) -> bytes:
+    """What Echo answers by that way."""
+    sent = request + b" " * GROWN_BYTES if way in ("hold", "both") else request
+    return sent + b"!" * GROWN_BYTES if way in ("edit", "both") else sent
+
+
+@pytest.fixture(params=list(PEERS))
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    """Peers with usual and with the smallest windows and frames; every example ends at rest."""
+    async with World(tmp_path, options=PEERS[request.param]) as made:
+        await made.check_version()
+        if request.param == "smallest":
+            connection = made.link.splice.connection
+            assert max(connection.to_runtime.initial_window, connection.to_client.initial_window) == 1_024
+        yield made
+        await made.check_rest()
+
+
+async def test_many_calls_of_all_ways_at_once(world: World) -> None:
+    """32 streams at a time, sizes from nothing to several windows: every reply is the right one."""
+    sizes = [0, 1, 1_000, 16_379, 40_000, 200_000]
+    calls = [(way, b"r" * size) for size in sizes for way in WAYS] * 4
+    limit = asyncio.Semaphore(32)
+
+    async def one(way: str, request: bytes) -> None:
+        async with limit:
+            reply = await world.call(f"/{way}/Echo", request)
+        assert reply == expected(way, request)
+
+    await asyncio.gather(*(one(*call) for call in calls))
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_twelve_mebibytes(world: World, way: str) -> None:
+    """Messages far beyond every window go through in both directions."""
+    request = os.urandom(1 << 20) * 12
+    assert await world.call(f"/{way}/Echo", request) == expected(way, request)
+
+
+async def test_server_streams(world: World) -> None:
+    """32 streams of replies at once, watched, edited and passed, all whole and in order."""
+
+    async def one(way: str) -> None:
+        tail = b"!" * GROWN_BYTES if way == "edit" else b""
+        messages = [message async for message in world.stream(f"/{way}/Count", b"40 3000")]
+        assert messages == [number.to_bytes(4, "big") + bytes(3_000) + tail for number in range(40)]
+
+    await asyncio.gather(*(one(way) for way in ["pass", "watch", "edit", "edit"] * 8))
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_status_as_it_is_direct(world: World, way: str) -> None:
+    """Code, text, initial and trailing metadata, binary ones too, are those that the runtime sent."""
+    if way in ("hold", "both"):
+        world.proxy.stats.entries[f"/{way}/Status".encode()].rule = None  # its growing would change the text
+    async with world.open_channel("runtime") as direct:
+        for code in CODES:
+            request = f"{code.value[0]} why: {code.name} 100% ünïcødé\n✂".encode()
+            seen = []
+            for channel in (direct, world.channel):
+                call = channel.unary_unary(f"/{way}/Status")(request, timeout=10)
+                seen.append((await call.code(), await call.details(), await call.trailing_metadata()))
+                assert seen[-1][0] is code
+            assert seen[0] == seen[1]
+
+
+async def test_every_refusal_shows_code_and_text(tmp_path: Path) -> None:
+    """A handler may refuse with each code and any text."""
+
+    async def refuse(call: Call, message: bytes) -> Verdict:
+        number, text = message.decode().split(" ", 1)
+        return Refuse(StatusCode(int(number)), text)
+
+    async with World(tmp_path, hold=refuse) as world:
+        for code in CODES:
+            call = world.call("/hold/Echo", f"{code.value[0]} no: 100% {code.name} ünïcødé\n✂".encode())
+            assert (await call.code(), await call.details()) == (code, f"no: 100% {code.name} ünïcødé\n✂")
+        await world.check_rest()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_gzip_in_both_directions(world: World, way: str) -> None:
+    """Compressed messages are looked at and changed like others."""
+    request = b"squeeze me " * 30_000
+    call = world.call(f"/{way}/Squeeze", request, compression=grpc.Compression.Gzip)
+    assert await call == expected(way, request)
+
+
+@pytest.mark.parametrize("by", ["cancel", "deadline"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_given_up_after_it_was_sent(world: World, way: str, by: str) -> None:
+    """32 calls that the runtime works on are given up; unless it says first that it is too late, nobody knows."""
+    timeout = 0.4 if by == "deadline" else None
+    calls = [world.call(f"/{way}/Wait", BODY, timeout=timeout) for _ in range(32)]
+    await world.begun(32)
+    if by == "cancel":
+        for call in calls:
+            call.cancel()
+    codes = {await call.code() for call in calls}
+    assert codes == {grpc.StatusCode.CANCELLED if by == "cancel" else grpc.StatusCode.DEADLINE_EXCEEDED}
+    await world.check_rest()
+    kinds = Counter(outcome.kind for _, outcome in world.outcomes)
+    assert sum(kinds.values()) == (0 if way == "pass" else 32)
+    assert set(kinds) <= {OutcomeKind.UNKNOWN} | ({OutcomeKind.FAILED} if by == "deadline" else set())
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_given_up_during_the_reply(world: World, way: str) -> None:
+    """Server streams are cancelled after their first message; a message is a success for the handlers."""
+    calls = [world.stream(f"/{way}/Drip", bytes(2_000)) for _ in range(32)]
+    for call in calls:
+        assert await call.read() == expected(way, bytes(2_000))
+        call.cancel()
+    await world.check_rest()
+    assert {outcome.kind for _, outcome in world.outcomes} <= {OutcomeKind.OK}
+
+
+async def test_given_up_at_once(world: World) -> None:
+    """Calls that are cancelled or run out of time before they are on their way, or somewhere on it, harm nobody."""
+
+    async def one(way: str, after: float) -> None:
+        call = world.call(f"/{way}/Echo", bytes(100_000), timeout=after or 10)
+        if not after:
+            call.cancel()
+        assert await call.code() in (
+            grpc.StatusCode.OK,
+            grpc.StatusCode.CANCELLED,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+
+    await asyncio.gather(*(one(way, after) for after in (0, 0.0001, 0.002, 0.01, 0.03, 0.1) * 4 for way in WAYS))
+
+
+async def test_grown_reply_waits_while_31_others_are_busy(world: World) -> None:
+    """A reply that an edit makes larger than the client's window arrives, and so do the streams beside it."""
+
+    async def stream() -> None:
+        messages = [message async for message in world.stream("/pass/Count", b"100 2000")]
+        assert len(messages) == 100
+
+    async def unary() -> None:
+        for size in (70_000, 1_000_000):
+            assert await world.call("/edit/Size", b"%d" % size) == bytes(size) + b"!" * GROWN_BYTES
+
+    await asyncio.gather(unary(), *(stream() for _ in range(31)))
+
+
+async def test_windows_that_change_in_mid_connection(tmp_path: Path) -> None:
+    """The peers measure the line and change their windows while calls of all ways are open."""
+    options = [("grpc.http2.lookahead_bytes", 2_048), ("grpc.http2.bdp_probe", 1)]
+    async with World(tmp_path, options=options) as world:
+        await world.check_version()
+        out = world.link.splice.connection.to_client
+        before = out.initial_window
+
+        async def one(way: str) -> None:
+            for size in (10, 5_000, 700_000, 3_000_000):
+                request = bytes(size)
+                assert await world.call(f"/{way}/Echo", request) == expected(way, request)
+
+        await asyncio.gather(*(one(way) for way in WAYS * 6))
+        assert out.initial_window != before, "nothing changed: this test tests nothing"
+        await world.check_rest()
+
+
+async def crowd(world: World, one: Callable[[int], Awaitable[None]]) -> None:
+    """Do *one* `MANY` times, `AT_ONCE` at a time: Version answers throughout, and memory does not grow."""
+    numbers = iter(range(MANY))
+    memory_bytes: list[int] = []
+
+    async def worker() -> None:
+        for number in numbers:
+            await one(number)
+            if number % 100 == 0:
+                await world.check_version()
+            if number in (MANY // 2, MANY - AT_ONCE):
+                gc.collect()
+                memory_bytes.append(psutil.Process().memory_info().rss)
+
+    await world.check_version()
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    await world.check_rest()
+    assert len(world.link.splice.connection.refused) <= 10_000
+    assert memory_bytes[1] - memory_bytes[0] < 8 << 20, "memory grows with the number of calls"
+
+
+@pytest.mark.slow
+async def test_twenty_thousand_refusals(tmp_path: Path) -> None:
+    """Each of 8 kB, on one connection: no window is lost, no header table gets out of step."""
+
+    async def refuse(call: Call, message: bytes) -> Verdict:
+        return Refuse(StatusCode.RESOURCE_EXHAUSTED, "no CPUs are left")
+
+    async def one(number: int) -> None:
+        call = world.call("/hold/Echo", BODY, metadata=(("x-number", str(number)),))
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    async with World(tmp_path, hold=refuse, threads=True) as world:
+        await crowd(world, one)
+        assert world.proxy.stats.refused == MANY
+        assert {outcome.kind for _, outcome in world.outcomes} == {OutcomeKind.NOT_SENT}
+
+
+@pytest.mark.slow
+async def test_twenty_thousand_cancels_while_held(tmp_path: Path) -> None:
+    """Each of 8 kB, on one connection: handlers are cancelled, and the runtime sees no message."""
+    held: dict[bytes, asyncio.Event] = {}
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        held[message[:8]].set()
+        await asyncio.Event().wait()
+        raise AssertionError("nothing ends this wait but the cancellation")
+
+    async def one(number: int) -> None:
+        key = number.to_bytes(8, "big")
+        event = held[key] = asyncio.Event()
+        call = world.call("/hold/Echo", key + BODY, timeout=None)
+        await event.wait()
+        call.cancel()
+        assert await call.code() is grpc.StatusCode.CANCELLED
+        del held[key]
+
+    async with World(tmp_path, hold=hold, threads=True) as world:
+        await crowd(world, one)
+        assert world.proxy.stats.cancelled_held == MANY
+        assert {outcome.kind for _, outcome in world.outcomes} == {OutcomeKind.NOT_SENT}
