@@ -44,13 +44,18 @@ class Inquiry:
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
-            if event and self.undisturbed(container):
+            if event and await self.undisturbed(container):
                 await self.followups.apply(event)
 
-    def undisturbed(self, container: Container) -> bool:
-        """Whether nothing has happened to *container* since it looked like this, and no call is under way."""
-        known = self.followups.manager.node.containers.get(container.key)
-        return known is container and not self.followups.lanes.busy(container.key)
+    async def undisturbed(self, container: Container) -> bool:
+        """Whether nothing has happened to *container* since it looked like this, after what is under way has ended.
+
+        A start of the kubelet is not waited for: its container is just beginning.
+        """
+        if container.key in self.followups.starting:
+            return False
+        async with self.followups.lanes.of(container.key):
+            return self.followups.manager.node.containers.get(container.key) is container
 
     async def settle(self, key: str, *, unknown: bool = False) -> None:
         """Ask for the state of a container until the runtime answers.

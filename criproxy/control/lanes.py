@@ -31,10 +31,6 @@ class Lanes:
         self._locks[key].release()
         self._forget(key)
 
-    def busy(self, key: str) -> bool:
-        """Whether a call or an update of *key* is under way."""
-        return key in self._users
-
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:
         """Hold the lane of *key* for a block."""

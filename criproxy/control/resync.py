@@ -117,7 +117,7 @@ class Resync:
         if known is None:
             if state is not ContainerState.EXITED and item.id not in before.containers:
                 await self._adopt(item, state)
-        elif state is ContainerState.RUNNING and known.state is not state and self.inquiry.undisturbed(known):
+        elif state is ContainerState.RUNNING and known.state is not state and await self.inquiry.undisturbed(known):
             await self.followups.apply(ContainerStarted(item.id))
 
     async def _adopt(self, item: api.Container, state: ContainerState) -> None:

@@ -136,6 +136,19 @@ async def test_init_containers_leave_their_cpus_to_the_next_without_a_call(world
         world.runtime.exit_container(container_id)
 
 
+async def test_an_init_container_that_exited_owns_nothing_once_the_next_comes(world: World) -> None:
+    """Even while other CPUs are free, the next container of the pod gets the same one, and no CPU is lost."""
+    specs = [ContainerSpec(f"c{n}", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=GIB) for n in range(3)]
+    pod = PodSpec("pod", tuple(specs))
+    sandbox_id = await world.kubelet.run_sandbox(pod)
+
+    for spec in specs:
+        container_id = await world.kubelet.create(pod, sandbox_id, spec)
+        assert world.owned() == {1}
+        await world.kubelet.start(container_id)
+        world.runtime.exit_container(container_id)
+
+
 async def test_an_update_of_the_kubelet_keeps_our_cpuset(world: World) -> None:
     """A cpuset of the kubelet's CPU manager is replaced by ours, with one warning; a resize gets ours added."""
     container_id = await world.run(owner("owner", 1))

@@ -113,6 +113,18 @@ async def test_a_cut_create_that_made_a_container_keeps_its_place(tmp_path: Path
         assert world.cpus(listed.id) == "1-2"
 
 
+async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path) -> None:
+    """The runtime is still at it when the first list is taken; the second one shows the container."""
+    slow = RuntimeOptions(latency_s={"CreateContainer": 0.6})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, replace(FAST, unknown_pause_s=0.4)) as world:
+        await cut_create(world)
+        await world.until(lambda: unsure(world))
+
+        await world.until(lambda: not unsure(world))
+
+        assert world.owned() == {1, 2}
+
+
 async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
     """Its place stays taken until two lists show that there is no such container."""
     slow = RuntimeOptions(latency_s={"CreateContainer": 60.0})

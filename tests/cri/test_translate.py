@@ -1,0 +1,147 @@
+"""Messages as the kubelet, crictl and strangers send them, read into the model."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.errors import StatusCode
+from criproxy.model.grant import Applied
+from criproxy.model.workload import ContainerState, QosClass
+from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("cgroup_parent", "oom_score_adj", "expected"),
+    [
+        pytest.param("/kubepods/pod1", 0, "Guaranteed", id="cgroupfs-guaranteed"),
+        pytest.param("/kubepods/burstable/pod1", 0, "Burstable", id="cgroupfs-burstable"),
+        pytest.param("/kubepods/besteffort/pod1/", 0, "BestEffort", id="cgroupfs-besteffort"),
+        pytest.param("/root/of/node/kubepods/burstable/pod1", 0, "Burstable", id="cgroupfs-below-a-root"),
+        pytest.param("/kubepods.slice/kubepods-pod1.slice", 0, "Guaranteed", id="systemd-guaranteed"),
+        pytest.param("kubepods-burstable-pod1_2.slice", 0, "Burstable", id="systemd-slice-alone"),
+        pytest.param(
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice", 0, "BestEffort", id="systemd"
+        ),
+        pytest.param("/a.slice/a-kubepods-burstable-pod1.slice", 0, "Burstable", id="systemd-below-a-root"),
+        pytest.param("/kubepods/pod1", 1000, "Guaranteed", id="the-path-wins"),
+        pytest.param("", -997, "Guaranteed", id="score-guaranteed"),
+        pytest.param("", 3, "Burstable", id="score-burstable"),
+        pytest.param("", 999, "Burstable", id="score-burstable-smallest"),
+        pytest.param("", 1000, "BestEffort", id="score-besteffort"),
+        pytest.param("", 0, "BestEffort", id="crictl"),
+        pytest.param("/podman/pod1", -500, "BestEffort", id="not-of-kubernetes"),
+    ],
+)
+def test_class_comes_from_the_cgroup_else_from_the_score(cgroup_parent: str, oom_score_adj: int, expected: str) -> None:
+    """Both cgroup drivers' notations are read, with anything in front."""
+    assert translate.qos_class(cgroup_parent, oom_score_adj) is QosClass(expected)
+
+
+def create(pod: PodSpec, spec: ContainerSpec) -> api.CreateContainerRequest:
+    """The request of a kubelet on a node with 8 GiB."""
+    config = container_config(pod, spec, 8 * GIB, attempt=3)
+    return api.CreateContainerRequest(pod_sandbox_id="s", config=config, sandbox_config=sandbox_config(pod))
+
+
+def test_a_container_of_the_kubelet_is_read_in_full() -> None:
+    """Names, attempt, class, request and limits are as the pod's author wrote them."""
+    spec = ContainerSpec("c", "i", cpu_request_milli=250, cpu_limit_milli=1500, memory_limit_bytes=GIB)
+    pod = PodSpec("p", (spec,), namespace="n", given_uid="u")
+    request = create(pod, spec)
+
+    container = translate.container(request, "r")
+
+    assert (container.key, container.reservation, container.pod) == ("r", "r", "s")
+    assert (container.namespace, container.pod_name, container.name, container.attempt) == ("n", "p", "c", 3)
+    assert (container.qos, container.cpu_milli, container.cpu_limit_milli) == (QosClass.BURSTABLE, 250, 1500)
+    assert container.memory_limit_bytes == GIB
+    assert container.state is ContainerState.CREATING
+    read_pod = translate.pod(request.sandbox_config, "s")
+    assert (read_pod.key, read_pod.uid, read_pod.name, read_pod.qos) == ("s", "u", "p", QosClass.BURSTABLE)
+
+
+def test_an_empty_request_is_a_container_without_wishes() -> None:
+    """Nil resources, no labels and no sandbox configuration are no error."""
+    container = translate.container(api.CreateContainerRequest(), "r")
+
+    assert (container.qos, container.cpu_milli) == (QosClass.BEST_EFFORT, 0)
+    assert (container.cpu_limit_milli, container.memory_limit_bytes) == (None, None)
+
+
+numbers = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@given(numbers, numbers, numbers, numbers, numbers, st.text(st.characters(codec="utf-8"), max_size=30))
+def test_odd_numbers_are_read_without_an_error(
+    shares: int, quota: int, period: int, memory: int, score: int, cgroup_parent: str
+) -> None:
+    """Whatever a client puts into the fields, sizes come out as 0 or more, or as none."""
+    request = api.CreateContainerRequest()
+    resources = request.config.linux.resources
+    resources.cpu_shares, resources.cpu_quota, resources.cpu_period = shares, quota, period
+    resources.memory_limit_in_bytes, resources.oom_score_adj = memory, score
+    request.sandbox_config.linux.cgroup_parent = cgroup_parent
+
+    container = translate.container(request, "r")
+
+    assert container.cpu_milli >= 0
+    assert container.cpu_limit_milli is None or container.cpu_limit_milli > 0
+    assert container.memory_limit_bytes is None or container.memory_limit_bytes > 0
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_message_or_a_clear_error(data: bytes) -> None:
+    """Nothing but `UnreadableMessage` comes out."""
+    with suppress(translate.UnreadableMessage):
+        translate.container(translate.read(api.CreateContainerRequest, data), "r")
+
+
+def test_the_error_names_the_message_that_the_bytes_should_have_been() -> None:
+    """So that a log line tells which call was odd."""
+    with pytest.raises(translate.UnreadableMessage, match=r"runtime\.v1\.CreateContainerRequest") as caught:
+        translate.read(api.CreateContainerRequest, b"\x0f")
+
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def test_a_listed_container_is_who_its_stamp_says() -> None:
+    """A container found at a start has its reservation and size back; one without a stamp asked for nothing."""
+    spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
+    asked = translate.container(create(PodSpec("p", (spec,)), spec), "r-1")
+    item = api.Container(id="x", pod_sandbox_id="s", state=api.CONTAINER_RUNNING)
+    bare = translate.found_container(item)
+    item.annotations["criproxy/placement"] = translate.stamp_of(asked).to_text()
+
+    found = translate.found_container(item)
+
+    assert (found.key, found.reservation, found.state) == ("x", "r-1", ContainerState.RUNNING)
+    assert (found.qos, found.cpu_milli, found.cpu_limit_milli) == (QosClass.GUARANTEED, 2000, 2000)
+    assert (bare.reservation, bare.qos, bare.cpu_milli) == ("", QosClass.BEST_EFFORT, 0)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "mems", "expected"),
+    [
+        ("0-1", "0", Applied(frozenset({0, 1}), frozenset({0}))),
+        ("3", "", Applied(frozenset({3}), frozenset())),
+        ("", "0", None),
+        ("nonsense", "0", None),
+    ],
+)
+def test_the_reported_cpuset_counts_only_if_it_can_be_read(cpus: str, mems: str, expected: Applied | None) -> None:
+    """A runtime that reports nothing, or nonsense, tells nothing."""
+    status = api.ContainerStatus()
+    status.resources.linux.cpuset_cpus, status.resources.linux.cpuset_mems = cpus, mems
+
+    assert translate.sets(status) == expected
+
+
+def test_a_state_of_the_future_may_run() -> None:
+    """What cannot be told to be created or exited counts as possibly running."""
+    assert translate.state(api.Container(state=api.CONTAINER_UNKNOWN)) is ContainerState.UNKNOWN
