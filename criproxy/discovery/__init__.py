@@ -1,4 +1,7 @@
-"""Reads the machine: CPUs, caches, NUMA nodes, memory, devices."""
+"""Reads the machine: CPUs, caches, NUMA nodes, memory, devices.
+
+`discover` reads what placement needs, at every start. `discovery.hardware.inspect` reads all that people ask for.
+"""
 
 from criproxy.discovery.machine import discover
 

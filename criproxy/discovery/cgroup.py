@@ -24,27 +24,63 @@ class Allowed:
     """The cgroup that says it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Hierarchy:
+    """A place where cgroups with cpusets may be mounted, and how their files are named around the word cpus or mems."""
+
+    root: Path
+    prefix: str = "cpuset."
+    suffix: str = ""
+
+    def allowed(self, path: Path) -> Allowed | None:
+        cpus = read_ids(path / f"{self.prefix}cpus{self.suffix}")
+        if not cpus:  # an empty cgroup v1 set is one that nobody has filled yet
+            return None
+        return Allowed(cpus, read_ids(path / f"{self.prefix}mems{self.suffix}") or None, path)
+
+
 def read_allowed(host_root: Path) -> Allowed:
     """Read the pods' parent under *host_root*; all None where no cpuset cgroup is mounted."""
-    for hierarchy, suffix in _hierarchies(host_root):
-        for parent in POD_PARENTS:
-            path = hierarchy / parent
-            cpus = read_ids(path / f"cpuset.cpus{suffix}")
-            if cpus:  # an empty cgroup v1 set is one that nobody has filled yet
-                return Allowed(cpus, read_ids(path / f"cpuset.mems{suffix}") or None, path)
-    return Allowed(None, None, None)
+    hierarchies = list(_hierarchies(host_root))
+    places = [(each, each.root / parent) for each in hierarchies for parent in POD_PARENTS]
+    places += [(each, path) for each in hierarchies for path in _recorded(host_root, each.root)]
+    found = (hierarchy.allowed(path) for hierarchy, path in places)
+    return next((allowed for allowed in found if allowed), Allowed(None, None, None))
 
 
-def _hierarchies(host_root: Path) -> Iterator[tuple[Path, str]]:
-    """Folders where a cpuset hierarchy may be mounted, each with the end of the names of its files."""
+def _hierarchies(host_root: Path) -> Iterator[_Hierarchy]:
     unified: list[Path] = []
     for line in (read_text(host_root / "proc/mounts") or "").splitlines():
         _, place, kind, options, *_ = [*line.split(), "", "", "", ""]
-        if kind == "cgroup" and "cpuset" in options.split(","):
-            yield host_root / place.lstrip("/"), ""
+        root, words = host_root / place.lstrip("/"), options.split(",")
+        if kind == "cpuset" or (kind == "cgroup" and "cpuset" in words):
+            yield _Hierarchy(root, prefix="" if kind == "cpuset" or "noprefix" in words else "cpuset.")
         elif kind == "cgroup2":
-            unified.append(host_root / place.lstrip("/"))
+            unified.append(root)
     # Seen from a container, the mounts have other names than under the host root.
-    yield host_root / "sys/fs/cgroup/cpuset", ""
-    for folder in [*unified, host_root / "sys/fs/cgroup"]:
-        yield folder, ".effective"
+    yield _Hierarchy(host_root / "sys/fs/cgroup/cpuset")
+    for root in [*unified, host_root / "sys/fs/cgroup"]:
+        yield _Hierarchy(root, suffix=".effective")
+
+
+def _recorded(host_root: Path, hierarchy: Path) -> Iterator[Path]:
+    """The cgroup that a machine was recorded from and those above it, in a copy of /sys and /proc that has no others.
+
+    A living /proc has a link as `self`, to whoever reads it: that would be our own cgroup, and says nothing of pods.
+    """
+    if (host_root / "proc/self").is_symlink():
+        return
+    name = _recorded_name(host_root)
+    path = hierarchy.joinpath(*(part for part in name.split("/") if part not in ("", "..")))
+    while path != hierarchy:
+        yield path
+        path = path.parent
+
+
+def _recorded_name(host_root: Path) -> str:
+    for line in (read_text(host_root / "proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, name = rest.partition(":")
+        if "cpuset" in controllers.split(",") or (number == "0" and not controllers and name != "/"):
+            return name
+    return read_text(host_root / "proc/self/cpuset") or ""

@@ -1,14 +1,30 @@
-"""The machine as a value: what sysfs says, and which part of it pods may use.
+"""The machine as a value: what sysfs says that matters for placement, and which part of it pods may use.
 
-Cores, packages and NUMA nodes list all online CPUs; `Topology.cpus` and `Topology.mems` are what the
-pods' cgroup allows. Reading it from a machine is the job of `discovery`, making one up that of `sim`.
+Cores, caches, dies, packages and NUMA nodes list all online CPUs; `Topology.cpus` and `Topology.mems` are what
+the pods' cgroup allows. Reading it from a machine is the job of `discovery`, making one up that of `sim`. What
+only people want to know about a machine is in `model.hardware`.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
+
+LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
+"""What the kernel takes for the distance of a node to itself and to others where the firmware says nothing."""
+
+
+class MemoryKind(StrEnum):
+    """What the memory of a NUMA node is, in the words of the memory type annotations."""
+
+    DRAM = "dram"
+    """Memory of a node with CPUs."""
+    HBM = "hbm"
+    """Memory without CPUs that is faster than DRAM."""
+    PMEM = "pmem"
+    """Memory without CPUs that is slower or further away: persistent memory, CXL, memory of a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +38,12 @@ class NumaNode:
     """0 where the node has none or where it is not known."""
     normal_memory: bool = True
     """The kernel can allocate for itself here; False for movable-only nodes and those without memory."""
+    kind: MemoryKind = MemoryKind.DRAM
+
+    @property
+    def memory_only(self) -> bool:
+        """Whether it has no online CPU: HBM, PMEM, CXL, memory of a device."""
+        return not self.cpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +56,35 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
+class Die:
+    """One of several dies of a package."""
+
+    package: int
+    id: int
+    """Unique within its package only."""
+    cpus: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
 class Package:
     """One socket."""
 
     id: int
+    """The kernel's: any number, and -1 where it knows none."""
     cpus: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class CpuKind:
+    """The CPUs of one speed on a machine that has several, such as performance and efficiency cores."""
+
+    cpus: CpuSet
+    capacity: int = 0
+    """The kernel scheduler's measure, 1024 for the fastest; 0 where it gives none."""
+    base_khz: int = 0
+    """0 where it is not known, as below."""
+    max_khz: int = 0
+    """The highest of these CPUs: some may boost a little less."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +100,50 @@ class Topology:
     packages: tuple[Package, ...]
     online_cpus: CpuSet
     """Every CPU that runs, allowed or not."""
+    dies: tuple[Die, ...] = ()
+    """Empty where every package is one die."""
+    l2_groups: tuple[CpuSet, ...] = ()
+    """CPUs that share a level 2 cache, as below in order of their first CPU; a CPU without such a cache is in none."""
+    l3_groups: tuple[CpuSet, ...] = ()
+    """CPUs that share a level 3 cache; it may span NUMA nodes, and a node may have several."""
+    cpu_kinds: tuple[CpuKind, ...] = ()
+    """From slow to fast; empty where all CPUs are alike."""
+    distances: tuple[tuple[int, ...], ...] = ()
+    """From each NUMA node to each, in the order of `nodes`; empty where it is not known."""
+    isolated_cpus: CpuSet = frozenset()
+    """Online CPUs that the kernel keeps free of load balancing (isolcpus)."""
+    offline_cpus: CpuSet = frozenset()
+    """CPUs that are there and do not run."""
+
+    @property
+    def forbidden_cpus(self) -> CpuSet:
+        """Online CPUs that the pods' cgroup does not allow."""
+        return self.online_cpus - self.cpus
+
+    @property
+    def smt(self) -> bool:
+        """Whether any core runs several threads."""
+        return any(len(core.cpus) > 1 for core in self.cores)
 
     @cached_property
     def node_by_id(self) -> Mapping[int, NumaNode]:
         """The NUMA nodes by id."""
         return {node.id: node for node in self.nodes}
+
+    def distance(self, one: int, other: int) -> int:
+        """From NUMA node *one* to *other*: 10 is local, 20 twice as far; the kernel's default where it is not known."""
+        if not self.distances or not {one, other} <= self._place.keys():
+            return LOCAL_DISTANCE if one == other else REMOTE_DISTANCE
+        return self.distances[self._place[one]][self._place[other]]
+
+    @cached_property
+    def core_of(self) -> Mapping[int, Core]:
+        """The core of each online CPU."""
+        return {cpu: core for core in self.cores for cpu in core.cpus}
+
+    @cached_property
+    def _place(self) -> Mapping[int, int]:
+        return {node.id: place for place, node in enumerate(self.nodes)}
 
     @cached_property
     def _node_of_cpu(self) -> Mapping[int, int]:

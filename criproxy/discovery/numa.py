@@ -1,0 +1,90 @@
+"""NUMA nodes: their CPUs, how much memory of which kind they have, and how far they are from each other."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from criproxy.discovery.files import entries, numbered, read_ids, read_mask, read_number, read_text
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.topology import MemoryKind, NumaNode
+
+NODES = "sys/devices/system/node"
+TIERS = "sys/devices/virtual/memory_tiering"
+
+
+def read_nodes(host_root: Path, online: CpuSet) -> tuple[NumaNode, ...]:
+    """The online NUMA nodes in order of their ids, which may have gaps. CPUs may be in no node."""
+    folder = host_root / NODES
+    ids = numbered(folder, "node")
+    listed = read_ids(folder / "online")
+    normal = read_ids(folder / "has_normal_memory")
+    nodes = [_node(folder, number, online, normal) for number in sorted(ids if listed is None else ids & listed)]
+    dram = [node for node in nodes if node.cpus]
+    return tuple(node if node.cpus else replace(node, kind=_kind(host_root, node, dram, normal)) for node in nodes)
+
+
+def _node(folder: Path, number: int, online: CpuSet, normal: CpuSet | None) -> NumaNode:
+    place = folder / f"node{number}"
+    cpus = read_ids(place / "cpulist")
+    if cpus is None:
+        cpus = read_mask(place / "cpumap") or frozenset()
+    memory_bytes = _memory_bytes(place / "meminfo")
+    return NumaNode(number, cpus & online, memory_bytes, number in normal if normal else memory_bytes > 0)
+
+
+def _memory_bytes(meminfo: Path) -> int:
+    """MemTotal of ``Node 0 MemTotal: 16384 kB``; 0 where the file or the line is missing."""
+    for line in (read_text(meminfo) or "").splitlines():
+        words = line.split()
+        if len(words) == 5 and words[2] == "MemTotal:" and words[3].isdigit():
+            return int(words[3]) * 1024
+    return 0
+
+
+def _kind(host_root: Path, node: NumaNode, dram: Sequence[NumaNode], normal: CpuSet | None) -> MemoryKind:
+    """HBM or PMEM, by the best evidence that there is."""
+    faster = _has_more_bandwidth(host_root, node, dram)
+    if faster is None:
+        faster = _is_in_a_faster_tier(host_root, node, dram)
+    if faster is None and normal:
+        # Memory that was plugged in (PMEM, CXL) is movable, so no normal memory. Of the rest, HBM is the smaller.
+        average_bytes = sum(other.memory_bytes for other in dram) / max(len(dram), 1)
+        faster = node.normal_memory and node.memory_bytes < average_bytes
+    # Kernels that do not list normal memory are older than PMEM or CXL in NUMA nodes.
+    return MemoryKind.PMEM if faster is False else MemoryKind.HBM
+
+
+def _has_more_bandwidth(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
+    """By the firmware's table (HMAT): seen from the nearest CPUs; None where it says nothing."""
+    own = _bandwidth(host_root, node)
+    others = [value for value in (_bandwidth(host_root, other) for other in dram) if value]
+    return own > max(others) if own and others else None
+
+
+def _bandwidth(host_root: Path, node: NumaNode) -> int:
+    return read_number(host_root / NODES / f"node{node.id}/access0/initiators/read_bandwidth") or 0
+
+
+def _is_in_a_faster_tier(host_root: Path, node: NumaNode, dram: Iterable[NumaNode]) -> bool | None:
+    """By the kernel's memory tiers, of which lower numbers are faster; None where it says nothing."""
+    tier_of = {
+        member: int(name.removeprefix("memory_tier"))
+        for name in entries(host_root / TIERS)
+        if name.removeprefix("memory_tier").isdigit()
+        for member in read_ids(host_root / TIERS / name / "nodelist") or ()
+    }
+    others = [tier_of[other.id] for other in dram if other.id in tier_of]
+    if node.id not in tier_of or not others or tier_of[node.id] == min(others):
+        return None
+    return tier_of[node.id] < min(others)
+
+
+def read_distances(host_root: Path, nodes: Sequence[NumaNode]) -> tuple[tuple[int, ...], ...]:
+    """From each node to each; empty where a row is missing or does not fit the nodes: guessing would misplace."""
+    rows = [_row(host_root / NODES / f"node{node.id}/distance") for node in nodes]
+    return tuple(rows) if all(len(row) == len(nodes) for row in rows) else ()
+
+
+def _row(path: Path) -> tuple[int, ...]:
+    words = (read_text(path) or "").split()
+    return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
