@@ -34,9 +34,8 @@ format: setup ## rewrite files in the common format
 bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
 	@$(PYTHON_VENV) -m tests.bench $(ARGS)
 
-fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60)
-	@mkdir -p build
-	@$(PYTHON_VENV) -m tests.fuzz --seconds $(SECONDS) --json build/fuzz.json $(ARGS)
+fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED
+	@$(PYTHON_VENV) -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh
