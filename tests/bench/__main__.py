@@ -17,7 +17,7 @@ from tests.bench.processes import StartError
 from tests.bench.runtimes import EMBEDDED, choose, started
 from tests.bench.verdicts import missed
 
-_console = Console(width=max(Console().width, 116))
+_console = Console(width=max(Console().width, 132))
 _errors = Console(stderr=True)
 
 

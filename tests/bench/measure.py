@@ -75,12 +75,13 @@ Result = dict[str, Series]
 def round_robin(ways: Sequence[Way], batch_of: BatchOf, rounds: int) -> Result:
     """Measure *rounds* batches of each way; each round another way begins. A first batch of each does not count."""
     result: Result = {way.name: Series() for way in ways}
-    for way in ways:
-        batch_of(way)
-    for number in range(rounds):
-        first = number % len(ways)
-        for way in (*ways[first:], *ways[:first]):
-            result[way.name].batches.append(batch_of(way))
+    with no_garbage_collection():
+        for way in ways:
+            batch_of(way)
+        for number in range(rounds):
+            first = number % len(ways)
+            for way in (*ways[first:], *ways[:first]):
+                result[way.name].batches.append(batch_of(way))
     return result
 
 
@@ -92,14 +93,13 @@ def batch(way: Way, call: Call, requests: Sequence[bytes]) -> Batch:
 def batch_and_replies(way: Way, call: Call, requests: Sequence[bytes]) -> tuple[Batch, list[bytes]]:
     """Call with each of *requests*, one after the other, and keep the replies."""
     calls_ns, replies = [], []
-    with no_garbage_collection():
-        before_ns = way.cpu_ns()
-        for request in requests:
-            begun_ns = time.perf_counter_ns()
-            reply = call(request)
-            calls_ns.append(time.perf_counter_ns() - begun_ns)
-            replies.append(reply)
-        return Batch(calls_ns, way.cpu_ns() - before_ns), replies
+    before_ns = way.cpu_ns()
+    for request in requests:
+        begun_ns = time.perf_counter_ns()
+        reply = call(request)
+        calls_ns.append(time.perf_counter_ns() - begun_ns)
+        replies.append(reply)
+    return Batch(calls_ns, way.cpu_ns() - before_ns), replies
 
 
 @contextmanager
