@@ -22,7 +22,11 @@ from criproxy.engine.events import ContainerExited, ContainerGone, Event, Update
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied
+from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
+
+_NAMED_BLOCKERS = 3
+"""How many blockers a refused start names; the status of a call has little room."""
 
 
 class Blocked(Exception):
@@ -55,6 +59,9 @@ class Followups:
     starting: set[str] = field(default_factory=set)
     """Keys of containers whose StartContainer the runtime has and has not answered."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
+    _over: Mapping[str, CpuSet] = field(default_factory=dict)
+    _over_of: tuple[Node | None, frozenset[str]] = (None, frozenset())
+    """What `_over` was worked out of: it is asked for often between two changes."""
     _slots: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,7 +194,10 @@ class Followups:
         elif seen.state is ContainerState.EXITED:
             await self.apply(ContainerExited(key))
         elif applied := seen.applied or sent:
-            await self.apply(UpdateApplied(key, applied.cpus, applied.mems))
+            grant = self.manager.node.grants.get(key)
+            # The same object where it is the same set: that makes comparing a thousand of them cheap.
+            cpus = grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus
+            await self.apply(UpdateApplied(key, cpus, applied.mems))
 
     def _decided(self, done: "asyncio.Future[Decision]") -> None:
         error = done.exception()
@@ -207,17 +217,22 @@ class Followups:
         return target(self.manager.node, key, self._overhang())
 
     def _overhang(self) -> Mapping[str, CpuSet]:
-        return overhang(self.manager.node, self.starting)
+        basis = self.manager.node, frozenset(self.starting)
+        if basis[0] is not self._over_of[0] or basis[1] != self._over_of[1]:
+            self._over, self._over_of = overhang(*basis), basis
+        return self._over
 
     def _describe(self, key: str) -> str:
         node = self.manager.node
-        blockers = [
+        blockers = self.blockers(key)
+        named = [
             f"{node.containers[other].title} ({self.error(other) or 'its update is under way'})"
-            for other in self.blockers(key)
+            for other in blockers[:_NAMED_BLOCKERS]
         ]
+        more = f" and {len(blockers) - len(named)} others" if len(blockers) > len(named) else ""
         return (
             f"container {node.containers[key].title} cannot start on CPUs {format_cpuset(node.grants[key].cpus)} yet: "
-            f"after {self.settings.barrier_timeout_s:g} s some of them are still used by {', '.join(blockers)}"
+            f"after {self.settings.barrier_timeout_s:g} s some of them are still used by {', '.join(named)}{more}"
         )
 
 

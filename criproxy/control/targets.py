@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import MAY_RUN
+from criproxy.model.workload import MAY_RUN, Container
 
 
 def overhang(node: Node, starting: Collection[str]) -> Mapping[str, CpuSet]:
@@ -21,15 +21,17 @@ def overhang(node: Node, starting: Collection[str]) -> Mapping[str, CpuSet]:
     """
     found: dict[str, CpuSet] = {}
     for key, grant in node.grants.items():
-        container = node.containers[key]
-        # A create of unknown outcome still has its reservation as key: it was never started.
-        if key not in starting and (container.state not in MAY_RUN or key == container.reservation):
-            continue
         applied = node.applied.get(key)
         has = node.topology.cpus if applied is None else applied.cpus
-        if has is not grant.cpus and not has <= grant.cpus:
+        # At rest, which is nearly always, both are the very same set: this line is the cost of all containers.
+        if has is not grant.cpus and not has <= grant.cpus and (key in starting or _may_run(node.containers[key])):
             found[key] = has - grant.cpus
     return found
+
+
+def _may_run(container: Container) -> bool:
+    """Whether it may have a process; a create of unknown outcome, which still has no id, was not started."""
+    return container.state in MAY_RUN and container.key != container.reservation
 
 
 def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
@@ -41,12 +43,16 @@ def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
         return None
-    held = NO_CPUS.union(*(cpus for other, cpus in over.items() if other != key))
+    held = NO_CPUS.union(*(over[other] for other in in_the_way(node, key, over)))
     free = grant.cpus - held
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
         return None
-    wanted = Applied(free or node.shared_cpus - held, grant.mems)
+    wanted = Applied(free or node.shared_cpus - _others(over, key), grant.mems)
     return wanted if wanted.cpus and wanted != applied else None
+
+
+def _others(over: Mapping[str, CpuSet], key: str) -> CpuSet:
+    return NO_CPUS.union(*(cpus for other, cpus in over.items() if other != key))
 
 
 def in_place(grant: Grant, applied: Applied | None) -> bool:
