@@ -377,15 +377,15 @@ class Conversation:
             self.collect()
 
     def _rarely(self) -> None:
-        match self.source.byte():
-            case 255 if self.runtime_goaway is None:
+        match self.source.byte() % 32:
+            case 31 if self.runtime_goaway is None:
                 self.runtime_goaway = max(self.runtime.streams, default=0)
                 last = self.runtime_goaway.to_bytes(4, "big")
                 self.runtime.emit(frames.GOAWAY, 0, 0, last + bytes(4))
-            case 254 if self.drained_at is None:
+            case 30 if self.drained_at is None:
                 self.drained_at = self.splice.connection.last_stream
                 self.step(Drained())
-            case 253:
+            case 29:
                 self.client.emit(frames.GOAWAY, 0, 0, bytes(8))
 
     def _note(self, op: int) -> None:

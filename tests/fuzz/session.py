@@ -20,7 +20,7 @@ from types import FrameType
 
 STALL_CPU_S = 5.0
 """An input that takes longer is interrupted where it is."""
-MAX_INPUT_BYTES = 4096
+MAX_INPUT_BYTES = 2048
 LEAK_SHARE = 0.1
 """Of the time: for playing a sample of the inputs over and over, to see that nothing stays behind."""
 SAMPLE_INPUTS = 20
@@ -226,7 +226,7 @@ def _with_atheris(settings: Settings) -> None:
         f"-max_len={MAX_INPUT_BYTES}",
         "-timeout=300",
         "-rss_limit_mb=4096",
-        "-len_control=20",
+        "-len_control=0",
         "-reload=0",
     ]
     atheris.Setup([sys.argv[0], *options, settings.corpus, settings.seeds], execute)

@@ -63,20 +63,26 @@ def _give_windows(peer: Peer) -> None:
             peer.grant(half, BIG)
 
 
+def mark_turned_away(talk: Conversation) -> None:
+    """Note the calls that came after our GOAWAY: the client repeats them elsewhere."""
+    for stream, facts in talk.calls.items():
+        facts.turned_away = talk.drained_at is not None and stream > talk.drained_at
+
+
 def check_arrived(talk: Conversation) -> None:
     """Every header block and every byte of every stream is where it belongs."""
     for stream, facts in talk.calls.items():
         client, runtime = talk.client.streams[stream], talk.runtime.streams.get(stream)
         require(runtime is not None, "the runtime never saw stream", stream)
         assert runtime is not None
-        facts.turned_away = talk.drained_at is not None and stream > talk.drained_at
         dead = client.dead or (talk.runtime_goaway is not None and stream > talk.runtime_goaway)
         _check_blocks(client, runtime, facts)
         _check_request(client, runtime, facts, dead=dead)
         _check_reply(client, runtime, facts, dead=dead)
         if not (isinstance(facts.verdict, Refuse) or facts.turned_away):
-            require(runtime.got_reset or not client.reset, "a reset of the client was lost on stream", stream)
-            require(client.got_reset or not runtime.reset, "a reset of the runtime was lost on stream", stream)
+            both = runtime.reset and client.reset  # then nobody needs that of the other
+            require(both or client.reset <= runtime.got_reset, "a reset of the client was lost on stream", stream)
+            require(both or runtime.reset <= client.got_reset, "a reset of the runtime was lost on stream", stream)
 
 
 def _check_blocks(client: Half, runtime: Half, facts: Facts) -> None:
