@@ -12,6 +12,7 @@ from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 
 
@@ -107,15 +108,15 @@ class Manager:
     async def _save(self, decision: Decision, event: Event) -> None:
         """Store what is new since the last time that it could be stored.
 
-        A reservation must be on disk before the runtime hears of it. All other events tell what has happened already:
-        they count even while the disk fails, and go to it with the next state.
+        A reservation must be on disk before the runtime hears of it. All other events, adoptions among them, tell what
+        has happened already: they count even while the disk fails, and go to it with the next state.
         """
         try:
             await self._store.save(self._stored, decision.node, decision)
         except StoreError as error:
             self.store_error = error
             self._log.error("state not stored", error=str(error))
-            if isinstance(event, ContainerCreating):
+            if isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING:
                 raise
         else:
             self._stored, self.store_error = decision.node, None

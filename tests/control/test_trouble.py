@@ -245,7 +245,8 @@ async def test_when_the_store_fails_nobody_lands_on_owned_cpus(tmp_path: Path, o
                 await world.run(owner("second", 1))
             assert caught.value.code is StatusCode.UNAVAILABLE
         else:
-            await world.run(owner("second", 1))
+            second = await world.run(owner("second", 1))
+            await world.until(lambda: world.cpus(second) == "0,3" and second in world.controller.node.grants)
 
         assert world.cpus(owned) == "1-2"
         assert world.controller.problem == "cannot store the state: disk is full"

@@ -62,7 +62,6 @@ class World:
         options: of the runtime, beside machine and host files.
         settings: of the controller, beside the host's root.
         policy: of the controller.
-        runs: whether the runtime is there from the start.
     """
 
     def __init__(
