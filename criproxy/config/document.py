@@ -1,26 +1,28 @@
-"""YAML text → plain data, with the place of every key and value, and every mistake that YAML itself would let pass."""
+"""YAML text → plain data, with the place of every key and value, and every mistake that YAML itself would let pass.
 
+The parser's events are read here instead of its finished data: that bounds time and memory whatever the file says,
+keeps the places, finds keys given twice, and takes no word for what YAML 1.1 makes of it.
+"""
+
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-MAX_BYTES = 1 << 20
+from criproxy.config.mistake import Mistake
+from criproxy.config.scalars import read_plain
+from criproxy.config.syntax import from_marked, from_reader
+
 MAX_VALUES = 20_000
 """Values in one document, each use of an alias counted: what looks small must not grow without bound."""
 MAX_DEPTH = 32
 
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 Path = tuple[str | int, ...]
 """Keys and indexes that lead from the top of a document to a value."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Mistake:
-    """One thing that is wrong; line and column count from 1."""
-
-    line: int
-    column: int
-    text: str
 
 
 @dataclass(slots=True)
@@ -45,70 +47,166 @@ class Document:
 def parse(text: str) -> Document:
     """Read one YAML document; what is wrong with it is in `Document.mistakes`, and then the data is incomplete."""
     document = Document()
-    loader = yaml.SafeLoader("")
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is not None:
-            document.data = _Reader(loader, document).read(node, ())
+        events = list(_events(text))
+        if events:
+            document.data = _Reader(events, document).read(())
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        document.mistakes.append(Mistake(line, column, " ".join(filter(None, [error.context, error.problem]))))
+        document.mistakes.append(from_marked(error))
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        column = error.position - text.rfind("\n", 0, error.position)
-        document.mistakes.append(Mistake(line, column, f"the character U+{error.character:04X} is not allowed in YAML"))
-    except RecursionError:
-        document.mistakes.append(Mistake(1, 1, f"nested deeper than {MAX_DEPTH} levels"))
-    finally:
-        loader.dispose()
+        document.mistakes.append(from_reader(error, text))
     return document
 
 
+def _events(text: str) -> Iterator[yaml.Event]:
+    """The events of the values in *text*; raises MarkedYAMLError for a document beyond the bounds, or a second one."""
+    depth = count = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        match event:
+            case yaml.DocumentStartEvent():
+                documents += 1
+                if documents > 1:
+                    _stop(event, "a second document begins here: a policy file has one, without '---' in between")
+                continue
+            case yaml.CollectionStartEvent():
+                depth += 1
+            case yaml.CollectionEndEvent():
+                depth -= 1
+            case yaml.NodeEvent():
+                pass
+            case _:
+                continue
+        count += 1
+        _hold_to_bounds(event, count // 2, depth)  # a collection has two events
+        yield event
+
+
+def _hold_to_bounds(event: yaml.Event, count: int, depth: int) -> None:
+    if count > MAX_VALUES:
+        _stop(event, f"more than {MAX_VALUES} values, each use of an alias counted")
+    if depth > MAX_DEPTH:
+        _stop(event, f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _stop(event: yaml.Event, problem: str) -> None:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=_mark(event))
+
+
 class _Reader:
-    def __init__(self, loader: yaml.SafeLoader, document: Document) -> None:
-        self._loader = loader
+    """Goes through events; an alias goes through those of its anchor again, at the cost of as many values."""
+
+    def __init__(self, events: list[yaml.Event], document: Document) -> None:
+        self._events = events
+        self._at = 0
+        self._anchors: dict[str, int] = {}
         self._document = document
-        self._left = MAX_VALUES
+        self._count = 0
+        self._alias_in_use: yaml.AliasEvent | None = None
+        """The one in the text itself: what it leads to may have aliases, too."""
 
-    def read(self, node: yaml.Node, path: Path) -> Any:  # noqa: ANN401 (YAML is anything)
-        """The data of *node*; raises MarkedYAMLError for a document beyond the bounds."""
-        self._left -= 1
-        if self._left < 0:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES} values", problem_mark=node.start_mark)
-        if len(path) > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=node.start_mark)
-        self._document.values[path] = self._document.keys[path] = _place(node)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+    def read(self, path: Path) -> Any:  # noqa: ANN401 (YAML is anything)
+        """The data of the next value; raises MarkedYAMLError for a document beyond the bounds."""
+        event = self._next()
+        self._count += 1
+        _hold_to_bounds(self._alias_in_use or event, self._count, len(path))
+        self._document.values[path] = _place(event)
+        self._document.keys.setdefault(path, _place(event))
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, path)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = self._at - 1
+        if event.tag is not None:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._mistake(event, f"the tag {tag!r} has no meaning here: leave it out, or put a text in quotes")
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._list(path)
+        return self._scalar(event)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        data: dict[str, Any] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self._mistake(key, "a key must be a plain word")
-            elif key.value in data:
-                line, _ = self._document.keys[(*path, key.value)]
-                self._mistake(key, f"{key.value!r} is given twice, first in line {line}")
-            else:
-                data[key.value] = self.read(value, (*path, key.value))
-                self._document.keys[(*path, key.value)] = _place(key)
+    def _next(self) -> Any:  # noqa: ANN401 (the library's classes have no types for what they carry)
+        self._at += 1
+        return self._events[self._at - 1]
+
+    def _ended(self) -> bool:
+        """Step over the end of a collection, if it comes next."""
+        ended = isinstance(self._events[self._at], yaml.CollectionEndEvent)
+        self._at += ended
+        return ended
+
+    def _alias(self, event: yaml.AliasEvent, path: Path) -> Any:  # noqa: ANN401
+        start = self._anchors.get(event.anchor or "")
+        if start is None:
+            self._mistake(event, f"*{event.anchor} repeats what &{event.anchor} marks, but nothing above is marked so")
+            return None
+        back, outer = self._at, self._alias_in_use
+        self._at, self._alias_in_use = start, outer or event
+        data = self.read(path)
+        self._at, self._alias_in_use = back, outer
         return data
 
-    def _scalar(self, node: yaml.Node) -> Any:  # noqa: ANN401 (YAML is anything)
+    def _list(self, path: Path) -> list[Any]:
+        items: list[Any] = []
+        while not self._ended():
+            items.append(self.read((*path, len(items))))
+        return items
+
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        while not self._ended():
+            key = self._events[self._at]
+            name = self._key(key, data, path)
+            if name is None:
+                self.read((*path, ""))  # only for the mistakes in it
+            else:
+                self._document.keys[(*path, name)] = _place(key)
+                data[name] = self.read((*path, name))
+        return data
+
+    def _key(self, event: yaml.Event, data: dict[str, Any], path: Path) -> str | None:
+        """The name of an option; None for a key that cannot be one."""
+        if not isinstance(event, yaml.ScalarEvent):
+            self._mistake(event, "the name of an option must be a plain word")
+            self.read((*path, ""))
+            return None
+        self._at += 1
+        if event.anchor is not None:
+            self._anchors[event.anchor] = self._at - 1
+        name: str = self._text(event)
+        if name in data:
+            self._mistake(event, f"{name!r} is given twice, first in line {self._document.keys[(*path, name)][0]}")
+        elif name == "<<" and event.implicit[0]:
+            self._mistake(event, "merge keys (<<) are not supported: write the options out")
+        elif not name:
+            self._mistake(event, "the name of an option is missing before ':'")
+        else:
+            return name
+        return None
+
+    def _scalar(self, event: yaml.ScalarEvent) -> str | float | bool | None:
+        if not event.implicit[0]:
+            return self._text(event)
         try:
-            return self._loader.construct_object(node)
-        except ValueError as error:  # such as the date 2024-13-45
-            self._mistake(node, str(error))
+            return read_plain(event.value)
+        except ValueError as error:
+            self._mistake(event, str(error))
             return None
 
-    def _mistake(self, node: yaml.Node, text: str) -> None:
-        self._document.mistakes.append(Mistake(*_place(node), text))
+    def _text(self, event: yaml.ScalarEvent) -> str:
+        text = str(event.value)
+        if _SURROGATE.search(text):  # such a text can be neither printed nor stored
+            self._mistake(event, r"an escape from \ud800 to \udfff is no character: write the character itself")
+        return text
+
+    def _mistake(self, event: yaml.Event, text: str) -> None:
+        self._document.mistakes.append(Mistake(*_place(event), text))
 
 
-def _place(node: yaml.Node) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
+def _place(event: yaml.Event) -> tuple[int, int]:
+    mark = _mark(event)
+    return mark.line + 1, mark.column + 1
+
+
+def _mark(event: yaml.Event) -> yaml.Mark:
+    assert isinstance(event.start_mark, yaml.Mark), "this parser marks every event"
+    return event.start_mark

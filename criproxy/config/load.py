@@ -1,58 +1,51 @@
-"""Finding and reading the policy file of this node."""
+"""Finding, reading and checking the policy file of this node."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.config.document import MAX_BYTES, parse
+from criproxy.config.choice import Choice, choose
+from criproxy.config.document import parse
+from criproxy.config.files import read_text
+from criproxy.config.mistake import Mistake, told
 from criproxy.config.settings import Settings, to_settings
 from criproxy.errors import ConfigError
+from criproxy.model.topology import Topology
 
-DEFAULT_NAME = "default.yaml"
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of reading one policy file."""
+
+    choice: Choice
+    settings: Settings | None
+    """None if there are mistakes."""
+    mistakes: list[Mistake]
+    """In the order of the file."""
 
 
-def load(path: Path, hostname: str) -> Settings:
+def load(path: Path, hostname: str, *, group: str | None = None, topology: Topology | None = None) -> Settings:
     """Read the policy file *path*, or from the directory *path* the file that is this node's.
+
+    Args:
+        path: a file or a directory.
+        hostname: this node's; with *group* it chooses among the files of a directory (see `choice.choose`).
+        group: the node's; None takes it from ``/etc/criproxy/group``, where there is one.
+        topology: the machine that has to have what the file asks; None checks the file alone.
 
     Raises:
         ConfigError: all mistakes, a line each: ``file:line:column: what is wrong``.
     """
-    source = choose(path, hostname)
-    settings, mistakes = to_settings(parse(_read(source)), source)
-    if settings is None:
-        lines = (f"{source}:{m.line}:{m.column}: {m.text}" for m in sorted(mistakes))
-        raise ConfigError("\n".join(lines))
-    return settings
+    report = examine(choose(path, hostname, group), topology)
+    if report.settings is None:
+        raise ConfigError("\n".join(mistake.located(report.choice.file) for mistake in report.mistakes))
+    return report.settings
 
 
-def choose(path: Path, hostname: str) -> Path:
-    """*path* itself, or if it is a directory, ``HOSTNAME.yaml`` in it, else ``default.yaml``.
-
-    Raises:
-        ConfigError: the directory has neither.
-    """
-    if not path.is_dir():
-        return path
-    if not hostname or "/" in hostname or hostname.startswith("."):
-        raise ConfigError(f"{path}: the host name {hostname!r} cannot be the name of a policy file")
-    names = [f"{hostname}.yaml", DEFAULT_NAME]
-    for name in names:
-        if (path / name).exists():
-            return path / name
-    raise ConfigError(f"{path}: has no policy file for this node: neither {' nor '.join(names)}")
-
-
-def _read(source: Path) -> str:
-    try:
-        with source.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{source}: there is no such file; --config names a policy file or a directory") from error
-    except OSError as error:
-        raise ConfigError(f"{source}: cannot be read: {error.strerror}") from error
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{source}: larger than {MAX_BYTES >> 20} MiB, which no policy file is")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - content.rfind(b"\n", 0, error.start)
-        raise ConfigError(f"{source}:{line}:{column}: is not UTF-8 text") from error
+def examine(choice: Choice, topology: Topology | None = None) -> Report:
+    """Read one file; whatever is in it, what is wrong comes back as mistakes."""
+    text, mistakes = read_text(choice.file)
+    settings = None
+    if text is not None:
+        settings, of_content = to_settings(parse(text), choice.file, topology)
+        mistakes += of_content
+    return Report(choice, None if mistakes else settings, told(mistakes))

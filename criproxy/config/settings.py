@@ -1,24 +1,22 @@
 """What a policy file says, checked: the options that do not depend on the policy, and those of the policy."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
-from criproxy.config.document import Document, Mistake
-from criproxy.config.words import did_you_mean
-from criproxy.policy import BUILTIN
+from criproxy.config.document import Document
+from criproxy.config.explain import dotted, explain, names_of
+from criproxy.config.mistake import Mistake
+from criproxy.config.registry import find
+from criproxy.errors import ConfigError
+from criproxy.model.topology import Topology
+from criproxy.policy import BUILTIN, Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
-
-
-def _known_policy(name: str) -> str:
-    if name not in BUILTIN:
-        raise ValueError(f"there is no policy {name!r}, but {', '.join(BUILTIN)}{did_you_mean(name, BUILTIN)}")
-    return name
 
 
 class Common(BaseModel):
@@ -26,11 +24,11 @@ class Common(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
-    policy: Annotated[str, AfterValidator(_known_policy)]
-    """The name of the placement policy."""
+    policy: str
+    """The policy that decides where containers run."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
     """What becomes of a container when criproxy itself fails: it goes on with the last known shared CPUs, passes as
-    the kubelet sent it, or is refused."""
+    the kubelet sent it, or is refused, and the kubelet tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +38,68 @@ class Settings:
     common: Common
     options: Options
     """Those of the policy that `common` names."""
+    entry: Entry
+    """That policy."""
     source: Path
 
     def build_policy(self) -> Policy:
         """A policy with these options."""
-        return BUILTIN[self.common.policy].build(self.options)
+        return self.entry.build(self.options)
+
+    def explicit(self) -> set[str]:
+        """The names of the options that the file gives; all others have their default."""
+        return {
+            type(model).model_fields[name].alias or name
+            for model in (self.common, self.options)
+            for name in model.model_fields_set
+        }
+
+    def values(self) -> Mapping[str, Any]:
+        """Every option in force by its name in the file, as plain data."""
+        return {
+            name: value
+            for model in (self.common, self.options)
+            for name, value in model.model_dump(mode="json", by_alias=True).items()
+        }
 
 
-def to_settings(document: Document, source: Path) -> tuple[Settings | None, list[Mistake]]:
-    """The settings, or None and all mistakes."""
+def to_settings(
+    document: Document, source: Path, topology: Topology | None = None
+) -> tuple[Settings | None, list[Mistake]]:
+    """The settings, or None and all mistakes; with *topology* also what that machine cannot give."""
     mistakes = list(document.mistakes)
     data = document.data
     if not isinstance(data, dict):
-        if not mistakes:
-            mistakes.append(Mistake(1, 1, _not_a_mapping(data)))
-        return None, mistakes
-    common_names = set(_names(Common))
+        return None, mistakes or [Mistake(1, 1, _not_options(data))]
+    common_names = set(names_of(Common))
     common = _validate(Common, {k: v for k, v in data.items() if k in common_names}, document, mistakes)
-    name = data.get("policy")
-    model = BUILTIN[name].options if isinstance(name, str) and name in BUILTIN else Options
-    options = _validate(model, {k: v for k, v in data.items() if k not in common_names}, document, mistakes)
-    if mistakes or not isinstance(common, Common) or not isinstance(options, Options):
+    entry = _entry(data.get("policy"), document, mistakes)
+    rest = {name: value for name, value in data.items() if name not in common_names}
+    model = entry.options if entry else _nobodys_options(rest)
+    options = _validate(model, rest, document, mistakes)
+    if isinstance(options, Options) and topology is not None:
+        mistakes += _misfits(options, document, topology)
+    if mistakes or not isinstance(common, Common) or not isinstance(options, Options) or entry is None:
         return None, mistakes
-    return Settings(common, options, source), []
+    return Settings(common, options, entry, source), []
+
+
+def _entry(name: object, document: Document, mistakes: list[Mistake]) -> Entry | None:
+    if not isinstance(name, str):
+        return None  # the common options have it as a mistake
+    try:
+        return find(name)
+    except ConfigError as error:
+        mistakes.append(Mistake(*document.place(("policy",), of_key=False), f"policy: {error}"))
+        return None
+
+
+def _nobodys_options(data: dict[str, Any]) -> type[Options]:
+    """The options to check by when the policy is not known; takes out of *data* what only some policies have."""
+    for entry in BUILTIN.values():
+        for name in set(names_of(entry.options)) - set(names_of(Options)):
+            data.pop(name, None)
+    return Options
 
 
 def _validate(
@@ -71,29 +108,21 @@ def _validate(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        mistakes += [_mistake(detail, model, document) for detail in error.errors()]
+        # A value that was a mistake already as YAML is none again for having no value.
+        told = {(mistake.line, mistake.column) for mistake in document.mistakes}
+        also = names_of(Common) if model is not Common else ()
+        found = (explain(detail, model, document, also) for detail in error.errors(include_url=False))
+        mistakes += [mistake for mistake in found if (mistake.line, mistake.column) not in told]
         return None
 
 
-def _mistake(detail: ErrorDetails, model: type[BaseModel], document: Document) -> Mistake:
-    path, kind = detail["loc"], detail["type"]
-    name = ".".join(map(str, path))
-    place = document.place(path, of_key=kind == "extra_forbidden")
-    if kind == "extra_forbidden":
-        hint = did_you_mean(str(path[-1]), [*_names(Common), *_names(model)])
-        return Mistake(*place, f"there is no option {name!r}{hint}")
-    if kind == "missing":
-        return Mistake(*place, f"the option {name!r} is missing")
-    text = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
-    expected = detail.get("ctx", {}).get("expected")
-    hint = did_you_mean(str(detail["input"]), expected.replace(" or ", ", ").split(", ")) if expected else ""
-    return Mistake(*place, f"{name}: {text}{hint}")
+def _misfits(options: Options, document: Document, topology: Topology) -> Iterator[Mistake]:
+    for path, text in options.misfits(topology):
+        yield Mistake(*document.place(path, of_key=False), f"{dotted(path)}: {text}")
 
 
-def _names(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _not_a_mapping(data: object) -> str:
+def _not_options(data: object) -> str:
     example = f"'policy: NAME' with one of {', '.join(BUILTIN)}"
-    return f"the file is empty; it needs at least {example}" if data is None else f"must be options such as {example}"
+    if data is None:
+        return f"the file is empty; it needs at least {example}"
+    return f"must be options such as {example}: a name, ':', a space and the value"

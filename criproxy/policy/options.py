@@ -1,11 +1,13 @@
 """Options that every policy has, and the types that options are made of. Each policy's own are in its file."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.topology import Topology
 
 
 def _to_cpuset(value: object) -> CpuSet:
@@ -20,19 +22,57 @@ def _to_cpuset(value: object) -> CpuSet:
     return parse_cpuset(",".join(map(str, numbers)))
 
 
+_ID = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
+_CPUSET_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^\s*([0-9]+\s*(-\s*[0-9]+\s*)?(,\s*[0-9]+\s*(-\s*[0-9]+\s*)?)*)?$"},
+        _ID,
+        {"type": "array", "items": _ID},
+    ],
+    "examples": ["0", "0-3", "0-1,64-65"],
+}
+
 CpuSetOption = Annotated[
-    CpuSet,
-    BeforeValidator(_to_cpuset),
-    PlainSerializer(format_cpuset),
-    WithJsonSchema({"type": ["string", "integer", "array"], "items": {"type": "integer"}, "examples": ["0-1,8"]}),
+    CpuSet, BeforeValidator(_to_cpuset), PlainSerializer(format_cpuset), WithJsonSchema(_CPUSET_SCHEMA)
 ]
 """CPUs in a policy file."""
+
+
+class Misfit(NamedTuple):
+    """Something that options ask of a machine and the machine has not."""
+
+    path: tuple[str | int, ...]
+    """Names, as in the policy file, and indexes that lead to the option."""
+    text: str
+    """What is wrong, and what would be right."""
 
 
 class Options(BaseModel):
     """Options of any policy; a policy with more of them derives from this."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """Never granted exclusively: they stay with the shared pool and keep the node itself alive."""
+    """CPUs that no container owns: they stay with those that share, and keep the node itself alive."""
+
+    def misfits(self, topology: Topology) -> Iterator[Misfit]:
+        """What these options ask that the machine *topology* has not; a policy with more options adds its own."""
+        path = ("reservedCpus",)
+        yield from missing_cpus(path, self.reserved_cpus, topology)
+        if topology.cpus and self.reserved_cpus >= topology.cpus:
+            text = f"reserves every CPU that pods may use ({format_cpuset(topology.cpus)}): leave at least one"
+            yield Misfit(path, text)
+
+
+def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) -> Iterator[Misfit]:
+    """Those of *cpus* that the machine has not, and those that its pods must not use."""
+    if absent := cpus - topology.online_cpus:
+        online = format_cpuset(topology.online_cpus)
+        yield Misfit(path, f"{_counted(absent)} not online in this machine, which has {online}")
+    if forbidden := (cpus & topology.online_cpus) - topology.cpus:
+        allowed = format_cpuset(topology.cpus)
+        yield Misfit(path, f"{_counted(forbidden)} not for pods: their cgroup allows {allowed}")
+
+
+def _counted(cpus: CpuSet) -> str:
+    return f"CPU {format_cpuset(cpus)} is" if len(cpus) == 1 else f"CPUs {format_cpuset(cpus)} are"

@@ -1,30 +1,140 @@
-"""The example policy files can be used as they are."""
+"""The example policy files can be used as they are, on machines large and small."""
 
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from criproxy.config import load
+from criproxy.config import Settings, load
+from criproxy.discovery import discover
+from criproxy.engine.events import ContainerCreating, ContainerGone
+from criproxy.engine.invariants import violations
+from criproxy.engine.step import step
+from criproxy.errors import ConfigError, NotEnough
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
+from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
 from criproxy.sim.machines import machine
+from tests.config.files import write
 from tests.conftest import ROOT
 
-NEWCOMER = Container(key="c", pod="s", name="c", qos=QosClass.GUARANTEED, cpu_milli=2000)
+EXAMPLES = sorted(path.stem for path in (ROOT / "policies").glob("*.yaml"))
+FOUR_CPUS = machine(nodes=1, cores=4, threads=1)
+TWO_SOCKETS = machine(nodes=2, cores=4, threads=2)
+MACHINES = {
+    "two-cpus": machine(nodes=1, cores=1, threads=2),
+    "four-cpus": FOUR_CPUS,
+    "two-sockets": TWO_SOCKETS,
+    "eight-nodes": machine(nodes=8, cores=24, threads=2, packages=2),
+    "part-for-pods": machine(nodes=2, cores=8, threads=1, allowed=frozenset(range(3, 14)) | {0}),
+}
+SNAPSHOT_FILES = re.compile(r"cpu/online|cpu\d+/online|/topology/|/node/|mounts|cgroup")
+
+
+def asking(key: str, qos: QosClass, cpu_milli: int) -> Container:
+    """A container that comes."""
+    return Container(key=key, pod=f"pod-{key}", name=key, qos=qos, cpu_milli=cpu_milli)
+
+
+CRITICAL = asking("critical", QosClass.GUARANTEED, 2000)
+ARRIVALS = [
+    CRITICAL,
+    asking("sidecar", QosClass.GUARANTEED, 200),
+    asking("web", QosClass.BURSTABLE, 1500),
+    asking("job", QosClass.BEST_EFFORT, 0),
+    asking("second", QosClass.GUARANTEED, 1000),
+]
+
+
+def example(tmp_path: Path, name: str, topology: Topology) -> Settings:
+    """The example *name*, from a place where only its owner can write, as installed."""
+    text = (ROOT / f"policies/{name}.yaml").read_bytes()
+    return load(write(tmp_path / f"{name}.yaml", text), "any", topology=topology)
+
+
+def life(settings: Settings, topology: Topology) -> list[str]:
+    """Let containers come and go; what is ever wrong with the node."""
+    node, policy, found = Node(topology), settings.build_policy(), []
+    for container in ARRIVALS:
+        try:
+            node = step(node, ContainerCreating(container), policy).node
+        except NotEnough:
+            continue
+        found += violations(node, settings.options.reserved_cpus)
+    for key in list(node.containers):
+        node = step(node, ContainerGone(key), policy).node
+        found += violations(node, settings.options.reserved_cpus)
+    return found + [f"{key} is left" for key in node.grants]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("topology", MACHINES.values(), ids=MACHINES.keys())
+def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> None:
+    """An example fits the machine, places who comes, and never breaks an invariant."""
+    assert life(example(tmp_path, name, topology), topology) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "cpus"), [pytest.param("default", None, id="default"), pytest.param("static", "1,9", id="static")]
+    ("name", "topology", "cpus"),
+    [
+        pytest.param("default", TWO_SOCKETS, [None] * 5, id="default"),
+        pytest.param("static", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="static"),
+        pytest.param("latency-critical", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="latency"),
+        pytest.param("many-small-pods", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="many"),
+        pytest.param("edge-4-cpus", FOUR_CPUS, ["1-2", *["0"] * 3, "3"], id="edge"),
+    ],
 )
-def test_example(name: str, cpus: str | None) -> None:
-    """An example places what its comments promise."""
-    policy = load(ROOT / f"policies/{name}.yaml", "any").build_policy()
-    grant = policy.place(Node(machine(nodes=2, cores=4, threads=2)), NEWCOMER).grants.get("c")
+def test_who_gets_what(tmp_path: Path, name: str, topology: Topology, cpus: list[str | None]) -> None:
+    """An example does what its comments promise: whole CPUs for who asks for them, and the rest for all others."""
+    policy = example(tmp_path, name, topology).build_policy()
+    node = Node(topology)
+    for container in ARRIVALS:
+        node = step(node, ContainerCreating(container), policy).node
 
-    assert (format_cpuset(grant.exclusive) if grant else None) == cpus
+    assert [format_cpuset(node.grants[c.key].cpus) if c.key in node.grants else None for c in ARRIVALS] == cpus
 
 
 def test_all_are_tested() -> None:
-    """A new example gets a row above."""
-    assert sorted(path.stem for path in Path(ROOT / "policies").glob("*.yaml")) == ["default", "static"]
+    """A new example is placed above."""
+    assert EXAMPLES == ["default", "edge-4-cpus", "latency-critical", "many-small-pods", "static"]
+
+
+@pytest.mark.parametrize(
+    ("name", "on_error"),
+    [("latency-critical", "refuse"), ("many-small-pods", "pass"), ("edge-4-cpus", "shared"), ("default", "shared")],
+)
+def test_when_criproxy_fails(tmp_path: Path, name: str, on_error: str) -> None:
+    """Each example says what fits its nodes."""
+    assert example(tmp_path, name, FOUR_CPUS).common.on_error == on_error
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Return a folder in memory where there is one: thousands of tiny files are slow elsewhere."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def test_on_real_machines(tmp_path: Path, scratch: Path, shared_dir: Path) -> None:
+    """Six small snapshots, read by discovery: an example fits, or says that CPU 0 is the only one or not there."""
+    archives = sorted((shared_dir / "topologies/snapshots").glob("*.tar.xz"), key=lambda path: path.stat().st_size)
+    placed = []
+    for archive in archives[:6]:
+        with tarfile.open(archive) as snapshot:
+            wanted = [member for member in snapshot if SNAPSHOT_FILES.search(member.name)]
+            snapshot.extractall(scratch / archive.stem, members=wanted, filter="tar")
+        topology = discover(scratch / archive.stem)
+        for name in EXAMPLES:
+            if name != "default" and (topology.cpus == {0} or 0 not in topology.cpus):
+                with pytest.raises(ConfigError, match=r"reserves every CPU that pods may use \(0\)|CPU 0 is not"):
+                    example(tmp_path, name, topology)
+                continue
+            placed.append(name)
+            assert life(example(tmp_path, name, topology), topology) == []
+
+    assert {name: placed.count(name) >= 3 for name in EXAMPLES} == dict.fromkeys(EXAMPLES, True)

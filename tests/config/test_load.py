@@ -8,12 +8,15 @@ from criproxy.config import Settings, load
 from criproxy.errors import ConfigError
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.static import StaticPolicy
+from criproxy.sim.machines import machine
+from tests.config.files import told, write
+
+FOUR_CPUS = machine(nodes=1, cores=2, threads=2, allowed=frozenset({0, 1, 2}))
 
 
 def read(tmp_path: Path, text: str) -> Settings:
     """The settings of a file with this text."""
-    (tmp_path / "p.yaml").write_text(text)
-    return load(tmp_path / "p.yaml", "node1")
+    return load(write(tmp_path / "p.yaml", text), "node1")
 
 
 def test_a_full_file(tmp_path: Path) -> None:
@@ -31,8 +34,8 @@ def test_defaults(tmp_path: Path) -> None:
     """Only the policy must be named."""
     settings = read(tmp_path, "\ufeffpolicy: none\n")
 
-    assert settings.common.on_error == "shared"
-    assert settings.options.reserved_cpus == frozenset()
+    assert settings.values() == {"policy": "none", "onError": "shared", "reservedCpus": ""}
+    assert settings.explicit() == {"policy"}
     assert isinstance(settings.build_policy(), NonePolicy)
 
 
@@ -51,65 +54,6 @@ def test_ways_to_write_cpus(tmp_path: Path, written: str, cpus: set[int]) -> Non
     assert read(tmp_path, f"policy: static\nreservedCpus: {written}\n").options.reserved_cpus == cpus
 
 
-MISTAKES = [
-    pytest.param("", "1:1: the file is empty; it needs at least 'policy: NAME' with one of none, static", id="empty"),
-    pytest.param("# no more\n", "1:1: the file is empty", id="comments-only"),
-    pytest.param("- a\n", "1:1: must be options such as 'policy: NAME'", id="a-list"),
-    pytest.param("onError: pass\n", "1:1: the option 'policy' is missing", id="no-policy"),
-    pytest.param(
-        "policy: statik\n", "1:9: policy: there is no policy 'statik', but none, static; did you mean 'static'?", id="p"
-    ),
-    pytest.param("policy: 3\n", "1:9: policy: must be a valid string", id="policy-number"),
-    pytest.param(
-        "policy: static\nreservedcpus: 0\n",
-        "2:1: there is no option 'reservedcpus'; did you mean 'reservedCpus'?",
-        id="unknown-key",
-    ),
-    pytest.param(
-        "policy: none\nonerror: pass\n", "2:1: there is no option 'onerror'; did you mean 'onError'?", id="case"
-    ),
-    pytest.param(
-        "policy: none\nreserved_cpus: 0\n", "2:1: there is no option 'reserved_cpus'; did you", id="python-name"
-    ),
-    pytest.param("policy: none\nzzz: 0\n", "2:1: there is no option 'zzz'\n", id="nothing-near"),
-    pytest.param("policy: none\n  \npolicy: static\n", "3:1: 'policy' is given twice, first in line 1", id="duplicate"),
-    pytest.param("policy: static\nreservedCpus: 0-\n", "2:15: reservedCpus: '0-' in '0-' is neither", id="bad-cpuset"),
-    pytest.param("policy: static\nreservedCpus: 5000\n", "2:15: reservedCpus: 5000 in '5000' is beyond", id="large-id"),
-    pytest.param("policy: static\nreservedCpus: true\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"', id="bool"),
-    pytest.param("policy: static\nreservedCpus:\n", "2:14: reservedCpus: must be CPUs", id="null"),
-    pytest.param("policy: static\nreservedCpus: [0, -1]\n", "2:15: reservedCpus: must be CPUs", id="negative"),
-    pytest.param(
-        "policy: none\nonError: Shard\n", "2:10: onError: must be 'shared', 'pass' or 'refuse'; did you", id="choice"
-    ),
-    pytest.param("policy:\n\tstatic\n", "2:1: while scanning for the next token found character '\\t'", id="tab"),
-    pytest.param("policy: [\n", "2:1: while parsing a flow node", id="open-bracket"),
-    pytest.param("policy: none\n---\npolicy: none\n", "2:1: expected a single document", id="two-documents"),
-    pytest.param("policy: !!python/object:os.x y\n", "1:9: could not determine a constructor", id="python-tag"),
-    pytest.param("policy: none\nx: 2024-13-45\n", "2:4: month must be in 1..12", id="impossible-date"),
-    pytest.param("policy: \x01\n", "1:9: the character U+0001 is not allowed in YAML", id="control-character"),
-    pytest.param("? [a]\n: b\n", "1:3: a key must be a plain word", id="complex-key"),
-    pytest.param("[" * 100 + "]" * 100, "1:34: nested deeper than 32 levels", id="deep"),
-    pytest.param("[" * 9000, "1:1: nested deeper than 32 levels", id="deeper-than-python"),
-    pytest.param("x: &x [*x]\n", "nested deeper than 32 levels", id="contains-itself"),
-    pytest.param(
-        "a: &a [1,1,1,1,1,1,1,1]\n"
-        + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 8)}]\n" for a, b in zip("abcde", "bcdef", strict=True)),
-        "more than 20000 values",
-        id="bomb",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), MISTAKES)
-def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
-    """A mistake is told as file:line:column, what is wrong, and the nearest valid name."""
-    with pytest.raises(ConfigError) as caught:
-        read(tmp_path, text)
-
-    assert f"{tmp_path}/p.yaml:" in str(caught.value)
-    assert message in f"{caught.value}\n"
-
-
 def test_all_mistakes_at_once(tmp_path: Path) -> None:
     """Nobody has to run a check once per mistake: they come together, in the order of the file."""
     with pytest.raises(ConfigError) as caught:
@@ -119,45 +63,64 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     assert places == ["1:15", "2:10", "4:1", "5:1"]
 
 
+def test_very_many_mistakes(tmp_path: Path) -> None:
+    """Of thousands the first fifty are told, and how many follow."""
+    lines = told(tmp_path, "policy: none\n" + "".join(f"k{i}: 1\n" for i in range(5000)))
+
+    assert len(lines) == 51
+    assert lines[0] == "2:1: there is no option 'k0'"
+    assert lines[-1] == "52:1: here and below are 4950 more mistakes"
+
+
+def test_a_mistake_is_one_short_line(tmp_path: Path) -> None:
+    """What a message quotes can neither break the line, nor steer a terminal, nor fill it."""
+    lines = told(tmp_path, 'policy: none\n"a\\nb\\e[31m": 1\n' + "x" * 900 + ": 1\n")
+
+    assert lines[0] == r"2:1: there is no option 'a\nb\x1b[31m'"
+    assert len(lines[1]) < 450
+
+
 @pytest.mark.parametrize(
-    ("files", "chosen"),
+    ("cpus", "said"),
     [
-        pytest.param(["node1.yaml", "default.yaml"], "node1.yaml", id="its-own"),
-        pytest.param(["node2.yaml", "default.yaml"], "default.yaml", id="default"),
+        pytest.param("0-1", [], id="fits"),
+        pytest.param(
+            "0,7", ["2:15: reservedCpus: CPU 7 is not online in this machine, which has 0-3"], id="does-not-exist"
+        ),
+        pytest.param("2-3", ["2:15: reservedCpus: CPU 3 is not for pods: their cgroup allows 0-2"], id="not-for-pods"),
+        pytest.param(
+            "0-2", ["2:15: reservedCpus: reserves every CPU that pods may use (0-2): leave at least one"], id="all"
+        ),
+        pytest.param(
+            "0-9",
+            [
+                "2:15: reservedCpus: CPU 3 is not for pods: their cgroup allows 0-2",
+                "2:15: reservedCpus: CPUs 4-9 are not online in this machine, which has 0-3",
+                "2:15: reservedCpus: reserves every CPU that pods may use (0-2): leave at least one",
+            ],
+            id="everything",
+        ),
     ],
 )
-def test_a_directory(tmp_path: Path, files: list[str], chosen: str) -> None:
-    """From a directory the node takes its own file, else the default."""
-    for name in files:
-        (tmp_path / name).write_text("policy: none\n")
+def test_against_a_machine(tmp_path: Path, cpus: str, said: list[str]) -> None:
+    """What a machine has not is a mistake, with what it has; without a machine it is none."""
+    text = f'policy: static\nreservedCpus: "{cpus}"\n'
 
-    assert load(tmp_path, "node1").source == tmp_path / chosen
-
-
-@pytest.mark.parametrize(
-    ("hostname", "message"),
-    [
-        pytest.param("node1", "has no policy file for this node: neither node1.yaml nor default.yaml", id="none-there"),
-        pytest.param("../etc/x", "cannot be the name of a policy file", id="leads-out"),
-        pytest.param("", "cannot be the name of a policy file", id="no-name"),
-    ],
-)
-def test_a_directory_without_a_file(tmp_path: Path, hostname: str, message: str) -> None:
-    """A directory that says nothing about this node is an error."""
-    with pytest.raises(ConfigError, match=message):
-        load(tmp_path, hostname)
+    assert told(tmp_path, text, FOUR_CPUS) == said
+    assert told(tmp_path, text) == []
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """Missing, oversized and binary files are named."""
-    with pytest.raises(ConfigError, match="there is no such file; --config names"):
-        load(tmp_path / "missing.yaml", "node1")
-    (tmp_path / "large.yaml").write_bytes(b"#" * 10_000_000)
-    with pytest.raises(ConfigError, match="larger than 1 MiB"):
-        load(tmp_path / "large.yaml", "node1")
-    (tmp_path / "binary.yaml").write_bytes(b"policy: none\nx: \xff\n")
-    with pytest.raises(ConfigError, match=r"binary.yaml:2:4: is not UTF-8 text"):
-        load(tmp_path / "binary.yaml", "node1")
-    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
-    with pytest.raises(ConfigError, match=r"loop.yaml: cannot be read: "):
-        load(tmp_path / "loop.yaml", "node1")
+def test_machine_and_file_together(tmp_path: Path) -> None:
+    """A mistake elsewhere in the file does not hide what the machine has not."""
+    lines = told(tmp_path, "policy: static\nreservedCpus: 9\nonError: no\n", FOUR_CPUS)
+
+    assert [line[:4] for line in lines] == ["2:15", "3:10"]
+
+
+def test_load_takes_a_machine(tmp_path: Path) -> None:
+    """The loader refuses what the check refuses."""
+    file = write(tmp_path / "p.yaml", "policy: static\nreservedCpus: 9\n")
+
+    with pytest.raises(ConfigError, match=r"p\.yaml:2:15: reservedCpus: CPU 9 is not online"):
+        load(file, "node1", topology=FOUR_CPUS)
+    assert load(file, "node1").options.reserved_cpus == {9}
