@@ -1,0 +1,60 @@
+"""Finds policies by name: those of this package, and those of others with the entry-point group ``criproxy.policies``.
+
+An entry point's name is what the policy file says after ``policy:``, and it leads to a `criproxy.policy.Entry`.
+Packages are only listed here; one is imported when a policy file names its policy.
+"""
+
+from importlib.metadata import EntryPoint, entry_points
+
+from criproxy.config.words import did_you_mean, shown
+from criproxy.errors import ConfigError
+from criproxy.policy import BUILTIN, Entry
+from criproxy.policy.options import Options
+
+GROUP = "criproxy.policies"
+
+
+def names() -> list[str]:
+    """The names of all policies: ours, then those of other packages."""
+    external = {point.name for point in entry_points(group=GROUP)}
+    return [*BUILTIN, *sorted(external - BUILTIN.keys())]
+
+
+def find(name: str) -> Entry:
+    """The policy *name*.
+
+    Raises:
+        ConfigError: there is none of that name or more than one, or its package is broken.
+    """
+    points = list({(point.value, _package(point)): point for point in entry_points(group=GROUP, name=name)}.values())
+    if name not in BUILTIN and not points:
+        raise ConfigError(
+            f"there is no policy {shown(name)}; policies are: {', '.join(names())}{did_you_mean(name, names())}"
+        )
+    if (name in BUILTIN) + len(points) > 1:
+        owners = ["criproxy itself"] * (name in BUILTIN) + sorted(_package(point) for point in points)
+        raise ConfigError(f"the policy {name!r} is in {' and in '.join(owners)}: all but one must be uninstalled")
+    return BUILTIN[name] if name in BUILTIN else _load(points[0])
+
+
+def _load(point: EntryPoint) -> Entry:
+    who = f"the policy {point.name!r} of {_package(point)} cannot be used"
+    try:
+        entry = point.load()
+    except Exception as error:
+        raise ConfigError(f"{who}: {point.value} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(entry, Entry):
+        raise ConfigError(
+            f"{who}: {point.value} must be a criproxy.policy.Entry, and is of type {type(entry).__name__}"
+        )
+    options: object = entry.options  # whatever its author put there
+    if not (isinstance(options, type) and issubclass(options, Options) and callable(entry.build)):
+        raise ConfigError(
+            f"{who}: its Entry needs a class of options that derives from criproxy.policy.options.Options, "
+            "and something that builds the policy"
+        )
+    return entry
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"

@@ -1,0 +1,93 @@
+"""Editors know of policy files what the loader knows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from criproxy.config.schema import policy_schema
+from criproxy.config.settings import Common
+from criproxy.policy import BUILTIN
+from tests.config.files import told
+from tests.config.packages import install
+from tests.conftest import ROOT
+
+EXAMPLES = sorted((ROOT / "policies").glob("*.yaml"))
+
+
+def complaints(schema: dict[str, Any], text: str) -> list[str]:
+    """What an editor underlines in *text*."""
+    return [error.message for error in Draft7Validator(schema).iter_errors(yaml.safe_load(text))]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples(example: Path) -> None:
+    """Each is valid, and names the schema beside it in its first line."""
+    text = example.read_text()
+
+    assert complaints(policy_schema(BUILTIN), text) == []
+    assert text.splitlines()[0] == "# yaml-language-server: $schema=policy.schema.json"
+
+
+def test_the_schema_beside_the_examples() -> None:
+    """It is that of the built-in policies; `criproxy schema > policies/policy.schema.json` renews it."""
+    assert json.loads((ROOT / "policies/policy.schema.json").read_text()) == policy_schema(BUILTIN)
+
+
+def test_it_is_a_schema() -> None:
+    """The schema itself is valid."""
+    Draft7Validator.check_schema(policy_schema(BUILTIN))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "policy: statik\n",
+        "onError: pass\n",
+        "policy: none\nonError: never\n",
+        "policy: static\nreserved: 0\n",
+        "policy: static\nreservedCpus: a-b\n",
+        "policy: static\nreservedCpus: true\n",
+        "policy: static\nreservedCpus: [-1]\n",
+        "policy: static\nreservedCpus: 5000\n",
+        "- policy\n",
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str) -> None:
+    """What the loader refuses, an editor underlines, too."""
+    assert complaints(policy_schema(BUILTIN), text)
+    assert told(tmp_path, text)
+
+
+def test_every_option_is_explained() -> None:
+    """Each has a description, and what has a default shows it as it would be written."""
+    schema = policy_schema(BUILTIN)
+    branches = [branch["then"]["properties"] for branch in schema["allOf"]]
+    options = schema["properties"] | {
+        name: option for branch in branches for name, option in branch.items() if option is not True
+    }
+
+    assert sorted(schema["properties"]) == ["onError", "policy"]
+    assert schema["properties"]["policy"]["enum"] == list(BUILTIN)
+    assert len(schema["properties"]["policy"]["enumDescriptions"]) == len(BUILTIN)
+    assert [name for name, option in options.items() if not option.get("description")] == []
+    assert schema["properties"]["onError"]["default"] == Common.model_fields["on_error"].default
+    assert options["reservedCpus"]["default"] == ""
+    assert options["reservedCpus"]["examples"]
+
+
+def test_the_options_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed policy is completed like ours, groups of options within options included."""
+    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
+    schema = policy_schema(["none", "pools"])
+    pools = schema["allOf"][1]["then"]["properties"]["pools"]
+
+    assert schema["properties"]["policy"]["enumDescriptions"][1] == "Fixed pools."
+    assert pools["description"] == "The pools, in order of preference."
+    assert schema["definitions"]["PoolOptions.Pool"]["properties"]["size"]["description"] == "How many containers fit."
+    assert complaints(schema, "policy: pools\npools: [{cpus: 0-1, size: 3}]\n") == []
+    assert complaints(schema, "policy: pools\npools: [{cpus: 0-1, size: 9}]\n")
+    assert complaints(schema, "policy: none\npools: [{cpus: 0-1}]\n")
