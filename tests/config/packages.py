@@ -27,6 +27,8 @@ class Pool(BaseModel, extra="forbid"):
 class PoolOptions(Options):
     """Options of the policy."""
 
+    color: str
+    """Of the pools."""
     pools: list[Pool] = []
     """The pools, in order of preference."""
     by_name: dict[str, Pool] = {}

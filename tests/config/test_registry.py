@@ -22,7 +22,7 @@ def test_our_own() -> None:
 def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy file names it as any other, and its options are checked like ours."""
     install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
-    text = "policy: pools\npools:\n- {cpus: 0-1, size: 2}\n"
+    text = "policy: pools\ncolor: red\npools:\n- {cpus: 0-1, size: 2}\n"
 
     settings = load(write(tmp_path / "p.yaml", text), "node1")
 
@@ -57,6 +57,7 @@ def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.param("share: half", "2:8: share: must be a number, not 'half'", id="no-float"),
         pytest.param("title: 12", "2:8: title: must be text, not 12; in quotes it is text", id="number-for-text"),
         pytest.param("title:", "2:7: title: has no value: give one, or leave the line out", id="no-value"),
+        pytest.param("title: {a: 1}", "2:8: title: must be text, not a group of options", id="group-for-text"),
         pytest.param("kind: sqare", "'round' or 'square', not 'sqare'; did you mean 'square'?", id="choice"),
         pytest.param("mode: outo", "2:7: mode: must be 'auto', not 'outo'; did you mean 'auto'?", id="union"),
         pytest.param("poolz: []", "2:1: there is no option 'poolz'; did you mean 'pools'?", id="top"),
@@ -67,7 +68,7 @@ def test_mistakes_in_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Every kind of mistake, at any depth, is told in words and with its place."""
     install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
 
-    assert any(said in line for line in told(tmp_path, f"policy: pools\n{lines}\n", machine()))
+    assert any(said in line for line in told(tmp_path, f"policy: pools\n{lines}\ncolor: red\n", machine()))
 
 
 def test_words_for_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,7 @@ def test_words_for_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
 
     for word, value in [("on", True), ("no", False), ("true", True), ("False", False)]:
-        settings = load(write(tmp_path / "p.yaml", f"policy: pools\nspread: {word}\n"), "node1")
+        settings = load(write(tmp_path / "p.yaml", f"policy: pools\ncolor: red\nspread: {word}\n"), "node1")
         assert settings.values()["spread"] is value
 
 
@@ -122,3 +123,13 @@ def test_an_unknown_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert told(tmp_path, "policy: polls\n") == [
         f"1:9: policy: there is no policy 'polls'; policies are: {', '.join(BUILTIN)}, pools; did you mean 'pools'?"
     ]
+
+
+def test_options_of_an_unknown_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt policy does not make mistakes of the options that other policies have."""
+    install(tmp_path, monkeypatch, points="unused = acme:ENTRY", name="acme")
+    monkeypatch.setitem(BUILTIN, "pools", find("unused"))
+
+    lines = told(tmp_path, "policy: polls\nspread: true\nsprad: true\n")
+
+    assert [line.split(":")[0] for line in lines] == ["1", "3"]

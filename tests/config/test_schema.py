@@ -1,6 +1,7 @@
 """Editors know of policy files what the loader knows."""
 
 import json
+import linecache
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,22 @@ def test_the_options_of_another_package(tmp_path: Path, monkeypatch: pytest.Monk
     pools = schema["allOf"][1]["then"]["properties"]["pools"]
 
     assert schema["properties"]["policy"]["enumDescriptions"][1] == "Fixed pools."
+    assert schema["allOf"][1]["then"]["required"] == ["color"]
     assert pools["description"] == "The pools, in order of preference."
     assert schema["definitions"]["PoolOptions.Pool"]["properties"]["size"]["description"] == "How many containers fit."
-    assert complaints(schema, "policy: pools\npools: [{cpus: 0-1, size: 3}]\n") == []
-    assert complaints(schema, "policy: pools\npools: [{cpus: 0-1, size: 9}]\n")
+    assert complaints(schema, "policy: pools\ncolor: red\npools: [{cpus: 0-1, size: 3}]\n") == []
+    assert complaints(schema, "policy: pools\ncolor: red\npools: [{cpus: 0-1, size: 9}]\n")
     assert complaints(schema, "policy: none\npools: [{cpus: 0-1}]\n")
+
+
+def test_a_package_without_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where docstrings cannot be read the schema comes without them."""
+    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
+    policy_schema(["pools"])
+    (tmp_path / "acme/acme.py").unlink()
+    linecache.clearcache()
+
+    properties = policy_schema(["pools"])["allOf"][0]["then"]["properties"]
+
+    assert "description" not in properties["pools"]
+    assert properties["reservedCpus"]["description"]
