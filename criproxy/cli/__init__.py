@@ -10,7 +10,9 @@ from criproxy.errors import CriproxyError
 
 COMMANDS = {
     "bypass": "criproxy.cli.bypass",
+    "check": "criproxy.cli.check",
     "demo": "criproxy.cli.demo",
+    "schema": "criproxy.cli.schema",
     "serve": "criproxy.cli.serve",
 }
 """Command → its module, which has it as `command`."""

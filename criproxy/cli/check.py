@@ -1,0 +1,113 @@
+"""``criproxy check``: would the daemon take this policy file on this machine?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from criproxy.config.load import Report
+    from criproxy.model.topology import Topology
+
+
+@click.command(short_help="Check a policy file, alone and against this machine.")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIR...")
+@click.option(
+    "--host-root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/",
+    show_default=True,
+    help="Prefix of /sys, /proc and the cgroup tree of the machine to check against.",
+)
+@click.option("--no-machine", is_flag=True, help="Check the files alone: they are for other machines.")
+@click.option("--hostname", metavar="NAME", help="Choose from DIR as this host would.  [default: this host's name]")
+@click.option(
+    "--group",
+    metavar="LABEL",
+    help="Choose from DIR as a node of this group would.  [default: what /etc/criproxy/group says]",
+)
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    paths: tuple[Path, ...],
+    host_root: Path,
+    no_machine: bool,
+    hostname: str | None,
+    group: str | None,
+    output: str,
+) -> None:
+    """Tell every mistake in policy files as FILE:LINE:COLUMN: what is wrong, or the options in force.
+
+    Of a DIR the file is checked that this node would take: HOSTNAME.yaml, else group-GROUP.yaml, else default.yaml.
+
+    Exit status: 0 the daemon would take them, 1 it would not, 2 wrong use.
+    """
+    import os
+
+    from criproxy.config.choice import choose
+    from criproxy.config.load import examine
+
+    topology = None if no_machine else _machine(host_root)
+    host = os.uname().nodename if hostname is None else hostname
+    reports = [examine(choose(path, host, group), topology) for path in paths]
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(_to_json(reports, topology), indent=2))
+    else:
+        click.echo("\n\n".join(_to_text(report, topology) for report in reports))
+    ctx.exit(int(any(report.mistakes for report in reports)))
+
+
+def _machine(host_root: Path) -> "Topology":
+    from criproxy.discovery import discover
+    from criproxy.errors import CriproxyError
+
+    try:
+        return discover(host_root)
+    except CriproxyError as error:
+        raise CriproxyError(f"{error}; with --no-machine files are checked without a machine") from error
+
+
+def _to_text(report: "Report", topology: "Topology | None") -> str:
+    file = report.choice.file
+    if report.settings is None:
+        return "\n".join(mistake.located(file) for mistake in report.mistakes)
+    from criproxy.model.cpuset import format_cpuset
+
+    where = f"pods may use CPUs {format_cpuset(topology.cpus)}" if topology is not None else "no machine was looked at"
+    lines = [f"{file}: fine ({report.choice.reason}; {where})"]
+    values, explicit = report.settings.values(), report.settings.explicit()
+    width = max(map(len, values))
+    for name, value in values.items():
+        origin = "" if name in explicit else "(default)"
+        lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _to_json(reports: "list[Report]", topology: "Topology | None") -> dict[str, Any]:
+    from criproxy.model.cpuset import format_cpuset
+
+    return {
+        "ok": not any(report.mistakes for report in reports),
+        "machine": topology and {"cpus": format_cpuset(topology.cpus), "mems": format_cpuset(topology.mems)},
+        "files": [
+            {
+                "file": str(report.choice.file),
+                "chosen_because": report.choice.reason,
+                "options": report.settings and report.settings.values(),
+                "mistakes": [
+                    {"line": wrong.line or None, "column": wrong.column or None, "text": wrong.sentence}
+                    for wrong in report.mistakes
+                ],
+            }
+            for report in reports
+        ],
+    }

@@ -1,0 +1,28 @@
+"""``criproxy schema``: the JSON Schema of policy files, for editors."""
+
+import click
+
+
+@click.command(short_help="Print the JSON Schema of policy files, for editors.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME",
+    help="Only this policy. Repeatable.  [default: all, those of installed packages included]",
+)
+def command(policies: tuple[str, ...]) -> None:
+    """Print the JSON Schema from which an editor completes, explains and checks a policy file.
+
+    With yaml-language-server (VS Code, Neovim, Emacs and others), store it and name it in the first line of the file:
+
+        criproxy schema > policy.schema.json
+
+        # yaml-language-server: $schema=policy.schema.json
+    """
+    import json
+
+    from criproxy.config.registry import names
+    from criproxy.config.schema import policy_schema
+
+    click.echo(json.dumps(policy_schema(policies or names()), indent=2))
