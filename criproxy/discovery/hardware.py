@@ -82,4 +82,4 @@ def _local_cpus(place: Path, topology: Topology, node: int) -> CpuSet:
         cpus = read_mask(place / "local_cpus")
     if cpus is None and node in topology.node_by_id:
         cpus = topology.node_by_id[node].cpus
-    return topology.online_cpus & (cpus or topology.online_cpus)
+    return topology.online_cpus & (cpus or frozenset()) or topology.online_cpus

@@ -68,9 +68,9 @@ def _inside(cpus: CpuSet, order: Sequence[Level], groups: Mapping[Level, Sequenc
     level, *finer = order
     boxes, rest = [], cpus
     for number, members in groups[level]:
-        if part := members & cpus:
+        if part := members & rest:
             boxes.append(Box(level, number, part, part == members, _inside(part, finer, groups)))
-            rest -= part
+            rest -= part  # groups of a level never overlap on a sane machine
     boxes += _inside(rest, finer, groups)
     return tuple(sorted(boxes, key=lambda box: min(box.cpus)))
 

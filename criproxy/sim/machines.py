@@ -1,7 +1,7 @@
 """Made-up machines, by shape."""
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import Core, NumaNode, Package, Topology
+from criproxy.model.topology import LOCAL_DISTANCE, REMOTE_DISTANCE, Core, NumaNode, Package, Topology
 
 GIB = 1 << 30
 
@@ -17,6 +17,8 @@ def machine(
 ) -> Topology:
     """A regular machine whose CPUs are numbered as Linux does on a PC: first threads of all cores, then the second.
 
+    Every core has a level 2 cache, every NUMA node a level 3 cache.
+
     Args:
         nodes: NUMA nodes.
         cores: cores of one NUMA node.
@@ -29,6 +31,7 @@ def machine(
     every_core = [Core(i, frozenset(i + stride * thread for thread in range(threads))) for i in range(stride)]
     node_cpus = [_union(every_core[i * cores : (i + 1) * cores]) for i in range(nodes)]
     online = frozenset(range(stride * threads))
+    ids = range(nodes)
     sockets = packages or nodes
     socket_cpus = [[c for i, c in enumerate(node_cpus) if i * sockets // nodes == socket] for socket in range(sockets)]
     return Topology(
@@ -38,6 +41,9 @@ def machine(
         cores=tuple(every_core),
         packages=tuple(Package(i, frozenset().union(*sets)) for i, sets in enumerate(socket_cpus)),
         online_cpus=online,
+        l2_groups=tuple(core.cpus for core in every_core),
+        l3_groups=tuple(node_cpus),
+        distances=tuple(tuple(LOCAL_DISTANCE if i == j else REMOTE_DISTANCE for j in ids) for i in ids),
     )
 
 

@@ -61,6 +61,20 @@ ALL = frozenset({0, 1})
             "cg/cs",
             id="v1-mounted-elsewhere",
         ),
+        pytest.param(
+            {"proc/mounts": "none /dev/cpuset cpuset rw 0 0\n", "dev/cpuset/cpus": "1", "dev/cpuset/mems": "0"},
+            ONE,
+            {0},
+            "dev/cpuset",
+            id="older-than-cgroups",
+        ),
+        pytest.param(
+            {"proc/mounts": "none /cg/cs cgroup rw,cpuset,noprefix 0 0\n", "cg/cs/kubepods/cpus": "1"},
+            ONE,
+            None,
+            "cg/cs/kubepods",
+            id="v1-without-prefix",
+        ),
     ],
 )
 def test_finds_the_parent(
@@ -73,3 +87,43 @@ def test_finds_the_parent(
 def test_no_cgroup(tmp_path: Path) -> None:
     """Without a cpuset hierarchy nothing is forbidden."""
     assert read_allowed(tmp_path) == Allowed(None, None, None)
+
+
+JOB = {
+    "proc/mounts": "none /cg/two cgroup2 rw 0 0\n",
+    "cg/two/uid/job/cpuset.cpus.effective": "1",
+    "cg/two/uid/job/cpuset.mems.effective": "0",
+}
+"""A machine recorded from inside a cgroup: of the hierarchy there is only the way to it."""
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        pytest.param({"proc/self/cpuset": "/uid/job\n"}, id="cpuset"),
+        pytest.param({"proc/self/cgroup": "0::/uid/job\n"}, id="cgroup-v2"),
+        pytest.param({"proc/self/cgroup": "9:memory:/other\n3:cpuset,cpu:/uid/job\n"}, id="cgroup-v1"),
+        pytest.param({"proc/self/cgroup": "0::/\n", "proc/self/cpuset": "/uid/job\n"}, id="only-cpuset-says-it"),
+        pytest.param({"proc/self/cpuset": "/uid/job/step/../leaf\n"}, id="nearest-one-above"),
+    ],
+)
+def test_recorded_from_inside_a_cgroup(tmp_path: Path, recorded: dict[str, str]) -> None:
+    """Where a recorded machine shows neither pods nor the root, the cgroup it was recorded from bounds the pods."""
+    root = plant(tmp_path, JOB | recorded)
+
+    assert read_allowed(root) == Allowed(ONE, frozenset({0}), tmp_path / "cg/two/uid/job")
+
+
+def test_never_our_own_cgroup(tmp_path: Path) -> None:
+    """On a living system /proc/self is a link to whoever reads it, and says nothing about pods."""
+    root = plant(tmp_path, JOB | {"proc/77/cpuset": "/uid/job\n"})
+    (root / "proc/self").symlink_to("77")
+
+    assert read_allowed(root) == Allowed(None, None, None)
+
+
+def test_pods_come_before_the_recorded_process(tmp_path: Path) -> None:
+    """What pods may use is not bounded by where the recording was made, once the hierarchy tells about pods."""
+    files = {"cg/two/kubepods/cpuset.cpus.effective": "0-1", "proc/self/cpuset": "/uid/job\n"}
+
+    assert read_allowed(plant(tmp_path, JOB | files)).cpus == ALL

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.discovery.files import numbered, read_ids, read_mask, read_text
+from criproxy.discovery.files import entries, numbered, read_ids, read_mask, read_number, read_text
 from criproxy.errors import CriproxyError
 
 
@@ -58,3 +58,40 @@ def test_numbered(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
 
     assert numbered(tmp_path, "cpu") == {0, 12}
+
+
+@pytest.mark.parametrize(
+    ("content", "number"),
+    [("42\n", 42), ("-1\n", -1), ("", None), ("four", None), ("4.2", None), ("9" * 30, None)],
+)
+def test_read_number(tmp_path: Path, content: str, number: int | None) -> None:
+    """A decimal number, or nothing."""
+    (tmp_path / "f").write_text(content)
+
+    assert read_number(tmp_path / "f") == number
+    assert read_number(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize("text", ["-1", "1" + "0" * 1024])
+def test_masks_beyond_every_cpu(tmp_path: Path, text: str) -> None:
+    """A mask of CPUs that cannot be is refused, not expanded."""
+    (tmp_path / "mask").write_text(text)
+
+    with pytest.raises(CriproxyError, match="beyond the largest id, 4095"):
+        read_mask(tmp_path / "mask")
+
+
+def test_long_files(tmp_path: Path) -> None:
+    """A file is read to its end, /proc/mounts can be long."""
+    (tmp_path / "long").write_text("x" * 200_000)
+
+    assert len(read_text(tmp_path / "long") or "") == 200_000
+
+
+def test_entries(tmp_path: Path) -> None:
+    """The names of a folder in order; none where there is none."""
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+
+    assert entries(tmp_path) == ["a", "b"]
+    assert entries(tmp_path / "missing") == []

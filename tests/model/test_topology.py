@@ -27,3 +27,26 @@ def test_node_ids_with_gaps() -> None:
 
     assert sparse.nodes_of({0}) == {4}
     assert sparse.memory_bytes({250}) == 2 * GIB
+
+
+def test_distances() -> None:
+    """They are looked up by id; where nothing is known they are what the kernel takes."""
+    sparse = replace(
+        TWO_NODES,
+        nodes=(NumaNode(4, parse_cpuset("0"), GIB), NumaNode(250, parse_cpuset(""), 2 * GIB)),
+        distances=((10, 17), (17, 10)),
+    )
+    unknown = replace(sparse, distances=())
+
+    assert (sparse.distance(4, 250), sparse.distance(4, 4), sparse.distance(4, 5)) == (17, 10, 20)
+    assert (unknown.distance(4, 250), unknown.distance(4, 4)) == (20, 10)
+
+
+def test_kinds_of_cpus() -> None:
+    """Forbidden is what runs and pods may not use; a core with two threads makes SMT."""
+    topology = machine(cores=2, threads=2, allowed=parse_cpuset("1"))
+
+    assert topology.forbidden_cpus == parse_cpuset("0,2-3")
+    assert topology.core_of[2].id == 0
+    assert (topology.smt, machine(cores=2, threads=1).smt) == (True, False)
+    assert NumaNode(1, frozenset(), GIB).memory_only

@@ -1,0 +1,178 @@
+"""What the tree and the picture of a machine call its parts."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.hardware import Hardware, HugePages, PciDevice
+from criproxy.model.hierarchy import Box, Level, home, nearest_cpus
+from criproxy.model.topology import CpuKind, NumaNode, Topology
+
+LEVEL_NAMES = {
+    Level.PACKAGE: "package",
+    Level.DIE: "die",
+    Level.NODE: "NUMA node",
+    Level.L3: "L3",
+    Level.L2: "L2",
+}
+
+PCI_CLASSES = {
+    "00": "device",
+    "01": "storage",
+    "02": "network",
+    "03": "display",
+    "04": "multimedia",
+    "05": "memory",
+    "06": "bridge",
+    "07": "communication",
+    "08": "system",
+    "09": "input",
+    "0a": "docking",
+    "0b": "processor",
+    "0c": "serial bus",
+    "0d": "wireless",
+    "0e": "I/O controller",
+    "0f": "satellite",
+    "10": "encryption",
+    "11": "signal processing",
+    "12": "accelerator",
+    "13": "instrumentation",
+    "40": "coprocessor",
+}
+"""The base classes of the PCI specification, by their two hexadecimal digits."""
+
+MINOR_CLASSES = frozenset({"00", "05", "06", "07", "08", "09", "0a", "0c", "11", "13"})
+"""Those that no workload cares to be close to: bridges, host controllers, sensors. They are counted, not listed."""
+
+
+def size(count_bytes: int) -> str:
+    """A size in the largest binary unit of which there is at least one."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB")):
+        if count_bytes >= 1 << power:
+            return f"{count_bytes / (1 << power):.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count_bytes // 1024} KiB"
+
+
+def count(number: int, thing: str) -> str:
+    """A number and its thing in the plural where that is right."""
+    plural = thing.removesuffix("y") + "ies" if thing.endswith("ry") else thing + "s"
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
+def title(topology: Topology) -> str:
+    """The machine in a line."""
+    memory_bytes = sum(node.memory_bytes for node in topology.nodes)
+    parts = [
+        count(len(topology.packages), "package"),
+        count(len(topology.dies), "die") if topology.dies else "",
+        count(len(topology.nodes), "NUMA node"),
+        count(len(topology.cores), "core"),
+        count(len(topology.online_cpus), "CPU"),
+        size(memory_bytes) if memory_bytes else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def name(box: Box) -> str:
+    """What *box* is, without what is in it."""
+    if box.level is Level.PACKAGE and box.id < 0:
+        return "package"
+    part = "" if box.whole else " (part)"
+    return f"{LEVEL_NAMES[box.level]} {box.id}{part}"
+
+
+def same(box: Box) -> list[Box]:
+    """The box and those within it that have the same CPUs: a package that is one NUMA node with one L3."""
+    chain = [box]
+    while len(chain[-1].inside) == 1 and chain[-1].inside[0].cpus == box.cpus:
+        chain.append(chain[-1].inside[0])
+    return chain
+
+
+def memory(node: NumaNode) -> str:
+    """Its memory and of which kind."""
+    if not node.memory_bytes:
+        return "memory unknown" if node.normal_memory else "no memory"
+    movable = "" if node.normal_memory else ", movable only"
+    return f"{size(node.memory_bytes)} {node.kind.upper()}{movable}"
+
+
+def near(topology: Topology, node: NumaNode) -> str:
+    """Which nodes a memory-only *node* is close to; empty where that is not known."""
+    close = [other.id for other in topology.nodes if other.cpus and other.cpus <= nearest_cpus(topology, node)]
+    if not topology.distances or not close:
+        return ""
+    return f"distance {topology.distance(close[0], node.id)} from node {', '.join(map(str, close))}"
+
+
+def pages(pages: HugePages) -> str:
+    """The huge pages of one size."""
+    return f"{pages.total:,} huge pages of {size(pages.size_bytes)}, {pages.free:,} free"
+
+
+def kind(kind: CpuKind) -> str:
+    """One kind of CPUs of a hybrid machine."""
+    speeds = [
+        f"{kind.base_khz / 1e6:.1f} GHz base" if kind.base_khz else "",
+        f"{kind.max_khz / 1e6:.1f} GHz max" if kind.max_khz else "",
+        f"capacity {kind.capacity}" if kind.capacity else "",
+    ]
+    return ", ".join(speed for speed in speeds if speed) or "speed unknown"
+
+
+def base_class(device: PciDevice) -> str:
+    """The two digits that say what it is."""
+    return device.class_id.removeprefix("0x").zfill(6)[:2].lower()
+
+
+def pci(device: PciDevice) -> str:
+    """A device in a line."""
+    ids = f"{device.vendor.removeprefix('0x')}:{device.device.removeprefix('0x')}"
+    return f"{PCI_CLASSES.get(base_class(device), 'device')} {device.address} [{ids}]"
+
+
+def major(devices: Iterable[PciDevice]) -> list[PciDevice]:
+    """Devices that workloads use: GPUs, NICs, disks, accelerators."""
+    return [device for device in devices if base_class(device) not in MINOR_CLASSES]
+
+
+def minor(devices: Iterable[PciDevice]) -> str:
+    """How many others there are; empty where there are none."""
+    classes = Counter(
+        PCI_CLASSES.get(base_class(device), "device") for device in devices if base_class(device) in MINOR_CLASSES
+    )
+    total = sum(classes.values())
+    kinds = ", ".join(f"{number} × {name}" for name, number in classes.most_common())
+    return f"{count(total, 'other PCI function')} ({kinds})" if total else ""
+
+
+class Extras:
+    """Where under a root box the things without CPUs of their own belong: memory-only nodes and PCI devices."""
+
+    def __init__(self, root: Box, hardware: Hardware) -> None:
+        self._nodes: dict[Box, list[NumaNode]] = {}
+        self._devices: dict[Box, list[PciDevice]] = {}
+        topology = hardware.topology
+        for node in topology.nodes:
+            if not node.cpus:
+                self._nodes.setdefault(home(root, nearest_cpus(topology, node)), []).append(node)
+        for device in hardware.pci:
+            self._devices.setdefault(home(root, device.local_cpus), []).append(device)
+
+    def nodes(self, box: Box) -> list[NumaNode]:
+        """Memory-only nodes closest to all of *box*."""
+        return self._nodes.get(box, [])
+
+    def devices(self, box: Box) -> list[PciDevice]:
+        """Devices local to all of *box*."""
+        return self._devices.get(box, [])
+
+
+def marks(topology: Topology) -> Mapping[str, CpuSet]:
+    """The CPUs that are not like all others, by the word for it; only words that hold for any."""
+    named = {
+        "isolated": topology.isolated_cpus,
+        "forbidden to pods": topology.forbidden_cpus,
+        "offline": topology.offline_cpus,
+    }
+    return {word: cpus for word, cpus in named.items() if cpus}
