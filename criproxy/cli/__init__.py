@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "criproxy.cli.demo",
     "schema": "criproxy.cli.schema",
     "serve": "criproxy.cli.serve",
+    "topology": "criproxy.cli.topology",
 }
 """Command → its module, which has it as `command`."""
 
