@@ -70,7 +70,7 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
             return Decision(node, reasons=(f"{newcomer.title} repeats a create and inherits its place",), key=twin.key)
     # The kubelet makes the next attempt only after it gave up the one before; what never ran gives way.
     older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
-    freed = _release(node, _exit(node, older), policy).node
+    freed = _release(node, _exit(node, older), policy).node if older else node
     container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
     known = freed.replace(containers={**freed.containers, container.key: container})
     layout = policy.place(known, container)
@@ -124,7 +124,7 @@ def _forget(node: Node, keys: Collection[str]) -> Node:
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
     """Give back every grant whose container is gone or has exited in *after*."""
     reasons: tuple[str, ...] = ()
-    for owner in before.grants:
+    for owner in before.grants if key is None else before.grants.keys() & {key}:
         container = after.containers.get(owner)
         if container is None or container.state is ContainerState.EXITED:
             layout = policy.release(after, owner)
@@ -134,8 +134,14 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
 
 
 def _without(entries: Mapping[str, V], keys: Collection[str]) -> Mapping[str, V]:
-    return {key: value for key, value in entries.items() if key not in keys}
+    left = dict(entries)  # copied whole: much cheaper than to look at each
+    for key in keys:
+        left.pop(key, None)
+    return left
 
 
 def _rekey(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
-    return {new if key == old else key: value for key, value in entries.items()}
+    renamed = dict(entries)
+    if old in renamed:
+        renamed[new] = renamed.pop(old)
+    return renamed

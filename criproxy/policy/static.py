@@ -35,7 +35,9 @@ class StaticPolicy:
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""
-        return Layout(_reshare(node, {other: grant for other, grant in node.grants.items() if other != key}))
+        left = dict(node.grants)
+        left.pop(key, None)
+        return Layout(_reshare(node, left))
 
     def _take(self, node: Node, container: Container, count: int) -> CpuSet:
         free = node.shared_cpus - self.options.reserved_cpus
@@ -62,14 +64,14 @@ def _reshare(node: Node, grants: dict[str, Grant]) -> dict[str, Grant]:
     """Give everybody without own CPUs all that nobody owns; grants that stay as they are stay the same objects."""
     pool = node.topology.cpus - NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
     # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
-    moved: dict[tuple[CpuSet, CpuSet], Grant | None] = {}
+    moved: dict[tuple[CpuSet, CpuSet], Grant] = {}
     for key, grant in grants.items():
-        if grant.exclusive:
+        if grant.exclusive or grant.cpus == pool:
             continue
         place = grant.cpus, grant.mems
         if place not in moved:
-            moved[place] = None if grant.cpus == pool else Grant(pool, grant.mems)
-        grants[key] = moved[place] or grant
+            moved[place] = Grant(pool, grant.mems)
+        grants[key] = moved[place]
     return grants
 
 

@@ -72,7 +72,10 @@ class Ledger:
     def granted(self, increment: int) -> int:
         """The receiver gave window. Returns what of it to pass on to the sender (0: nothing)."""
         self.receiver += increment
-        return self._credit(increment)
+        if self.debt:
+            return self._credit(increment)
+        self.sender += increment
+        return increment
 
     def _credit(self, size: int) -> int:
         paid = min(self.debt, size)
@@ -158,7 +161,7 @@ class Outflow:
     def send_data(self, stream: int, payload: bytes, end: bool) -> None:
         """Send *payload*, which is in flight in the ledger, as far as it fits; the rest waits."""
         self._enqueue(stream, _Waiting(payload, is_data=True, end=end))
-        self.flush()
+        self.flush_stream(stream)
 
     def send_block(self, stream: int, raw: bytes) -> None:
         """Send a header block (HEADERS and its CONTINUATION frames), after all earlier ones."""
@@ -192,7 +195,7 @@ class Outflow:
         place = next(at for at, item in enumerate(queue) if not (item.raw or item.is_data))
         queue[place] = _Waiting(payload, is_data=True)
         self.queued_bytes += len(payload)
-        self.flush()
+        self.flush_stream(stream)
 
     def drop_data(self, stream: int) -> tuple[int, bool]:
         """Forget all that waits on *stream* but its header blocks, which HPACK needs.
@@ -209,12 +212,18 @@ class Outflow:
             self.queues[stream] = blocks
         else:
             self._forget(stream)
-        self.flush()
+        self.flush_stream(stream)
         dropped = [item.size for item in queue if item.is_data]
         return sum(dropped), bool(dropped)
 
+    def flush_stream(self, stream: int) -> None:
+        """Write what may go out by now because something changed on *stream* (0: the connection's window)."""
+        self._flush_stream(stream)
+        if stream == 0 or self._flush_blocks():
+            self.flush()
+
     def flush(self) -> None:
-        """Write what may go out by now."""
+        """Write what may go out by now, on every stream."""
         moved = bool(self.queues)
         while moved:
             moved = self._flush_blocks()

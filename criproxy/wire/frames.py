@@ -90,6 +90,8 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
 def header_block(raw: bytes) -> bytes:
     """The HPACK bytes of *raw*: one HEADERS frame and the CONTINUATION frames that belong to it."""
     end = 9 + int.from_bytes(raw[:3], "big")
+    if end == len(raw) and not raw[4] & (PADDED | HAS_PRIORITY):
+        return raw[9:]
     fragment = header_fragment(raw[4], raw[9:end])
     if end == len(raw):
         return fragment

@@ -179,7 +179,7 @@ class Replies(FrameLoop):
         state = connection.streams.get(stream)
         if state is not None:
             state.started = True
-            if flags & frames.END_STREAM:
+            if flags & frames.END_STREAM and (state.hold or state.editor or connection.to_runtime.queues):
                 self.take(at, at)
                 self._on_trailers(state)
         elif flags & frames.END_STREAM:
@@ -289,7 +289,7 @@ class Replies(FrameLoop):
             self.take(at, end)
             connection.give_client(forward, stream)
         if connection.to_runtime.queues:
-            connection.to_runtime.flush()
+            connection.to_runtime.flush_stream(stream)
         if connection.requests.in_flight:
             connection.top_up_requests()
 

@@ -1,6 +1,7 @@
 """The sockets of the data plane: accept the kubelet, dial the runtime, move bytes, run the handlers (asyncio)."""
 
 import asyncio
+import select
 import socket
 from typing import Protocol, cast
 
@@ -22,6 +23,8 @@ WRITE_LIMIT_BYTES = 1_048_576
 DIAL_TIMEOUT_S = 10.0
 LINGER_S = 5.0
 """How long a closing side may take to read what is left for it."""
+PAUSED_CHECK_S = 2.0
+"""How often a side that is not read, because the other one is full, is asked whether it is still there."""
 
 
 async def pass_on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
@@ -129,6 +132,7 @@ class _Side(asyncio.Protocol):
         self.lost = False
         self._feed = feed
         self._reading = True
+        self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -168,6 +172,20 @@ class _Side(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
+            if self._watch is None:
+                self._watch = asyncio.get_running_loop().call_later(PAUSED_CHECK_S, self._see_whether_gone)
+
+    def _see_whether_gone(self) -> None:
+        """While it is not read, a transport does not notice that its peer has closed; so we ask the socket."""
+        self._watch = None
+        if self.transport is None or self._reading or self.transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), 0)  # POLLHUP is always told
+        if poll.poll(0):
+            self.transport.abort()
+        else:
+            self._watch = asyncio.get_running_loop().call_later(PAUSED_CHECK_S, self._see_whether_gone)
 
     def close(self) -> None:
         """Close after what is unwritten went out, or `LINGER_S` seconds."""

@@ -4,6 +4,9 @@ import gzip
 
 import hpack
 import pytest
+from hpack.exceptions import HPACKError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames, state
@@ -691,3 +694,41 @@ def test_hpack_is_the_library_that_listens() -> None:
 
     assert talk.client(raw) == split(raw)
     assert isinstance(talk.splice._requests.decoder, hpack.Decoder)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from([":path", ":method", "te", "grpc-timeout", "x"]),
+                st.sampled_from(["POST", "trailers", "/a/B", "1", "2", "v" * 100]),
+                st.booleans(),
+            ),
+            max_size=8,
+        ),
+        max_size=12,
+    ),
+    st.lists(st.sampled_from([0, 100, 4096]), min_size=1),
+)
+def test_listener_reads_what_the_library_reads(lists: list[list[tuple[str, str, bool]]], sizes: list[int]) -> None:
+    """Block after block, with the same fields and the same table, whatever the encoder indexes and resizes."""
+    listener, library, encoder = Talk().splice._requests, hpack.Decoder(), hpack.Encoder()
+    for number, fields in enumerate(lists):
+        encoder.header_table_size = sizes[number % len(sizes)]
+        block = encoder.encode(fields, huffman=bool(number % 2))
+
+        assert [tuple(f) for f in listener._decode(block)] == [tuple(f) for f in library.decode(block, raw=True)]
+        assert listener.decoder.header_table.dynamic_entries == library.header_table.dynamic_entries
+
+
+@given(st.binary(max_size=40))
+def test_listener_refuses_what_the_library_refuses(block: bytes) -> None:
+    """Malformed blocks end the connection, as they would at the runtime."""
+    listener, library = Talk().splice._requests, hpack.Decoder()
+    try:
+        expected = [tuple(f) for f in library.decode(block, raw=True)]
+    except HPACKError:
+        with pytest.raises(HPACKError):
+            listener._decode(block)
+    else:
+        assert [tuple(f) for f in listener._decode(block)] == expected
