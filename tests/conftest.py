@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("criproxy", parent=settings(), deadline=None)  # a busy machine is no failure
 settings.load_profile("criproxy")
 
+os.umask(0o022)  # policy files that tests write must not be writable by a group
+
 _left_out: list[str] = []
 
 

@@ -107,7 +107,9 @@ async def open_stage(stack: AsyncExitStack) -> Stage:
     if len(topology.cpus) < 2:
         raise CriproxyError(f"the demo needs two CPUs, but pods may use {format_cpuset(topology.cpus)} only")
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criproxy-demo-")))
-    (directory / "policy.yaml").write_text(f'policy: static\nreservedCpus: "{min(topology.cpus)}"\n')
+    policy = directory / "policy.yaml"
+    policy.write_text(f'policy: static\nreservedCpus: "{min(topology.cpus)}"\n')
+    policy.chmod(0o644)  # `serve` takes no file that others can write, whatever our umask
     name, endpoint, image, cgroups = await _start_runtime(stack, directory, topology)
     through, past = RuntimeClient(f"unix://{directory}/run/criproxy.sock"), RuntimeClient(endpoint)
     stage = Stage(
