@@ -151,6 +151,7 @@ class Daemon:
             await self._start_control(stack, listeners["control"])
             await self._start_http(stack, controller)
             self._announce(listeners)
+            await _tune_allocator()
             gc.enable()
             gc.freeze()
             await self._stop.wait()
@@ -267,6 +268,13 @@ class Daemon:
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
+
+
+async def _tune_allocator() -> None:
+    """Only now: the import costs 10 ms, and the first calls of a start are small."""
+    allocator = await asyncio.to_thread(import_module, "criproxy.wire.allocator")
+    if not allocator.keep_large_buffers():
+        log.info("the C library has no mallopt: long lists cost more CPU time")
 
 
 async def _probe(path: str) -> str | None:
