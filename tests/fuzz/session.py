@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
-STALL_CPU_S = 5.0
+STALL_CPU_S = 3.0
 """An input that takes longer is interrupted where it is."""
 MAX_INPUT_BYTES = 2048
 LEAK_SHARE = 0.1

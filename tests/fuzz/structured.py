@@ -7,7 +7,7 @@ from tests.fuzz.chunking import compare
 from tests.fuzz.conversation import Conversation
 from tests.fuzz.peer import Violation
 from tests.fuzz.source import Source
-from tests.fuzz.verdicts import check_arrived, check_at_rest, check_outcomes, finish, mark_turned_away
+from tests.fuzz.verdicts import check_arrived, check_at_rest, check_counts, check_outcomes, finish, mark_turned_away
 
 
 def run(data: bytes) -> set[int]:
@@ -26,6 +26,7 @@ def run(data: bytes) -> set[int]:
         mark_turned_away(talk)
         if not cut_short:
             check_arrived(talk)
+            check_counts(talk)
             check_at_rest(talk)
         check_outcomes(talk, finished=not cut_short)
     except WireError as error:

@@ -1,5 +1,7 @@
 """The end of a script: both peers finish what they began, and then everything must have arrived and nothing be left."""
 
+from collections import Counter
+
 from criproxy.wire.calls import OutcomeKind, Proceed, Refuse
 from tests.fuzz.calls import edited, messages, plain, prefixed
 from tests.fuzz.conversation import ALL, BIG, Conversation, Facts
@@ -83,6 +85,13 @@ def check_arrived(talk: Conversation) -> None:
             both = runtime.reset and client.reset  # then nobody needs that of the other
             require(both or client.reset <= runtime.got_reset, "a reset of the client was lost on stream", stream)
             require(both or runtime.reset <= client.got_reset, "a reset of the runtime was lost on stream", stream)
+
+
+def check_counts(talk: Conversation) -> None:
+    """Every call was counted under its path: the HPACK listener has understood every block."""
+    wanted = Counter(facts.method.path for facts in talk.calls.values() if not facts.turned_away)
+    counted = {entry.method: entry.calls for entry in talk.splice.connection.stats.entries.values() if entry.calls}
+    require(counted == wanted, "calls are counted under other paths:", counted, wanted)
 
 
 def _check_blocks(client: Half, runtime: Half, facts: Facts) -> None:
