@@ -39,12 +39,19 @@ class Half:
         self.recv_delta = 0
         self.ended = False
         """This peer has sent END_STREAM."""
+        self.early = False
+        """It did so before it had all from the other side: it does not care what else comes."""
         self.got_end = False
         self.reset = False
         """This peer has sent RST_STREAM."""
         self.got_reset = False
         self.dead = False
         """Given up because of a GOAWAY."""
+
+    def end(self, now: bool) -> None:
+        """This peer sends END_STREAM *now*, or goes on."""
+        self.ended |= now
+        self.early |= now and not self.got_end
 
     @property
     def may_send(self) -> bool:
@@ -96,7 +103,7 @@ class Peer:
         body = bytes(half.todo[:size])
         del half.todo[:size]
         half.sent += body
-        half.ended |= end
+        half.end(end)
         self.send_window -= size + overhead
         half.send_delta -= size + overhead
         padded = body if pad is None else bytes((pad,)) + body + bytes(pad)
@@ -116,7 +123,7 @@ class Peer:
             last = number == len(pieces)
             unit += frames.frame(frames.CONTINUATION, last * frames.END_HEADERS, half.id, piece)
         half.blocks_sent.append(fields)
-        half.ended |= end
+        half.end(end)
         self.out.append(unit)
 
     def send_reset(self, half: Half, code: int) -> None:

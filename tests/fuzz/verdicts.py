@@ -112,7 +112,7 @@ def _check_request(client: Half, runtime: Half, facts: Facts, *, dead: bool) -> 
     expected = _expected_request(client, facts)
     require(expected.startswith(runtime.got), "the request changed on stream", client.id)
     refused = isinstance(facts.verdict, Refuse)
-    unwanted = runtime.reset or (runtime.ended and runtime.got_reset)
+    unwanted = runtime.reset or runtime.early
     if client.ended and not (client.reset or refused or dead or unwanted or facts.turned_away):
         require(runtime.got_end and runtime.got == expected, "a request did not arrive on stream", client.id)
 
