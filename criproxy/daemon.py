@@ -19,6 +19,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.trace import resolve, traced
 from criproxy.discovery.machine import discover
 from criproxy.errors import UsageError
+from criproxy.model.topology import Topology
 from criproxy.observe.address import Address
 from criproxy.observe.bypass import Bypass
 from criproxy.observe.control_socket import ControlServer
@@ -107,18 +108,24 @@ class Endpoints:
         return cls(pairs, control, http)
 
 
-def load_policy(config: Path | None) -> tuple[Policy, OnError]:
+def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnError]:
     """The policy of this node, and what becomes of calls at which we fail.
+
+    A file that asks for what *topology* does not have is used all the same, and said loudly: a node that lost a CPU
+    over a reboot must come up. `criproxy check` refuses it.
 
     Raises:
         ConfigError: if the file is wrong, or absent though the user named it.
     """
-    if config is None and not DEFAULT_CONFIG.exists():
+    if config is None and not os.path.lexists(DEFAULT_CONFIG):
         log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
         return NonePolicy(PolicyOptions()), OnError.SHARED
     from criproxy.config.load import load
 
     settings = load(config or DEFAULT_CONFIG, os.uname().nodename)
+    for path, text in settings.options.misfits(topology):
+        option = ".".join(str(part) for part in path)
+        log.error("policy file does not fit this machine", file=str(settings.source), option=option, reason=text)
     log.info("policy loaded", policy=settings.common.policy, file=str(settings.source))
     return settings.build_policy(), OnError(settings.common.on_error)
 
@@ -175,14 +182,15 @@ class Daemon:
         return listeners
 
     async def _start_controller(self, stack: AsyncExitStack) -> Controller:
-        policy, on_error = load_policy(self._options.config)
+        topology = discover(self._options.host_root)
+        policy, on_error = load_policy(self._options.config, topology)
         store = Store(self._options.state_dir)
         stack.callback(store.close)
         if store.set_aside is not None:
             log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
         controller = Controller(
             Settings(on_error=on_error, host_root=self._options.host_root),
-            discover(self._options.host_root),
+            topology,
             policy,
             store,
             RuntimeClient(f"unix://{self._endpoints.pairs[MAIN][1]}"),
