@@ -156,6 +156,8 @@ class _Side(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        if self._watch:
+            self._watch.cancel()
         self.link.side_lost(self)
 
     @property

@@ -69,7 +69,6 @@ class Runtime(grpc.GenericRpcHandler):
         code = next(code for code in grpc.StatusCode if code.value[0] == int(number))
         await context.send_initial_metadata((("x-initial", "first"),))
         await context.abort(code, text, (("x-trailing", "last"), ("x-raw-bin", bytes(range(256)))))
-        return b""
 
     async def _begun(self) -> None:
         async with self.waiting:
@@ -81,9 +80,7 @@ class Runtime(grpc.GenericRpcHandler):
         await asyncio.Event().wait()
         return b""
 
-    async def _count(
-        self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
-    ) -> AsyncIterator[bytes]:
+    async def _count(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
         count, size = map(int, request.split()[:2])
         for number in range(count):
             yield number.to_bytes(4, "big") + bytes(size)
@@ -115,6 +112,17 @@ async def grow(call: Call, message: bytes) -> Verdict:
 def edit(call: Call, message: bytes) -> bytes:
     """An edit that makes every reply a bit longer."""
     return message + b"!" * GROWN_BYTES
+
+
+def invoke(
+    channel: grpc.aio.Channel,
+    path: str,
+    request: bytes,
+    **more: Any,  # noqa: ANN401
+) -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
+    """Start a unary call on bytes."""
+    call: Callable[..., grpc.aio.UnaryUnaryCall[bytes, bytes]] = channel.unary_unary(path)
+    return call(request, **more)
 
 
 class World:
@@ -178,14 +186,20 @@ class World:
         return link
 
     def call(
-        self, path: str, request: bytes, *, timeout: float | None = 60, **more: Any  # noqa: ASYNC109, ANN401
+        self,
+        path: str,
+        request: bytes,
+        *,
+        timeout: float | None = 60,
+        **more: Any,  # noqa: ANN401
     ) -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
         """Start a unary call through the proxy."""
-        return self.channel.unary_unary(path)(request, timeout=timeout, **more)
+        return invoke(self.channel, path, request, timeout=timeout, **more)
 
     def stream(self, path: str, request: bytes, **more: Any) -> grpc.aio.UnaryStreamCall[bytes, bytes]:  # noqa: ANN401
         """Start a server-streaming call through the proxy."""
-        return self.channel.unary_stream(path)(request, **more)
+        call: Callable[..., grpc.aio.UnaryStreamCall[bytes, bytes]] = self.channel.unary_stream(path)
+        return call(request, **more)
 
     async def begun(self, count: int) -> None:
         """Wait until that many calls of Wait and Drip have begun in the runtime."""

@@ -168,7 +168,7 @@ class Endpoint:
         self._last += 2
         self.streams[self._last] = Half(self._last, self.peer_initial, self.own_initial)
         fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost")]
-        self.send_block(self._last, fields + [("te", "trailers"), *(extra or [])], end=end)
+        self.send_block(self._last, [*fields, ("te", "trailers"), *(extra or [])], end=end)
         return self._last
 
     def send_block(self, stream: int, fields: Fields, *, end: bool = False) -> None:
@@ -338,7 +338,8 @@ class Endpoint:
         if half is not None:
             half.recv_window -= len(payload)
             self._require(
-                half.recv_window >= 0 or not payload, f"window of stream {stream} exceeded by {-half.recv_window}"
+                half.recv_window >= 0 or not payload or half.sent_reset,
+                f"window of stream {stream} exceeded by {-half.recv_window}",
             )
             self._require(half.sent_reset or not half.ended, f"DATA on ended stream {stream}")
             self._require(half.sent_reset or half.reset is None, f"DATA on reset stream {stream}")
@@ -405,7 +406,7 @@ class Endpoint:
             self._require(bool(self._unacked), "SETTINGS acknowledged that were never sent")
             self._acked(self._unacked.popleft())
             return
-        values = {name: value for name, value in struct.iter_unpack(">HI", payload)}
+        values = dict(struct.iter_unpack(">HI", payload))
         initial = values.get(INITIAL_WINDOW, self.peer_initial)
         for half in self.streams.values():
             half.send_window += initial - self.peer_initial
