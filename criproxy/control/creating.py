@@ -38,7 +38,8 @@ class Creates:
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse what does not fit."""
         request = translate.read(api.CreateContainerRequest, message)
-        container = translate.container(request, f"r-{uuid.uuid4().hex}")
+        capacity_bytes = self.followups.manager.node.topology.capacity_bytes
+        container = translate.container(request, f"r-{uuid.uuid4().hex}", capacity_bytes)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
         try:

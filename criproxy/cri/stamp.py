@@ -24,6 +24,9 @@ class Stamp:
     """0 where there is none."""
     memory_limit_bytes: int = 0
     """0 where there is none."""
+    memory_request_low_bytes: int = 0
+    memory_request_high_bytes: int = 0
+    """0 where nothing is known of the request."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""

@@ -16,10 +16,13 @@ from criproxy.model.grant import Applied
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     GUARANTEED_OOM_SCORE_ADJ,
+    MAX_SHARES,
+    Interval,
+    oom_score_adj_to_request,
     quota_to_milli,
     shares_to_milli,
 )
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 
 M = TypeVar("M", bound=Message)
 
@@ -76,23 +79,48 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
     )
 
 
-def container(request: api.CreateContainerRequest, reservation: str) -> Container:
-    """The container that *request* asks for, under a fresh *reservation* id."""
+def container(request: api.CreateContainerRequest, reservation: str, capacity_bytes: int = 0) -> Container:
+    """The container that *request* asks for, under a fresh *reservation* id.
+
+    Without *capacity_bytes*, the memory of the node, the memory request of a Burstable container is not known.
+    """
     resources = request.config.linux.resources
     sandbox = request.sandbox_config
-    return Container(
+    qos = qos_class(sandbox.linux.cgroup_parent, resources.oom_score_adj)
+    asked = Container(
         key=reservation,
         pod=request.pod_sandbox_id,
         name=request.config.metadata.name,
         attempt=request.config.metadata.attempt,
         pod_name=sandbox.metadata.name,
         namespace=sandbox.metadata.namespace,
-        qos=qos_class(sandbox.linux.cgroup_parent, resources.oom_score_adj),
-        cpu_milli=shares_to_milli(resources.cpu_shares),
-        cpu_limit_milli=quota_to_milli(resources.cpu_quota, resources.cpu_period),
-        memory_limit_bytes=_limit(resources.memory_limit_in_bytes),
+        qos=qos,
         reservation=reservation,
     )
+    return asked.resized(sizes(resources, asked, capacity_bytes))
+
+
+def sizes(resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0) -> Sizes:
+    """What *before* asks for after an update with *resources*, in which 0 means that nothing changes."""
+    shares, quota = resources.cpu_shares, resources.cpu_quota
+    cpu_limit = quota_to_milli(quota, resources.cpu_period) if quota else before.cpu_limit_milli
+    cpu = shares_to_milli(shares) if shares > 0 else before.cpu_milli
+    if before.qos is QosClass.GUARANTEED and shares >= MAX_SHARES:
+        cpu = max(cpu, cpu_limit or 0)  # the shares end at 256 CPUs; its limit is its request
+    memory_limit = _limit(resources.memory_limit_in_bytes) or before.memory_limit_bytes
+    request = _memory_request(before, resources.oom_score_adj, memory_limit, capacity_bytes)
+    return Sizes(
+        cpu_milli=cpu, cpu_limit_milli=cpu_limit, memory_limit_bytes=memory_limit, memory_request_bytes=request
+    )
+
+
+def _memory_request(before: Container, score: int, limit_bytes: int | None, capacity_bytes: int) -> Interval | None:
+    if before.qos is QosClass.GUARANTEED:
+        return Interval(limit_bytes, limit_bytes) if limit_bytes else None
+    found = oom_score_adj_to_request(score, capacity_bytes) or before.memory_request_bytes
+    if found is None or limit_bytes is None:
+        return found
+    return Interval(min(found.low, limit_bytes), min(found.high, limit_bytes))
 
 
 def stamp_of(placed: Container) -> Stamp:
@@ -103,6 +131,8 @@ def stamp_of(placed: Container) -> Stamp:
         cpu_milli=placed.cpu_milli,
         cpu_limit_milli=placed.cpu_limit_milli or 0,
         memory_limit_bytes=placed.memory_limit_bytes or 0,
+        memory_request_low_bytes=placed.memory_request_bytes.low if placed.memory_request_bytes else 0,
+        memory_request_high_bytes=placed.memory_request_bytes.high if placed.memory_request_bytes else 0,
     )
 
 
@@ -131,6 +161,7 @@ def found_container(item: api.Container) -> Container:
         cpu_milli=stamp.cpu_milli,
         cpu_limit_milli=_limit(stamp.cpu_limit_milli),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
+        memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
         state=state(item),
         reservation=stamp.reservation,
     )
@@ -148,3 +179,7 @@ def sets(status: api.ContainerStatus) -> Applied | None:
 
 def _limit(value: int) -> int | None:
     return value if value > 0 else None
+
+
+def _interval(low: int, high: int) -> Interval | None:
+    return Interval(low, high) if 0 <= low <= high and high else None

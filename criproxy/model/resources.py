@@ -10,6 +10,8 @@ MIN_SHARES = 2
 MAX_SHARES = 262_144
 MAX_SHARES_MILLI = 256_000
 """The request from which the kubelet sends MAX_SHARES."""
+MIN_REQUEST_MILLI = 2
+"""The kubelet sends MIN_SHARES for a request of this and for less."""
 DEFAULT_PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000
 

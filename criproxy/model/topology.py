@@ -125,6 +125,11 @@ class Topology:
         """Whether any core runs several threads."""
         return any(len(core.cpus) > 1 for core in self.cores)
 
+    @property
+    def capacity_bytes(self) -> int:
+        """All memory of the machine, what pods may not use included; 0 where it is not known."""
+        return sum(node.memory_bytes for node in self.nodes)
+
     @cached_property
     def node_by_id(self) -> Mapping[int, NumaNode]:
         """The NUMA nodes by id."""

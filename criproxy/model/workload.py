@@ -1,7 +1,13 @@
 """Pods and containers as CRI shows them: who they are, what they asked for, how far they have come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+
+from criproxy.model.cpuset import MAX_ID
+from criproxy.model.resources import MAX_SHARES_MILLI, MIN_REQUEST_MILLI, Interval
+
+MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000
+"""No machine has more: the end of a request of which only the beginning is known."""
 
 
 class QosClass(Enum):
@@ -45,6 +51,16 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What a container asks for: the part of it that a resize changes."""
+
+    cpu_milli: int = 0
+    cpu_limit_milli: int | None = None
+    memory_limit_bytes: int | None = None
+    memory_request_bytes: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container and what it asked for."""
 
@@ -58,9 +74,11 @@ class Container:
     namespace: str = ""
     qos: QosClass = QosClass.BEST_EFFORT
     cpu_milli: int = 0
-    """The request."""
+    """The request, as exactly as CRI tells it; `cpu_request_milli` says where it may be another."""
     cpu_limit_milli: int | None = None
     memory_limit_bytes: int | None = None
+    memory_request_bytes: Interval | None = None
+    """The request: exact for Guaranteed containers, an interval for Burstable ones; None where nothing is known."""
     state: ContainerState = ContainerState.CREATING
     reservation: str = ""
     """Under which its place was reserved, and which its stamp carries; empty for one that we found running."""
@@ -74,3 +92,32 @@ class Container:
     def identity(self) -> tuple[str, str, int]:
         """Sandbox, name and attempt: a retry of the same create has the same."""
         return self.pod, self.name, self.attempt
+
+    @property
+    def cpu_request_milli(self) -> Interval:
+        """All requests that look like this one: CRI does not tell 0, 1 and 2 milli-CPU apart, nor 256 CPUs and more."""
+        if self.cpu_milli <= MIN_REQUEST_MILLI:
+            return Interval(0, self.cpu_milli)
+        if self.cpu_milli < MAX_SHARES_MILLI or self.qos is QosClass.GUARANTEED:
+            return Interval(self.cpu_milli, self.cpu_milli)
+        return Interval(self.cpu_milli, max(self.cpu_milli, self.cpu_limit_milli or MAX_MACHINE_MILLI))
+
+    @property
+    def sizes(self) -> Sizes:
+        """What it asks for."""
+        return Sizes(
+            cpu_milli=self.cpu_milli,
+            cpu_limit_milli=self.cpu_limit_milli,
+            memory_limit_bytes=self.memory_limit_bytes,
+            memory_request_bytes=self.memory_request_bytes,
+        )
+
+    def resized(self, sizes: Sizes) -> "Container":
+        """The same container with another size."""
+        return replace(
+            self,
+            cpu_milli=sizes.cpu_milli,
+            cpu_limit_milli=sizes.cpu_limit_milli,
+            memory_limit_bytes=sizes.memory_limit_bytes,
+            memory_request_bytes=sizes.memory_request_bytes,
+        )

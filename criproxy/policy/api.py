@@ -1,7 +1,7 @@
 """What a policy is: an object with two methods, and options from the policy file.
 
 A policy reads a `Node` and answers with the whole new layout. It does not store, log, send, or remember: the engine
-compares the layouts and sees who has to be updated.
+compares the layouts and sees who has to be updated. `README.md` beside this file tells how to write one.
 """
 
 from typing import Protocol
@@ -15,11 +15,15 @@ class Policy(Protocol):
     """Decides where containers run. Same input, same answer."""
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container*, which is not in ``node.grants`` yet.
+        """The layout with *container* in it.
+
+        A newcomer is not in ``node.grants`` yet. One that is there already is placed anew: its size, the policy or the
+        machine has changed. It runs, so keep of its CPUs what fits, and do not take its own CPUs for somebody else's:
+        ``node.shared_cpus`` is without them.
 
         Args:
-            node: the node before; ``node.containers`` has the container already.
-            container: the newcomer; one that gets no grant is left alone.
+            node: the node before; ``node.containers`` has the container already, with its new size.
+            container: who is to be placed; one that gets no grant is left alone.
 
         Raises:
             NotEnough: it does not fit; the text names the container, what it asked, what is free and where.

@@ -8,6 +8,7 @@ from typing import Any
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
+from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 
 Row = tuple[Any, ...]
@@ -76,12 +77,14 @@ def _to_pod(row: Row) -> Pod:
 
 
 def _container_row(key: str, c: Container) -> Row:
-    who = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace
-    return *who, c.qos.value, c.cpu_milli, c.cpu_limit_milli, c.memory_limit_bytes, c.state.value, c.reservation
+    who = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace, c.qos.value
+    request = (c.memory_request_bytes.low, c.memory_request_bytes.high) if c.memory_request_bytes else (None, None)
+    return *who, c.cpu_milli, c.cpu_limit_milli, c.memory_limit_bytes, c.state.value, c.reservation, *request
 
 
 def _to_container(row: Row) -> Container:
-    key, pod, name, attempt, pod_name, namespace, qos, cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark = row
+    key, pod, name, attempt, pod_name, namespace, qos, *sizes = row
+    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high = sizes
     return Container(
         key=key,
         pod=pod,
@@ -93,6 +96,7 @@ def _to_container(row: Row) -> Container:
         cpu_milli=cpu_milli,
         cpu_limit_milli=cpu_limit_milli,
         memory_limit_bytes=memory_limit_bytes,
+        memory_request_bytes=None if request_low is None else Interval(request_low, request_high),
         state=ContainerState(state),
         reservation=mark,
     )
@@ -115,7 +119,7 @@ def _to_applied(row: Row) -> Applied:
 
 
 PODS = Table("pods", 7, lambda node: node.pods, _pod_row, _to_pod)
-CONTAINERS = Table("containers", 12, lambda node: node.containers, _container_row, _to_container)
+CONTAINERS = Table("containers", 14, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 4, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
 

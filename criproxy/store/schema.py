@@ -23,6 +23,10 @@ MIGRATIONS = (
         id INTEGER PRIMARY KEY, at_s REAL NOT NULL, key TEXT NOT NULL, container TEXT NOT NULL, reasons TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE containers ADD COLUMN memory_request_low_bytes INTEGER;
+    ALTER TABLE containers ADD COLUMN memory_request_high_bytes INTEGER;
+    """,
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

@@ -10,7 +10,8 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Applied
-from criproxy.model.workload import ContainerState, QosClass
+from criproxy.model.resources import Interval, milli_to_quota, milli_to_shares, request_to_oom_score_adj
+from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 
 GIB = 1 << 30
@@ -74,6 +75,99 @@ def test_an_empty_request_is_a_container_without_wishes() -> None:
     assert (container.cpu_limit_milli, container.memory_limit_bytes) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("request_bytes", "limit_bytes"),
+    [
+        pytest.param(GIB, 0, id="no-limit"),
+        pytest.param(GIB, 4 * GIB, id="below-the-limit"),
+        pytest.param(GIB, GIB + 1, id="limit-within-the-interval"),
+        pytest.param(8 * GIB, 0, id="everything"),
+    ],
+)
+def test_a_burstable_memory_request_is_an_interval(request_bytes: int, limit_bytes: int) -> None:
+    """It holds what the pod's author wrote, is at most the limit, and is a thousandth of the node wide."""
+    spec = ContainerSpec(
+        "c", "i", cpu_request_milli=100, memory_request_bytes=request_bytes, memory_limit_bytes=limit_bytes
+    )
+
+    found = translate.container(create(PodSpec("p", (spec,)), spec), "r", 8 * GIB).memory_request_bytes
+
+    assert found is not None
+    assert found.low <= request_bytes <= found.high
+    assert found.high - found.low <= 8 * GIB // 1000 + 1 or request_bytes == 8 * GIB
+    assert not limit_bytes or found.high <= limit_bytes
+
+
+def test_other_memory_requests() -> None:
+    """It is exact for Guaranteed containers, and not known without the node's memory or a request."""
+    fixed = ContainerSpec("c", "i", cpu_limit_milli=500, memory_limit_bytes=GIB + 5)
+    burstable = ContainerSpec("c", "i", cpu_request_milli=100, memory_request_bytes=GIB)
+    nothing = ContainerSpec("c", "i")
+
+    def read(spec: ContainerSpec, capacity_bytes: int) -> Interval | None:
+        return translate.container(create(PodSpec("p", (spec,)), spec), "r", capacity_bytes).memory_request_bytes
+
+    assert read(fixed, 8 * GIB) == read(fixed, 0) == Interval(GIB + 5, GIB + 5)
+    assert read(burstable, 0) is None
+    assert read(nothing, 8 * GIB) is None
+
+
+def test_guaranteed_containers_beyond_256_cpus_are_exact() -> None:
+    """The shares end there, but the limit of a Guaranteed container is its request."""
+    spec = ContainerSpec("c", "i", cpu_limit_milli=300_000, memory_limit_bytes=GIB)
+
+    assert translate.container(create(PodSpec("p", (spec,)), spec), "r").cpu_milli == 300_000
+
+
+BURSTABLE = Container(
+    key="k",
+    pod="s",
+    name="c",
+    qos=QosClass.BURSTABLE,
+    cpu_milli=500,
+    cpu_limit_milli=1000,
+    memory_limit_bytes=GIB,
+    memory_request_bytes=Interval(1000, 2000),
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed"),
+    [
+        pytest.param({}, {}, id="nothing"),
+        pytest.param({"cpuset_cpus": "0-3"}, {}, id="cpuset-only"),
+        pytest.param({"cpu_shares": milli_to_shares(750)}, {"cpu_milli": 750}, id="request"),
+        pytest.param(
+            {"cpu_quota": milli_to_quota(1500), "cpu_period": 100_000}, {"cpu_limit_milli": 1500}, id="cpu-limit"
+        ),
+        pytest.param({"cpu_quota": -1}, {"cpu_limit_milli": None}, id="cpu-limit-lifted"),
+        pytest.param({"memory_limit_in_bytes": 2 * GIB}, {"memory_limit_bytes": 2 * GIB}, id="memory-limit"),
+        pytest.param(
+            {"memory_limit_in_bytes": 1500}, {"memory_limit_bytes": 1500, "high": 1500}, id="below-the-known-request"
+        ),
+    ],
+)
+def test_an_update_keeps_what_it_does_not_name(fields: dict[str, int], changed: dict[str, int | None]) -> None:
+    """As in the runtime, 0 and empty leave a size as it is."""
+    high = changed.pop("high", 2000)
+    assert high
+    expected = {"cpu_milli": 500, "cpu_limit_milli": 1000, "memory_limit_bytes": GIB} | changed
+
+    found = translate.sizes(api.LinuxContainerResources(**fields), BURSTABLE, 8 * GIB)  # type: ignore[arg-type]
+
+    assert found == Sizes(memory_request_bytes=Interval(1000, high), **expected)  # type: ignore[arg-type]
+
+
+def test_an_update_tells_a_new_memory_request() -> None:
+    """The kubelet sends the score of the new request with it."""
+    resources = api.LinuxContainerResources(oom_score_adj=request_to_oom_score_adj(GIB // 2, 8 * GIB))
+
+    found = translate.sizes(resources, BURSTABLE, 8 * GIB).memory_request_bytes
+
+    assert found is not None
+    assert found.low <= GIB // 2 <= found.high
+
+
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -88,9 +182,10 @@ def test_odd_numbers_are_read_without_an_error(
     resources.memory_limit_in_bytes, resources.oom_score_adj = memory, score
     request.sandbox_config.linux.cgroup_parent = cgroup_parent
 
-    container = translate.container(request, "r")
+    container = translate.container(request, "r", GIB)
 
     assert container.cpu_milli >= 0
+    assert container.memory_request_bytes is None or container.memory_request_bytes.low >= 0
     assert container.cpu_limit_milli is None or container.cpu_limit_milli > 0
     assert container.memory_limit_bytes is None or container.memory_limit_bytes > 0
 
@@ -113,6 +208,7 @@ def test_the_error_names_the_message_that_the_bytes_should_have_been() -> None:
 def test_a_listed_container_is_who_its_stamp_says() -> None:
     """A container found at a start has its reservation and size back; one without a stamp asked for nothing."""
     spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
+    exact = Interval(GIB, GIB)
     asked = translate.container(create(PodSpec("p", (spec,)), spec), "r-1")
     item = api.Container(id="x", pod_sandbox_id="s", state=api.CONTAINER_RUNNING)
     bare = translate.found_container(item)
@@ -122,6 +218,7 @@ def test_a_listed_container_is_who_its_stamp_says() -> None:
 
     assert (found.key, found.reservation, found.state) == ("x", "r-1", ContainerState.RUNNING)
     assert (found.qos, found.cpu_milli, found.cpu_limit_milli) == (QosClass.GUARANTEED, 2000, 2000)
+    assert (found.memory_limit_bytes, found.memory_request_bytes) == (GIB, exact)
     assert (bare.reservation, bare.qos, bare.cpu_milli) == ("", QosClass.BEST_EFFORT, 0)
 
 

@@ -17,6 +17,7 @@ from criproxy.engine.events import ContainerCreated, ContainerCreating, Containe
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
@@ -43,8 +44,9 @@ OWNER = Container(
     cpu_milli=2000,
     cpu_limit_milli=2000,
     memory_limit_bytes=1 << 30,
+    memory_request_bytes=Interval(1 << 30, 1 << 30),
 )
-SHARER = Container(key="r2", pod="s", name="side")
+SHARER = Container(key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20))
 LIFE: list[Event] = [
     PodCreated(POD),
     ContainerCreating(SHARER),
