@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz-findings"), help="folder of bad inputs")
     parser.add_argument("--max-findings", type=int, default=20, help="end after this many (default: %(default)s)")
     parser.add_argument("--engine", choices=("atheris", "own"), help="default: atheris where it is installed")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input and show what goes wrong")
+    parser.add_argument("--replay", type=_existing, metavar="FILE", help="run one input and show what goes wrong")
     parser.add_argument("--plant", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -55,6 +55,12 @@ def _positive(text: str) -> float:
     if not 1 <= seconds <= 1e6:
         raise argparse.ArgumentTypeError(f"{text} seconds: must be at least 1")
     return seconds
+
+
+def _existing(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text}: no such file")
+    return Path(text)
 
 
 def _replay(file: Path, plant: str) -> int:

@@ -108,24 +108,35 @@ class Session:
             self.found(error, data)
             return set()
 
-    def found(self, error: BaseException, data: bytes) -> None:
-        """Write a finding down, the input beside it; the same place in the code counts once."""
+    def found(self, error: BaseException, data: bytes | None) -> None:
+        """Write a finding down, its input (if it has one) beside it; the same place in the code counts once."""
         steps = traceback.extract_tb(error.__traceback__)
         places = [f"{Path(step.filename).name}:{step.name}" for step in steps[-4:]]
         signature = f"{type(error).__name__} {str(error)[:40].translate(_NO_DIGITS)} {places}"
         if signature in self._signatures:
             return
         self._signatures.add(signature)
-        file = Path(self.settings.findings, f"{self._target_name(data)}-{hashlib.sha1(data).hexdigest()[:16]}")  # noqa: S324 - a name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
         text = "".join(traceback.format_exception(error))
-        replay = f"python -m tests.fuzz --replay {file}"
-        what = f"{type(error).__name__}: {error}"[:500]
-        self.results.findings.append({"what": what, "file": str(file), "replay": replay, "traceback": text[-3000:]})
+        finding = {
+            "what": f"{type(error).__name__}: {error}"[:500],
+            "file": "",
+            "replay": "",
+            "traceback": text[-3000:],
+        }
+        if data is not None:
+            finding["file"] = self._keep(data)
+            finding["replay"] = f"python -m tests.fuzz --replay {finding['file']}"
+        self.results.findings.append(finding)
         self.save()
         if len(self._signatures) >= self.settings.max_findings:
             self.finish()
+
+    def _keep(self, data: bytes) -> str:
+        name = f"{self._target_name(data)}-{hashlib.sha1(data).hexdigest()[:16]}"  # noqa: S324 - a name
+        file = Path(self.settings.findings, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return str(file)
 
     def _remember(self, data: bytes) -> None:
         """Keep an even sample of all inputs."""
@@ -160,7 +171,7 @@ class Session:
         grown = {name: after[name] - before[name] for name in before}
         self.results.leaks = {"rounds": rounds, "inputs": len(self._sample), **grown}
         if grown["objects"] > MAX_LEAK_OBJECTS or grown["bytes"] > MAX_LEAK_BYTES:
-            self.found(MemoryError(f"a leak: {rounds - 1} rounds of {len(self._sample)} inputs left {grown}"), b"")
+            self.found(MemoryError(f"a leak: {rounds - 1} rounds of {len(self._sample)} inputs left {grown}"), None)
 
     def _footprint(self) -> dict[str, int]:
         gc.collect()
