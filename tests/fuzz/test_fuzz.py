@@ -52,10 +52,10 @@ def test_nothing_is_found(tmp_path: Path) -> None:
 
 def test_own_engine_runs_where_atheris_is_missing(tmp_path: Path) -> None:
     """The same targets and report, with mutations of our own."""
-    status, report = fuzz(tmp_path, "--seconds", "3", "--seed", "5", "--engine", "own")
+    status, report = fuzz(tmp_path, "--seconds", "8", "--seed", "5", "--engine", "own")
 
     assert (status, report["findings"], report["engine"]) == (0, [], "own")
-    assert report["executions"] > len(SEEDS)
+    assert report["executions"] > 20
     assert report["coverage"] is None
     assert any((tmp_path / "corpus").iterdir())
 
