@@ -18,6 +18,9 @@ class Grant:
     """For ``cpuset.mems``: all usable nodes where memory is not pinned; empty: leave the field alone."""
     exclusive: CpuSet = NO_CPUS
     """Those of *cpus* that nobody else may use."""
+    pool: str = ""
+    """The policy's name for what it was placed in, so that it finds its way back there when CPUs come and go; empty
+    where the policy has no such thing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,11 +103,12 @@ def _to_container(row: Row) -> Container:
 
 
 def _grant_row(key: str, grant: Grant) -> Row:
-    return key, format_cpuset(grant.cpus), format_cpuset(grant.mems), format_cpuset(grant.exclusive)
+    return key, format_cpuset(grant.cpus), format_cpuset(grant.mems), format_cpuset(grant.exclusive), grant.pool
 
 
 def _to_grant(row: Row) -> Grant:
-    return Grant(*map(_cpuset, row[1:]))
+    *sets, pool = row[1:]
+    return Grant(*map(_cpuset, sets), pool=pool)
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
@@ -120,7 +121,7 @@ def _to_applied(row: Row) -> Applied:
 
 PODS = Table("pods", 7, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 14, lambda node: node.containers, _container_row, _to_container)
-GRANTS = Table("grants", 4, lambda node: node.grants, _grant_row, _to_grant)
+GRANTS = Table("grants", 5, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
 
 

@@ -27,6 +27,7 @@ MIGRATIONS = (
     ALTER TABLE containers ADD COLUMN memory_request_low_bytes INTEGER;
     ALTER TABLE containers ADD COLUMN memory_request_high_bytes INTEGER;
     """,
+    "ALTER TABLE grants ADD COLUMN pool TEXT NOT NULL DEFAULT '';",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

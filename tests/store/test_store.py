@@ -280,7 +280,7 @@ def spoil_tables(path: Path) -> None:
 
 def spoil_values(path: Path) -> None:
     """A row that cannot be read."""
-    execute(path, "INSERT INTO grants VALUES ('c', 'all of them', '', '')")
+    execute(path, "INSERT INTO grants VALUES ('c', 'all of them', '', '', '')")
 
 
 def spoil_columns(path: Path) -> None:
@@ -325,6 +325,15 @@ async def test_an_unusable_database_is_set_aside(store: Store, spoil: object, re
     assert again.load(MACHINE) == EMPTY
     await keep(again, EMPTY, *LIFE)
     again.close()
+
+
+async def test_the_pool_of_a_grant_is_remembered(store: Store) -> None:
+    """What a policy called a container's place is the same after a restart."""
+    node = await keep(store, EMPTY, *LIFE)
+    placed = node.replace(grants={key: replace(grant, pool="NUMA node 1") for key, grant in node.grants.items()})
+    await store.save(node, placed, Decision(placed))
+
+    assert reopened(store) == placed
 
 
 async def test_databases_set_aside_at_once_are_all_kept(store: Store) -> None:
