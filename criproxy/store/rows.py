@@ -107,8 +107,8 @@ def _grant_row(key: str, grant: Grant) -> Row:
 
 
 def _to_grant(row: Row) -> Grant:
-    *sets, pool = row[1:]
-    return Grant(*map(_cpuset, sets), pool=pool)
+    _, cpus, mems, exclusive, pool = row
+    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool)
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
