@@ -3,13 +3,12 @@
 import asyncio
 import gc
 import os
-from collections import Counter
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import grpc
 import grpc.aio
-import psutil
 import pytest
 
 from criproxy.errors import StatusCode
@@ -126,7 +125,7 @@ async def test_given_up_after_it_was_sent(world: World, way: str, by: str) -> No
     codes = {await call.code() for call in calls}
     assert codes == {grpc.StatusCode.CANCELLED if by == "cancel" else grpc.StatusCode.DEADLINE_EXCEEDED}
     await world.check_rest()
-    kinds = Counter(outcome.kind for _, outcome in world.outcomes)
+    kinds = world.outcomes
     assert sum(kinds.values()) == (0 if way == "pass" else 32)
     assert set(kinds) <= {OutcomeKind.UNKNOWN} | ({OutcomeKind.FAILED} if by == "deadline" else set())
 
@@ -139,7 +138,7 @@ async def test_given_up_during_the_reply(world: World, way: str) -> None:
         assert await call.read() == expected(way, bytes(2_000))
         call.cancel()
     await world.check_rest()
-    assert {outcome.kind for _, outcome in world.outcomes} <= {OutcomeKind.OK}
+    assert set(world.outcomes) <= {OutcomeKind.OK}
 
 
 async def test_given_up_at_once(world: World) -> None:
@@ -199,24 +198,26 @@ async def test_windows_that_change_in_mid_connection(tmp_path: Path, monkeypatch
 
 
 async def crowd(world: World, one: Callable[[int], Awaitable[None]]) -> None:
-    """Do *one* `MANY` times, `AT_ONCE` at a time: Version answers throughout, and memory does not grow."""
+    """Do *one* `MANY` times, `AT_ONCE` at a time: Version answers throughout, and memory does not grow.
+
+    Version comes after each of them, for the runtime's sake: it learns of every call, and must not fall behind.
+    """
     numbers = iter(range(MANY))
-    memory_bytes: list[int] = []
+    blocks: list[int] = []
 
     async def worker() -> None:
         for number in numbers:
             await one(number)
-            if number % 100 == 0:
-                await world.check_version()
+            await world.check_version()
             if number in (MANY // 2, MANY - AT_ONCE):
                 gc.collect()
-                memory_bytes.append(psutil.Process().memory_info().rss)
+                blocks.append(sys.getallocatedblocks())
 
     await world.check_version()
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
     await world.check_rest()
     assert len(world.link.splice.connection.refused) <= 10_000
-    assert memory_bytes[1] - memory_bytes[0] < 8 << 20, "memory grows with the number of calls"
+    assert blocks[1] - blocks[0] < MANY // 20, "memory of Python grows with the number of calls"
 
 
 @pytest.mark.slow
@@ -234,7 +235,7 @@ async def test_twenty_thousand_refusals(tmp_path: Path) -> None:
 
         await crowd(made, one)
         assert made.proxy.stats.refused == MANY
-        assert {outcome.kind for _, outcome in made.outcomes} == {OutcomeKind.NOT_SENT}
+        assert made.outcomes == {OutcomeKind.NOT_SENT: MANY}
 
 
 @pytest.mark.slow
@@ -260,4 +261,4 @@ async def test_twenty_thousand_cancels_while_held(tmp_path: Path) -> None:
 
         await crowd(made, one)
         assert made.proxy.stats.cancelled_held == MANY
-        assert {outcome.kind for _, outcome in made.outcomes} == {OutcomeKind.NOT_SENT}
+        assert made.outcomes == {OutcomeKind.NOT_SENT: MANY}
