@@ -19,13 +19,18 @@ def memory_nodes(node: Node, container: Container, cpus: CpuSet) -> tuple[CpuSet
 
     All usable nodes, unless the container has a memory limit and the limits of everybody pinned to any of the
     nodes of its CPUs, its own included, sum up to at most 90 % of their memory. Nodes without normal memory (none,
-    or movable only) do not become the whole set.
+    or movable only) do not become the whole set. Who has a place already keeps the nodes that it has: memory in use
+    is not moved.
     """
     topology = node.topology
-    near = frozenset(mem for mem in topology.nodes_of(cpus) & topology.mems if topology.node_by_id[mem].memory_bytes)
+    had = node.grants.get(container.key)
+    if had and had.mems in (topology.mems, frozenset()):
+        return had.mems, "memory from where it came before"
+    nodes = topology.nodes_of(cpus) | (had.mems if had else frozenset())
+    near = frozenset(mem for mem in nodes & topology.mems if topology.node_by_id[mem].memory_bytes)
     if near == topology.mems or not topology.mems:
         return topology.mems, "memory from every node: the CPUs span all that there are"
-    if not any(topology.node_by_id[mem].normal_memory for mem in near):
+    if not topology.can_hold(near):
         return topology.mems, "memory from every node: the CPUs' own nodes have no normal memory"
     if not container.memory_limit_bytes:
         return topology.mems, "memory from every node: without a memory limit it cannot be pinned safely"

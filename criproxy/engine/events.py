@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.workload import Container, Pod
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, Pod, Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,31 @@ class UpdateApplied:
     mems: CpuSet
 
 
+@dataclass(frozen=True, slots=True)
+class ContainerResized:
+    """The kubelet wants another size for the container, which may be running: it is placed anew, in place if it can."""
+
+    key: str
+    sizes: Sizes
+    """All of them, those that stay as they are included."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """The policy that is passed with this event is another than before, or has other options."""
+
+    apply_all: bool = False
+    """Whether who is here is placed anew by it; otherwise only newcomers are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyChanged:
+    """CPUs went offline or came online, or the pods' cgroup allows others."""
+
+    topology: Topology
+    """The machine as it is now. The same as before takes out of the grants what is no more: after a restart."""
+
+
 Event = (
     PodCreated
     | PodStopped
@@ -91,4 +117,7 @@ Event = (
     | ContainerGone
     | UnknownOutcome
     | UpdateApplied
+    | ContainerResized
+    | PolicyChanged
+    | TopologyChanged
 )

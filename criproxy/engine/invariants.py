@@ -1,14 +1,19 @@
 """What must be true of a node at every moment, as functions that tests, simulator and ``status --check`` share.
 
-Each returns one sentence for every violation; no sentence means that all is well.
+Each yields one sentence for every violation; no sentence means that all is well. `violations` looks at one node; the
+three functions behind it try what a policy does with one, and so are for tests and simulations only.
 """
 
 from collections.abc import Callable, Iterator
 
+from criproxy.engine.events import ContainerCreating, ContainerGone, Event
+from criproxy.engine.step import step
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
 
 
 def violations(node: Node, reserved: CpuSet = NO_CPUS) -> list[str]:
@@ -66,6 +71,13 @@ def within_machine(node: Node) -> Iterator[str]:
             yield f"{_title(node, key)} owns CPUs {beyond}, on which it may not run"
 
 
+def memory_is_usable(node: Node) -> Iterator[str]:
+    """The kernel finds memory of its own on the nodes of a grant: movable-only ones never stand alone."""
+    for key, grant in node.grants.items():
+        if grant.mems not in (node.topology.mems, NO_CPUS) and not node.topology.can_hold(grant.mems):
+            yield f"{_title(node, key)} has only NUMA nodes {format_cpuset(grant.mems)}, without normal memory"
+
+
 def grants_have_containers(node: Node) -> Iterator[str]:
     """Nothing is held for a container that is gone or has exited."""
     for key in node.grants:
@@ -81,8 +93,41 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     nobody_without_cpu,
     shared_pool_left,
     within_machine,
+    memory_is_usable,
     grants_have_containers,
 )
+
+
+def step_is_deterministic(node: Node, event: Event, policy: Policy) -> Iterator[str]:
+    """The same event leads to the same decision; *event* must be one that the policy does not refuse."""
+    if step(node, event, policy) != step(node, event, policy):
+        yield f"two steps by the same {type(event).__name__} differ"
+
+
+def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
+    """When the container *key* goes, nobody else loses what they own, and what it owned is there for all."""
+    after = step(node, ContainerGone(key), policy).node
+    others = NO_CPUS.union(*(grant.exclusive for other, grant in node.grants.items() if other != key))
+    if after.exclusive_cpus != others:
+        wrong = format_cpuset(after.exclusive_cpus ^ others)
+        yield f"after {_title(node, key)} went, CPUs {wrong} are owned or free as they should not be"
+
+
+def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) -> Iterator[str]:
+    """A container that comes and goes leaves the capacities as they were: what is owned, what is shared, by whom.
+
+    *newcomer* must have a name of its own in its pod. One that does not fit changes nothing.
+    """
+    try:
+        during = step(node, ContainerCreating(newcomer), policy).node
+    except NotEnough:
+        return
+    after = step(during, ContainerGone(newcomer.key), policy).node
+    if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
+        wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
+        yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"
+    if after.containers.keys() != node.containers.keys() or after.grants.keys() != node.grants.keys():
+        yield f"after {newcomer.title} came and went, others hold places"
 
 
 def _title(node: Node, key: str) -> str:

@@ -8,24 +8,28 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
     ContainerGone,
+    ContainerResized,
     ContainerStarted,
     Event,
     PodCreated,
     PodGone,
     PodStopped,
+    PolicyChanged,
+    TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
 )
 from criproxy.engine.updates import updates_between
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.policy.api import Policy
 
 V = TypeVar("V")
@@ -35,18 +39,13 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911
     """Apply *event* to *node*.
 
     Raises:
-        NotEnough: only for `ContainerCreating`, and the node is as before.
+        NotEnough: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
     match event:
         case PodCreated(pod):
             return Decision(node.replace(pods={**node.pods, pod.key: pod}))
-        case PodStopped(key):
-            # A create in flight keeps its place: its own reply decides.
-            ended = [c.key for c in node.containers_of(key) if c.state is not ContainerState.CREATING]
-            return _release(node, _exit(node, ended), policy)
-        case PodGone(key):
-            gone = _forget(node, {container.key for container in node.containers_of(key)})
-            return _release(node, gone.replace(pods={k: p for k, p in node.pods.items() if k != key}), policy)
+        case PodStopped() | PodGone():
+            return _pod_ended(node, event, policy)
         case ContainerCreating(container):
             return _creating(node, container, policy)
         case ContainerCreated(reservation, key):
@@ -61,6 +60,19 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911
             return _to_state(node, key, ContainerState.UNKNOWN)
         case UpdateApplied(key, cpus, mems):
             return _applied(node, key, Applied(cpus, mems))
+        case ContainerResized(key, sizes):
+            return _resized(node, key, sizes, policy)
+        case PolicyChanged() | TopologyChanged():
+            return _changed(node, event, policy)
+
+
+def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decision:
+    containers = node.containers_of(event.key)
+    if isinstance(event, PodGone):
+        gone = _forget(node, {container.key for container in containers})
+        return _release(node, gone.replace(pods=_without(node.pods, {event.key})), policy)
+    # A create in flight keeps its place: its own reply decides.
+    return _release(node, _exit(node, [c.key for c in containers if c.state is not ContainerState.CREATING]), policy)
 
 
 def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
@@ -93,6 +105,25 @@ def _created(node: Node, reservation: str, key: str) -> Decision:
     after = _to_state(after, key, ContainerState.CREATED).node
     # While it had no id, others' arrivals could not update it: what its message said may be outdated.
     return Decision(after, updates_between(node, after, arrived=key), key=key)
+
+
+def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
+    container = node.containers.get(key)
+    if container is None or container.state is ContainerState.EXITED or container.sizes == sizes:
+        return Decision(node, key=key)
+    container = container.resized(sizes)
+    known = node.replace(containers={**node.containers, key: container})
+    if key not in node.grants:  # left alone, and stays so
+        return Decision(known, key=key)
+    layout = policy.place(known, container)
+    after = known.replace(grants=layout.grants)
+    return Decision(after, updates_between(node, after), layout.reasons, key)
+
+
+def _changed(node: Node, event: PolicyChanged | TopologyChanged, policy: Policy) -> Decision:
+    if isinstance(event, PolicyChanged):
+        return policy_changed(node, policy, apply_all=event.apply_all)
+    return topology_changed(node, event.topology, policy)
 
 
 def _applied(node: Node, key: str, applied: Applied) -> Decision:

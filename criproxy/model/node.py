@@ -42,14 +42,16 @@ class Node:
     def replace(
         self,
         *,
+        topology: Topology | None = None,
         pods: Mapping[str, Pod] | None = None,
         containers: Mapping[str, Container] | None = None,
         grants: Mapping[str, Grant] | None = None,
         applied: Mapping[str, Applied] | None = None,
     ) -> "Node":
-        """The same node with other maps."""
+        """The same node with other maps, or on another machine."""
         return replace(
             self,
+            topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
             containers=self.containers if containers is None else containers,
             grants=self.grants if grants is None else grants,

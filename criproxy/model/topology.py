@@ -159,6 +159,10 @@ class Topology:
         of = self._node_of_cpu
         return frozenset(of[cpu] for cpu in cpus if cpu in of)
 
+    def can_hold(self, mems: CpuSet) -> bool:
+        """Whether memory can come from *mems* alone: the kernel has to find some of its own there, too."""
+        return any(mem in self.node_by_id and self.node_by_id[mem].normal_memory for mem in mems)
+
     def memory_bytes(self, mems: Iterable[int]) -> int:
         """Memory of the NUMA nodes *mems* together; 0 for those that are unknown."""
         return sum(self.node_by_id[mem].memory_bytes for mem in mems if mem in self.node_by_id)

@@ -6,6 +6,7 @@ asks for a whole number of CPUs owns them, everybody else runs on what nobody ow
 
 from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.memory import memory_nodes
+from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant, Layout
@@ -22,12 +23,13 @@ class StaticPolicy:
 
     def place(self, node: Node, container: Container) -> Layout:
         """Own CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
-        count = exclusive_count(container)
+        count, own = exclusive_count(container), _own(node, container)
         if not count:
-            grants = {**node.grants, container.key: Grant(node.shared_cpus, node.topology.mems)}
-            reason = f"{container.title} shares CPUs {format_cpuset(node.shared_cpus)}: {_why_shared(container)}"
+            shared = node.shared_cpus | own
+            grants = {**node.grants, container.key: Grant(shared, _shared_mems(node, container))}
+            reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {_why_shared(container)}"
             return Layout(_reshare(node, grants), (reason,))
-        cpus = self._take(node, container, count)
+        cpus = self._take(node, container, own, count)
         mems, memory_reason = memory_nodes(node, container, cpus)
         grants = {**node.grants, container.key: Grant(cpus, mems, exclusive=cpus)}
         reason = f"{container.title} owns CPUs {format_cpuset(cpus)}: its pod is Guaranteed and it asks for {count}"
@@ -39,12 +41,15 @@ class StaticPolicy:
         left.pop(key, None)
         return Layout(_reshare(node, left))
 
-    def _take(self, node: Node, container: Container, count: int) -> CpuSet:
-        free = node.shared_cpus - self.options.reserved_cpus
+    def _take(self, node: Node, container: Container, own: CpuSet, count: int) -> CpuSet:
+        everything = node.shared_cpus | own
+        free = everything - self.options.reserved_cpus
         # Without a reserved CPU that pods can use, one CPU stays behind for those that share.
-        available = len(free) - (free == node.shared_cpus)
+        available = len(free) - (free == everything)
         if count > available:
             raise NotEnough(_refusal(node, container, count, free, max(available, 0)))
+        if own & free:
+            return resize_cpus(node.topology, own & free, free, count)
         return take_cpus(node.topology, free, count)
 
 
@@ -52,6 +57,18 @@ def exclusive_count(container: Container) -> int:
     """How many CPUs the container shall own; 0 if it shares."""
     whole, rest = divmod(container.cpu_milli, 1000)
     return whole if container.qos is QosClass.GUARANTEED and not rest else 0
+
+
+def _own(node: Node, container: Container) -> CpuSet:
+    """What the container owns already: it is placed anew then."""
+    grant = node.grants.get(container.key)
+    return grant.exclusive if grant else NO_CPUS
+
+
+def _shared_mems(node: Node, container: Container) -> CpuSet:
+    """All memory, except where nobody has set any so far."""
+    grant = node.grants.get(container.key)
+    return grant.mems if grant and not grant.mems else node.topology.mems
 
 
 def _why_shared(container: Container) -> str:
@@ -79,6 +96,7 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     by_node = [(numa.id, format_cpuset(numa.cpus & free)) for numa in node.topology.nodes if numa.cpus & free]
     where = ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
     held = " (one of them stays with the containers that share)" if available < len(free) else ""
+    held += ", its own included" if _own(node, container) else ""
     return (
         f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
         f"free are {where}{held}"

@@ -1,0 +1,128 @@
+"""What becomes of everybody when the policy or the machine changes.
+
+Nothing that runs is moved without need: everybody is placed anew with the present place in the layout, so that a policy
+keeps of it what it can, and memory stays on the NUMA nodes where it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.updates import updates_between
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
+
+
+def policy_changed(node: Node, policy: Policy, *, apply_all: bool) -> Decision:
+    """Place who is here by the new *policy*, or leave that to newcomers.
+
+    Whoever does not fit under the new policy shares from now on.
+    """
+    if not apply_all:
+        return Decision(node, reasons=("the policy has changed: it places newcomers, and who is here stays",))
+    after, reasons = _place_all(node, policy, may_stay=False)
+    return _decision(node, after, "the policy has changed", reasons)
+
+
+def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision:
+    """Go on with the machine *topology*: CPUs that are no more leave every grant, new ones are there for everybody.
+
+    An owner for whom there is no substitute keeps the CPUs that are left to it; one that has none left shares.
+    """
+    if not topology.cpus:
+        return Decision(node, reasons=("the machine cannot be read: it seems to have no CPU that pods may use",))
+    moved = _fitted(node, topology)
+    if topology == node.topology and moved.grants == node.grants:
+        return Decision(node)
+    after, reasons = _place_all(moved, policy, may_stay=True)
+    return _decision(node, after, _difference(node.topology, topology), reasons)
+
+
+def _difference(old: Topology, new: Topology) -> str:
+    gone, come = old.cpus - new.cpus, new.cpus - old.cpus
+    words = [
+        f"CPUs {format_cpuset(cpus)} are {word} pods" for cpus, word in ((gone, "lost to"), (come, "new for")) if cpus
+    ]
+    return "the machine has changed" + (": " + " and ".join(words) if words else "")
+
+
+def _decision(before: Node, after: Node, why: str, reasons: tuple[str, ...]) -> Decision:
+    updates = updates_between(before, after)
+    placed = sum(1 for key in after.grants if after.grants[key] != before.grants.get(key))
+    return Decision(after, updates, (f"{why}: {placed} of {len(after.grants)} containers move", *reasons))
+
+
+def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tuple[str, ...]]:
+    """Place everybody anew, in the order in which they came; reasons only of those that own or owned CPUs."""
+    after, reasons = node, list[str]()
+    refused: list[Container] = []
+    for container in node.containers.values():
+        if container.state is not ContainerState.EXITED:
+            try:
+                after, told = _place(after, container, policy)
+                reasons += told
+            except NotEnough:
+                refused.append(container)
+    for container in refused:  # others may have given up CPUs meanwhile
+        try:
+            after, told = _place(after, container, policy)
+        except NotEnough as error:
+            after, told = _unfit(after, container, policy, str(error), may_stay=may_stay)
+        reasons += told
+    return after, tuple(reasons)
+
+
+def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tuple[str, ...]]:
+    old = node.grants.get(container.key)
+    layout = policy.place(node, container)
+    grants = _with_memory_as_it_is(layout.grants, container.key, old)
+    new = grants.get(container.key)
+    told = (old.exclusive if old else NO_CPUS) != (new.exclusive if new else NO_CPUS)
+    return node.replace(grants=grants), layout.reasons if told else ()
+
+
+def _with_memory_as_it_is(grants: Mapping[str, Grant], key: str, old: Grant | None) -> Mapping[str, Grant]:
+    """The layout with memory where it was; of who had no place, the kernel knows, and nobody touches it."""
+    mems: CpuSet = old.mems if old else frozenset()
+    if key not in grants or grants[key].mems == mems:
+        return grants
+    return {**grants, key: replace(grants[key], mems=mems)}
+
+
+def _unfit(
+    node: Node, container: Container, policy: Policy, error: str, *, may_stay: bool
+) -> tuple[Node, tuple[str, ...]]:
+    old = node.grants.get(container.key)
+    if old and may_stay:
+        return node, (f"{container.title} stays on CPUs {format_cpuset(old.cpus)}: {error}",)
+    if old:
+        node = node.replace(grants=policy.release(node, container.key).grants)
+    shared = Grant(node.shared_cpus, old.mems if old else frozenset())
+    return node.replace(grants={**node.grants, container.key: shared}), (f"{container.title} shares now: {error}",)
+
+
+def _fitted(node: Node, topology: Topology) -> Node:
+    """The node on *topology* with every grant within it, a CPU for everybody and one that is shared."""
+    grants = {key: _trimmed(grant, node.topology, topology) for key, grant in node.grants.items()}
+    pool = topology.cpus - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
+    for key in reversed(grants):  # who came last gives up first
+        if not pool:
+            pool |= grants[key].exclusive
+            grants[key] = replace(grants[key], exclusive=NO_CPUS)
+    grants = {key: grant if grant.cpus else replace(grant, cpus=pool) for key, grant in grants.items()}
+    return node.replace(topology=topology, grants=grants)
+
+
+def _trimmed(grant: Grant, old: Topology, new: Topology) -> Grant:
+    """The part of *grant* that is there on the machine *new*; the very same grant if that is all of it."""
+    mems = new.mems if grant.mems == old.mems else grant.mems & new.mems
+    if grant.mems and not new.can_hold(mems):
+        mems = new.mems
+    if grant.cpus <= new.cpus and mems == grant.mems:
+        return grant
+    return replace(grant, cpus=grant.cpus & new.cpus, mems=mems, exclusive=grant.exclusive & new.cpus)

@@ -1,0 +1,71 @@
+"""Keeps a policy that is not ours from breaking a node: its layouts are checked before anybody believes them."""
+
+from collections.abc import Mapping
+
+from criproxy.engine.invariants import violations
+from criproxy.errors import CriproxyError
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.api import Policy
+
+_TOLD = 3
+"""How many violations an error names; the status of a call has little room."""
+
+
+class PolicyFault(CriproxyError):
+    """A policy answered with a layout that breaks an invariant; the text says which. The node is as before."""
+
+
+class Guarded:
+    """Passes everything to another policy and checks its answers.
+
+    Args:
+        policy: whom nobody trusts yet.
+        name: as in the policy file, for errors.
+        reserved: CPUs that nobody may own.
+    """
+
+    def __init__(self, policy: Policy, name: str, reserved: CpuSet) -> None:
+        self.faults = 0
+        """How many answers were not used so far."""
+        self._policy = policy
+        self._name = name
+        self._reserved = reserved
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The policy's layout.
+
+        Raises:
+            NotEnough: as the policy says.
+            PolicyFault: the layout breaks an invariant that *node* keeps.
+        """
+        layout = self._policy.place(node, container)
+        if broken := self._broken(node, layout, node.grants):
+            self.faults += 1
+            raise PolicyFault(f"{container.title} cannot be placed: the policy {self._name!r} is wrong: {broken}")
+        return layout
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The policy's layout; where that fails or breaks an invariant, everybody else's place as it is."""
+        kept = {other: grant for other, grant in node.grants.items() if other != key}
+        try:
+            layout = self._policy.release(node, key)
+            broken = self._broken(node, layout, kept)
+        except Exception as error:  # noqa: BLE001 (whatever a stranger's code does, the container has gone)
+            layout, broken = Layout(kept), repr(error)
+        if not broken:
+            return layout
+        self.faults += 1
+        return Layout(kept, (f"{key} went, and nobody moves: the policy {self._name!r} is wrong: {broken}",))
+
+    def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
+        """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""
+        found = violations(node.replace(grants=layout.grants), self._reserved)
+        if found:
+            known = set(violations(node.replace(grants=before), self._reserved))
+            found = [text for text in found if text not in known]
+        if lost := before.keys() - layout.grants.keys():
+            found.append(f"{len(lost)} other containers have no place any more")
+        return "; ".join(found[:_TOLD]) + (f" and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
