@@ -92,7 +92,8 @@ def _fuzz(options: argparse.Namespace) -> int:
     settings = Settings(engine, options.seconds, seed, **folders, state=str(state), max_findings=limit, plant=plant)
     print(f"fuzzing with {engine} for {options.seconds:g} s, seed {seed}", flush=True)
     log = options.json.with_suffix(".log")
-    report = _report(settings, *_run_session(settings, log), log)
+    commit = _commit()  # of what runs, not of what is there when it ends
+    report = {**_report(settings, *_run_session(settings, log), log), "commit": commit}
     options.json.write_text(json.dumps(report, indent=2) + "\n")
     state.unlink(missing_ok=True)
     _say(report, options.json)
@@ -136,7 +137,6 @@ def _report(settings: Settings, began: datetime, seconds: float, ended: str, log
         "began": began.isoformat(timespec="seconds"),
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": _versions(),
-        "commit": _commit(),
         "command": f"make fuzz SECONDS={settings.seconds:g} SEED={settings.seed}",
     }
 
