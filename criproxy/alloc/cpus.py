@@ -16,7 +16,7 @@ def take_cpus(topology: Topology, free: CpuSet, count: int) -> CpuSet:
     1. Of the machine's parts (a NUMA node, a package, everything) that have enough, take the one that needs
        the fewest NUMA nodes; of these the one where the least is left over.
     2. Within it, go from the NUMA node with the most free CPUs to the next, and end in the tightest that fits.
-    3. Within a NUMA node, take whole cores while they fit, then threads of cores that are in use already.
+    3. From these nodes take whole cores while they fit, then threads of cores that are in use already.
 
     Args:
         topology: the machine; read only.
@@ -33,13 +33,12 @@ def take_cpus(topology: Topology, free: CpuSet, count: int) -> CpuSet:
         raise NotEnough(f"{count} CPUs wanted, {len(free)} free")
     if count <= 0:
         return frozenset()
-    picked: set[int] = set()
     left = list(_best_part(topology, free, count))
-    while len(picked) < count:
-        group = _next_group(left, count - len(picked))
-        left.remove(group)
-        picked |= _take_from_node(topology, group, count - len(picked))
-    return frozenset(picked)
+    chosen: list[CpuSet] = []
+    while (missing := count - sum(map(len, chosen))) > 0:
+        chosen.append(_next_group(left, missing))
+        left.remove(chosen[-1])
+    return _take(topology, chosen, count)
 
 
 def _best_part(topology: Topology, free: CpuSet, count: int) -> Groups:
@@ -78,19 +77,24 @@ def _next_group(groups: Iterable[CpuSet], count: int) -> CpuSet:
     return min(groups, key=order)
 
 
-def _take_from_node(topology: Topology, free: CpuSet, count: int) -> CpuSet:
-    """At most *count* CPUs of *free*, which lies in one NUMA node."""
-    cores = [(core.cpus <= free, sorted(core.cpus & free)) for core in topology.cores if not core.cpus.isdisjoint(free)]
-    known = frozenset().union(*(cpus for _, cpus in cores))
-    cores += [(True, [cpu]) for cpu in sorted(free - known)]  # in no core that sysfs knows
+def _take(topology: Topology, groups: Groups, count: int) -> CpuSet:
+    """At most *count* CPUs of *groups*, in their order."""
     picked: list[int] = []
-    broken: list[tuple[bool, list[int]]] = []
-    for whole, cpus in cores:
-        if whole and len(cpus) <= count - len(picked):
-            picked.extend(cpus)
-        else:
-            broken.append((whole, cpus))
+    broken: list[tuple[bool, int, int, list[int]]] = []
+    for place, group in enumerate(groups):
+        for whole, cpus in _cores(topology, group):
+            if whole and len(cpus) <= count - len(picked):
+                picked.extend(cpus)
+            else:
+                broken.append((whole, len(cpus), place, cpus))
     # What remains is less than a core: cores that somebody uses already first, the fullest of them first.
-    for _, cpus in sorted(broken, key=lambda entry: (entry[0], len(entry[1]), entry[1])):
+    for *_, cpus in sorted(broken):
         picked.extend(cpus)
     return frozenset(picked[:count])
+
+
+def _cores(topology: Topology, free: CpuSet) -> list[tuple[bool, list[int]]]:
+    """The free CPUs of each core, and whether that is the whole core."""
+    cores = [(core.cpus <= free, sorted(core.cpus & free)) for core in topology.cores if not core.cpus.isdisjoint(free)]
+    known = frozenset().union(*(cpus for _, cpus in cores))
+    return cores + [(True, [cpu]) for cpu in sorted(free - known)]  # in no core that sysfs knows

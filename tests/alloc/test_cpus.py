@@ -30,6 +30,7 @@ FOUR_NODES = machine(nodes=4, cores=4, threads=1, packages=2)  # package 0: 0-7
         pytest.param("0-2,8-11", 1, "11", id="a-thread-of-a-core-in-use"),
         pytest.param("0-2,8-11", 3, "0,8,11", id="whole-core-then-the-thread-of-a-core-in-use"),
         pytest.param("0-3,12-15", 4, "0-3", id="no-whole-core-anywhere"),
+        pytest.param("1-3,9-10,4-7,13,14", 8, "1-2,5-6,9-10,13-14", id="whole-cores-of-both-nodes"),
     ],
 )
 def test_two_nodes_with_threads(free: str, count: int, expected: str) -> None:
