@@ -307,7 +307,14 @@ class Link:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         verdict = await self._decide(call, body)
-        if self._tasks.pop(call, None) is not None and self.splice.answer(call, body, verdict):
+        if self._tasks.pop(call, None) is None:
+            return
+        try:
+            answered = self.splice.answer(call, body, verdict)
+        except WireError as error:  # more waits for the runtime than we keep
+            self.broken(self.runtime, error)
+            return
+        if answered:
             self.proxy.stats.entries[call.method.encode()].held.add(loop.time() - begun)
             self.flush()
 

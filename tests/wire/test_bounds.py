@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from criproxy.errors import StatusCode, WireError
-from criproxy.wire import replies
+from criproxy.wire import flow, replies
 from criproxy.wire.calls import Call, Proceed, Refuse, Rule, Verdict
 from criproxy.wire.server import Link
 from criproxy.wire.splice import Splice
@@ -223,6 +223,24 @@ def test_edited_replies_beyond_all_windows_end_the_connection(monkeypatch: pytes
         both.runtime.data(stream, bytes(16_000))
     with pytest.raises(WireError, match="wait to be edited"):
         both.runtime_writes()
+
+
+async def test_answer_beyond_all_bounds_ends_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler whose message finds no room at all costs that connection, and the call does not hang."""
+    monkeypatch.setattr(flow, "MAX_QUEUED_BYTES", MIB)
+
+    async def inflate(call: Call, message: bytes) -> Verdict:
+        return Proceed(bytes(2 * MIB))
+
+    runtime = RawRuntime(str(tmp_path / "runtime"))
+    await runtime.start()
+    async with proxy_at(tmp_path, {HOLD: Rule(hold=inflate)}) as (proxy, path), raw_client(path) as client:
+        stream = client.endpoint.open(HOLD)
+        client.endpoint.queue(stream, grpc(b"m"), end=True)
+        client.write()
+        await asyncio.wait_for(client.closed.wait(), 5)
+        assert proxy.stats.protocol_errors == 1
+    await runtime.stop()
 
 
 def make_directory(path: Path) -> Path:
