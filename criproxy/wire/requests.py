@@ -7,7 +7,7 @@ from hpack.exceptions import HPACKError
 
 from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames
-from criproxy.wire.calls import Call
+from criproxy.wire.calls import Call, OutcomeKind
 from criproxy.wire.loop import FrameLoop, increment_of
 from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress
 from criproxy.wire.state import MAX_HELD_BYTES, Connection, Held, Hold, Stream, Unreadable
@@ -216,6 +216,9 @@ class Requests(FrameLoop):
         assert rule is not None
         connection = self.connection
         state.call = Call(method, connection.number, state.id, encoding)
+        if state.id > connection.lost_above:  # it crossed the runtime's GOAWAY, and nobody will look at it
+            connection.end(state, OutcomeKind.NOT_SENT)
+            return
         if rule.hold and not state.client_done:
             state.hold = Hold()
             state.sent = False

@@ -199,3 +199,22 @@ def test_client_gives_up_an_edited_reply_that_waits(early: bool) -> None:
     both.run()
     both.check_version()
     both.check_rest()
+
+
+def test_call_that_crosses_a_goaway_is_not_held() -> None:
+    """The runtime has said that it will not look at it, and the client repeats it elsewhere, without a reset."""
+    both = Spliced()
+    both.run()
+    first = both.start(PASS, b"before")
+    both.client_writes()
+    both.runtime_reads()
+    both.runtime.go_away(first)
+    both.runtime_writes()
+    late = both.start(HOLD, b"after")
+    both.client_writes()
+
+    assert not both.held
+    assert [event.kind for event in both.told] == ["ended"]
+    both.client_reads()
+    assert both.client.goaway is not None
+    assert late > both.client.goaway[0]
