@@ -18,6 +18,7 @@ from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.trace import resolve, traced
 from criproxy.discovery.machine import discover
+from criproxy.engine.guard import Guarded
 from criproxy.errors import UsageError
 from criproxy.model.topology import Topology
 from criproxy.observe.address import Address
@@ -127,7 +128,10 @@ def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnErro
         option = ".".join(str(part) for part in path)
         log.error("policy file does not fit this machine", file=str(settings.source), option=option, reason=text)
     log.info("policy loaded", policy=settings.common.policy, file=str(settings.source))
-    return settings.build_policy(), OnError(settings.common.on_error)
+    policy = settings.build_policy()
+    if settings.external:
+        policy = Guarded(policy, settings.common.policy, settings.options.reserved_cpus)
+    return policy, OnError(settings.common.on_error)
 
 
 class Daemon:
@@ -239,6 +243,7 @@ class Daemon:
             window_debt_bytes=lambda: sum(proxy.window_debt for proxy in self._proxies),
             bypass=lambda: self._bypass.on,
             dropped_log_lines=lambda: self._log_writer.dropped_lines,
+            policy_faults=lambda: controller.policy_faults,
         )
         stats = [proxy.stats for proxy in self._proxies]
         metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS)

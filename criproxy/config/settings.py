@@ -46,6 +46,11 @@ class Settings:
         """A policy with these options."""
         return self.entry.build(self.options)
 
+    @property
+    def external(self) -> bool:
+        """Whether the policy is of another package."""
+        return self.entry not in BUILTIN.values()
+
     def explicit(self) -> set[str]:
         """The names of the options that the file gives; all others have their default."""
         return {

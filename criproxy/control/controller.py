@@ -14,6 +14,8 @@ from criproxy.control.tasks import Tasks
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import UnreadableMessage
+from criproxy.engine.events import TopologyChanged
+from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -46,6 +48,7 @@ class Controller:
         self._settings = settings
         self._log = log
         self._runtime = runtime
+        self._policy = policy
         self._places = not isinstance(policy, NonePolicy)
         self._tasks = Tasks(log)
         self._manager = Manager(store.load(topology), policy, store, log)
@@ -54,7 +57,7 @@ class Controller:
         inquiry = Inquiry(self._followups)
         self._resync = Resync(self._followups, inquiry)
         self._creates = Creates(self._followups, inquiry)
-        starts, updates = Starts(self._followups, inquiry), Updates(self._followups)
+        starts, updates = Starts(self._followups, inquiry), Updates(self._followups, inquiry)
         self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, updates)
 
     @property
@@ -75,6 +78,11 @@ class Controller:
         error = self._manager.store_error
         return None if error is None else str(error)
 
+    @property
+    def policy_faults(self) -> int:
+        """How many answers of a policy that is not ours broke an invariant and were not used."""
+        return self._policy.faults if isinstance(self._policy, Guarded) else 0
+
     async def changed(self) -> None:
         """Return after the next change of the node."""
         await self._manager.changed()
@@ -82,6 +90,8 @@ class Controller:
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
         if self._places:
+            # What the store remembers is from before: CPUs may be gone.
+            self._followups.submit(TopologyChanged(self._manager.node.topology))
             self._tasks.spawn("resync", self._resync.again())
 
     def table(self) -> Table:

@@ -8,9 +8,9 @@ from criproxy.control.followups import Followups
 from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
-from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated
+from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Container, ContainerState
@@ -44,7 +44,7 @@ class Creates:
         self._in_flight[creating.place] += 1
         try:
             decision = await self._place(request, container)
-        except NotEnough as error:
+        except (NotEnough, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
             return Refuse(error.code, str(error))
         if decision.key and decision.key != creating.place:
@@ -97,18 +97,12 @@ class Creates:
         if container.pod not in manager.node.pods:
             await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, container.pod)))
         if self._pod_owns_cpus(container.pod):
-            await self._release_exited(container.pod)  # init containers end without a call
+            await self.inquiry.try_release_exited(container.pod)  # init containers end without a call
         try:
             return await self.followups.apply(ContainerCreating(container))
         except NotEnough:
-            await self._release_exited()
+            await self.inquiry.try_release_exited()
             return await self.followups.apply(ContainerCreating(container))
-
-    async def _release_exited(self, sandbox_id: str = "") -> None:
-        try:
-            await self.inquiry.release_exited(sandbox_id)
-        except RuntimeCallError as error:
-            self.followups.log.warning("cannot ask which containers have exited", error=str(error))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
         node = self.followups.manager.node

@@ -47,6 +47,13 @@ class Inquiry:
             if event and await self.undisturbed(container):
                 await self.followups.apply(event)
 
+    async def try_release_exited(self, sandbox_id: str = "") -> None:
+        """The same; a runtime that cannot be asked has released nothing."""
+        try:
+            await self.release_exited(sandbox_id)
+        except RuntimeCallError as error:
+            self.followups.log.warning("cannot ask which containers have exited", error=str(error))
+
     async def undisturbed(self, container: Container) -> bool:
         """Whether nothing has happened to *container* since it looked like this, after what is under way has ended.
 

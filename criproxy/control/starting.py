@@ -10,9 +10,11 @@ from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import ContainerStarted, UnknownOutcome
-from criproxy.errors import StatusCode
+from criproxy.engine.events import ContainerResized, ContainerStarted, UnknownOutcome
+from criproxy.engine.guard import PolicyFault
+from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.workload import Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 
@@ -21,6 +23,14 @@ class InLane:
     """A held call that holds the lane of a container until its end."""
 
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing(InLane):
+    """A held update of the kubelet."""
+
+    before: Sizes
+    """What the container asked for until then: so it is again if the runtime refuses."""
 
 
 @dataclass(slots=True)
@@ -92,29 +102,69 @@ class Updates:
     """The handlers of the kubelet's UpdateContainerResources."""
 
     followups: Followups
+    inquiry: Inquiry
     _warned: bool = False
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
-        """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own."""
+        """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own.
+
+        A new size is placed first. The call carries what the container may have at this moment: it shrinks with the
+        call, and grows after it, as soon as others have made room.
+        """
         request = translate.read(api.UpdateContainerResourcesRequest, message)
         followups = self.followups
         key = followups.manager.resolve(request.container_id)
-        if key not in followups.manager.node.grants:
+        if key not in followups.manager.node.containers:
             return Proceed()
-        await followups.lanes.enter(key)
-        call.context = InLane(key)
+        try:
+            await self._resize(call, key, request)
+        except (NotEnough, PolicyFault) as error:
+            followups.log.warning("resize refused", container=key, error=str(error))
+            return Refuse(error.code, str(error))
         ours = followups.now(key)
         if ours is None:
             return Proceed()
         self._warn(request)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems)))
 
+    async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
+        """Take the lane of *key* and place it anew if it asks for another size.
+
+        Raises:
+            NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
+            PolicyFault: the policy gave a place that nobody may have.
+        """
+        try:
+            await self._place(call, key, request)
+        except NotEnough:
+            # Not in the lane: this container itself may have ended, and that is found out there.
+            call.context = None
+            self.followups.lanes.leave(key)
+            await self.inquiry.try_release_exited()
+            await self._place(call, key, request)
+
+    async def _place(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
+        await self.followups.lanes.enter(key)
+        node = self.followups.manager.node
+        container = node.containers.get(key)
+        if container is None:
+            call.context = InLane(key)
+            return
+        call.context = Resizing(key, container.sizes)
+        sizes = translate.sizes(request.linux, container, node.topology.capacity_bytes)
+        if sizes != container.sizes:
+            await self.followups.apply(ContainerResized(key, sizes))
+
     def done(self, call: Call, outcome: Outcome) -> None:
-        """Give the lane back, then look what the container has."""
-        if isinstance(call.context, InLane):
-            self.followups.lanes.leave(call.context.key)
-            if outcome.kind is not OutcomeKind.NOT_SENT:
-                self.followups.kick([call.context.key], look=True)
+        """Give the lane back, then look what the container has; a resize that did not happen is undone."""
+        if not isinstance(call.context, InLane):
+            return
+        key = call.context.key
+        if isinstance(call.context, Resizing) and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
+            self.followups.submit(ContainerResized(key, call.context.before))
+        self.followups.lanes.leave(key)
+        if outcome.kind is not OutcomeKind.NOT_SENT:
+            self.followups.kick([key], look=True)
 
     def _warn(self, request: api.UpdateContainerResourcesRequest) -> None:
         if request.linux.cpuset_cpus and not self._warned:

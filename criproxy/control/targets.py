@@ -38,7 +38,8 @@ def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
     """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
 
     A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
-    to the part of its grant that is free, or, if nothing of it is, to the CPUs that nobody owns.
+    to the part of its grant that is free, or, if nothing of it is, to the CPUs that nobody owns: best to those that
+    nobody has to leave, but if there are none, to all of them. Otherwise two that change places would wait for ever.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
@@ -47,7 +48,7 @@ def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
     free = grant.cpus - held
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
         return None
-    wanted = Applied(free or node.shared_cpus - _others(over, key), grant.mems)
+    wanted = Applied(free or node.shared_cpus - _others(over, key) or node.shared_cpus, grant.mems)
     return wanted if wanted.cpus and wanted != applied else None
 
 

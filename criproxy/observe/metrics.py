@@ -37,6 +37,7 @@ class Gauges:
     window_debt_bytes: Callable[[], int]
     bypass: Callable[[], bool]
     dropped_log_lines: Callable[[], int]
+    policy_faults: Callable[[], int]
 
 
 class _ProxyCollector(Collector):
@@ -106,6 +107,8 @@ class _ProxyCollector(Collector):
         yield GaugeMetricFamily("criproxy_bypass", "1 while no call is touched, else 0.", value=bypass)
         dropped = self._gauges.dropped_log_lines()
         yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines that nobody read in time.", value=dropped)
+        faults, text = self._gauges.policy_faults(), "Answers of a policy that broke an invariant and were not used."
+        yield CounterMetricFamily("criproxy_policy_faults", text, value=faults)
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build

@@ -150,15 +150,15 @@ async def test_an_init_container_that_exited_owns_nothing_once_the_next_comes(wo
 
 
 async def test_an_update_of_the_kubelet_keeps_our_cpuset(world: World) -> None:
-    """A cpuset of the kubelet's CPU manager is replaced by ours, with one warning; a resize gets ours added."""
+    """A cpuset of the kubelet's CPU manager is replaced by ours, with one warning; a new weight gets ours added."""
     container_id = await world.run(owner("owner", 1))
 
     await world.kubelet.update(container_id, api.LinuxContainerResources(cpuset_cpus="0,3"))
     assert world.cpus(container_id) == "1"
-    await world.kubelet.update(container_id, api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000))
+    await world.kubelet.update(container_id, api.LinuxContainerResources(cpu_quota=200_000, memory_limit_in_bytes=2))
 
     resources = (await world.client.container_status(container_id)).status.resources.linux
-    assert (resources.cpuset_cpus, resources.cpu_shares, resources.cpu_quota) == ("1", 2048, 200_000)
+    assert (resources.cpuset_cpus, resources.cpu_quota, resources.memory_limit_in_bytes) == ("1", 200_000, 2)
     assert sum("CPU manager" in event for event in world.log.events()) == 1
 
 

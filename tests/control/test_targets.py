@@ -1,6 +1,7 @@
 """However late updates are sent, running owners are alone on their CPUs, and at rest everybody has their grant."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,13 +11,15 @@ from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
+    ContainerResized,
     ContainerStarted,
     Event,
     UpdateApplied,
 )
 from criproxy.engine.step import step
+from criproxy.errors import NotEnough
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, QosClass
+from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
@@ -28,8 +31,8 @@ UPDATE = 4
 def steps_of(number: int) -> Iterator[Event]:
     """The life of one of four containers; the odd ones own a CPU."""
     key, runtime_id = f"r{number}", f"id{number}"
-    qos = QosClass.GUARANTEED if number % 2 else QosClass.BURSTABLE
-    yield ContainerCreating(Container(key=key, pod="s", name=key, qos=qos, cpu_milli=1000))
+    milli = 1000 if number % 2 else 500
+    yield ContainerCreating(Container(key=key, pod="s", name=key, qos=QosClass.GUARANTEED, cpu_milli=milli))
     yield from (ContainerCreated(key, runtime_id), ContainerStarted(runtime_id), ContainerExited(runtime_id))
 
 
@@ -50,6 +53,35 @@ def test_no_cpu_has_two_users_at_any_moment(order: list[int]) -> None:
             unsent += [update.key for update in decision.updates]
             assert_alone(node)
     assert_settles(node)
+
+
+resizes = st.tuples(st.integers(0, 3), st.sampled_from([500, 1000, 1500, 2000, 3000]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.none() | resizes, min_size=8, max_size=30))
+def test_everybody_arrives_whatever_is_resized_meanwhile(order: list[tuple[int, int] | None]) -> None:
+    """Owners become sharers and back, those that run change places, and nobody waits for ever; None sends an update."""
+    node = Node(machine(cores=6, threads=1))
+    for number in range(4):
+        for event in list(steps_of(number))[:3]:
+            node = step(node, event, POLICY).node
+    unsent: list[str] = []
+    for resize in order:
+        if resize is None:
+            arrived = sent(node, unsent.pop(0)) if unsent else None
+            node = step(node, arrived, POLICY).node if arrived else node
+            continue
+        key = f"id{resize[0]}"
+        with suppress(NotEnough):
+            decision = step(node, ContainerResized(key, Sizes(cpu_milli=resize[1])), POLICY)
+            node = decision.node
+            unsent += [update.key for update in decision.updates]
+    for _ in range(3 * len(node.grants)):
+        for key in node.grants:
+            arrived = sent(node, key)
+            node = step(node, arrived, POLICY).node if arrived else node
+    assert all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
 
 
 def may_happen(node: Node, event: Event) -> bool:

@@ -12,7 +12,9 @@ from criproxy.wire.stats import Stats
 VERSION = "/runtime.v1.RuntimeService/Version"
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 KNOWN = frozenset([VERSION, CREATE])
-GAUGES = Gauges(window_debt_bytes=lambda: 17, bypass=lambda: True, dropped_log_lines=lambda: 4)
+GAUGES = Gauges(
+    window_debt_bytes=lambda: 17, bypass=lambda: True, dropped_log_lines=lambda: 4, policy_faults=lambda: 6
+)
 
 
 def watch(_call: Call, _outcome: Outcome) -> None:
@@ -84,6 +86,7 @@ def test_everything_else_has_its_name() -> None:
     assert found["criproxy_window_debt_bytes", ()] == 17
     assert found["criproxy_bypass", ()] == 1
     assert found["criproxy_dropped_log_lines_total", ()] == 4
+    assert found["criproxy_policy_faults_total", ()] == 6
     assert found["criproxy_loop_lag_seconds_count", ()] == 0
     assert found["criproxy_handler_errors_total", ()] == 0
 
