@@ -8,6 +8,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,5 +23,6 @@ class Entry:
 BUILTIN: Mapping[str, Entry] = {
     "none": Entry(Options, NonePolicy),
     "static": Entry(Options, StaticPolicy),
+    "topology-aware": Entry(TopologyAwareOptions, TopologyAwarePolicy),
 }
 """Policies by the name that a policy file uses."""

@@ -81,7 +81,8 @@ def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> N
 @pytest.mark.parametrize(
     ("name", "topology", "cpus"),
     [
-        pytest.param("default", TWO_SOCKETS, [None] * 5, id="default"),
+        pytest.param("default", TWO_SOCKETS, ["0,8", "5-7,12-15", "5-7,12-15", "1-3,9-11", "4"], id="default"),
+        pytest.param("topology-aware", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="aware"),
         pytest.param("static", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="static"),
         pytest.param("latency-critical", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="latency"),
         pytest.param("many-small-pods", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="many"),
@@ -100,7 +101,7 @@ def test_who_gets_what(tmp_path: Path, name: str, topology: Topology, cpus: list
 
 def test_all_are_tested() -> None:
     """A new example is placed above."""
-    assert EXAMPLES == ["default", "edge-4-cpus", "latency-critical", "many-small-pods", "static"]
+    assert EXAMPLES == ["default", "edge-4-cpus", "latency-critical", "many-small-pods", "static", "topology-aware"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""The machine as a tree of pools: all of it, its sockets, their dies, their NUMA nodes, as far as pods may use them.
+
+A level whose only part is as large as what it is a part of is left out: a pool is always more than its parts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.hierarchy import Box, Level, nearest_cpus, nest
+from criproxy.model.topology import Topology
+
+MACHINE = "the machine"
+_WORDS = {Level.MACHINE: MACHINE, Level.PACKAGE: "socket {}", Level.DIE: "die {}", Level.NODE: "NUMA node {}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A part of the machine in which containers are placed."""
+
+    index: int
+    """Its place in the tree, depth first: parents come before their children, and the whole machine is 0."""
+    name: str
+    """For people, and to find it again: unique, such as ``NUMA node 2``."""
+    cpus: CpuSet
+    """CPUs that pods may use; never empty but on a machine without any."""
+    path: tuple[int, ...]
+    """The indexes of itself, of the pool around it, and so on up to the whole machine."""
+
+
+@dataclass(frozen=True)
+class PoolTree:
+    """All pools of one machine."""
+
+    topology: Topology
+    pools: tuple[Pool, ...]
+    """By index."""
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Pool]:
+        """The pools by name."""
+        return {pool.name: pool for pool in self.pools}
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """For each pool the indexes of the pools right under it."""
+        return tuple(tuple(part.index for part in self.pools if part.path[1:2] == (pool.index,)) for pool in self.pools)
+
+    @cached_property
+    def heights(self) -> tuple[int, ...]:
+        """For each pool how many levels are under it; a NUMA node has 0 wherever it is, a socket of one node, too."""
+        heights: list[int] = [0] * len(self.pools)
+        for pool in reversed(self.pools[1:]):
+            around = pool.path[1]
+            heights[around] = max(heights[around], heights[pool.index] + 1)
+        return tuple(heights)
+
+    def home(self, cpus: CpuSet) -> Pool:
+        """The smallest pool that has all of *cpus*; the whole machine if none has."""
+        # Those that have them lie within each other, so the last one is the smallest.
+        return next((pool for pool in reversed(self.pools) if cpus and cpus <= pool.cpus), self.pools[0])
+
+    def memory_near(self, cpus: CpuSet) -> CpuSet:
+        """NUMA nodes without CPUs whose pool is in use by *cpus* and lies within the smallest pool around them."""
+        home = self.home(cpus).index
+        return frozenset(
+            mem
+            for mem, index in self._attached.items()
+            if home in self.pools[index].path and not cpus.isdisjoint(self.pools[index].cpus)
+        )
+
+    @cached_property
+    def _attached(self) -> Mapping[int, int]:
+        """The index of the pool that each usable NUMA node without CPUs is closest to."""
+        topology = self.topology
+        lonely = (node for node in topology.nodes if node.memory_only and node.id in topology.mems)
+        return {node.id: self.home(nearest_cpus(topology, node) & topology.cpus).index for node in lonely}
+
+
+def build_pools(topology: Topology) -> PoolTree:
+    """The pools of the machine *topology*; caches make none yet."""
+    pools: dict[int, Pool] = {}
+    _grow(nest(replace(topology, l2_groups=(), l3_groups=())), MACHINE, (), topology.cpus, pools)
+    return PoolTree(topology, tuple(pools[index] for index in range(len(pools))))
+
+
+def _grow(box: Box, name: str, above: tuple[int, ...], usable: CpuSet, pools: dict[int, Pool]) -> None:
+    """Add the pool of *box* and all within it."""
+    cpus = box.cpus & usable
+    inside = _parts(box, name, usable)
+    while len(inside) == 1 and inside[0][0].cpus & usable == cpus:
+        box, inner = inside[0]
+        name = name if not above else inner  # the machine keeps its name, others have that of the smallest part
+        inside = _parts(box, inner, usable)
+    path = (len(pools), *above)
+    pools[path[0]] = Pool(path[0], name, cpus, path)
+    for part, inner in inside:
+        _grow(part, inner, path, usable, pools)
+
+
+def _parts(box: Box, name: str, usable: CpuSet) -> list[tuple[Box, str]]:
+    """The boxes right within *box* that pods may use, and their names."""
+    return [(part, _name(part, name)) for part in box.inside if part.cpus & usable]
+
+
+def _name(box: Box, around: str) -> str:
+    # Dies are numbered within their socket, and a group may be cut by the one around it.
+    word = _WORDS[box.level].format(box.id)
+    return word if box.whole and box.level is not Level.DIE else f"{word} in {around}"

@@ -1,0 +1,99 @@
+"""Which CPUs of a machine are shared, and who shares which: a function of the pools and of what is owned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from criproxy.alloc.capacity import Capacity, capacity, pool_of
+from criproxy.alloc.pools import Pool, PoolTree, build_pools
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+
+RESERVED = "the reserved CPUs"
+"""The name of the pool beside the tree."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """The CPUs that pods may use, by what they are for."""
+
+    tree: PoolTree
+    reserved: CpuSet
+    """For the reserved pool; shared by all where nothing else is left, and never owned."""
+    isolated: CpuSet
+    """For those owners that want CPUs which the kernel keeps free; never shared while there are others."""
+    sharable: CpuSet
+    """For everybody: what is not owned is shared."""
+    apart: bool = True
+    """False where each container may use every CPU that nobody owns, whatever its pool."""
+
+    def capacity(self, node: Node) -> Capacity:
+        """What is free in each pool."""
+        # A container that shares will always find a CPU: a reserved one, or one that is kept for it.
+        kept = int(not self.reserved - node.exclusive_cpus)
+        return capacity(node, self.tree, self.sharable, kept, RESERVED)
+
+    def own_sharable(self) -> bool:
+        """Whether sharable CPUs can be owned at all."""
+        return self.sharable.isdisjoint(self.reserved | self.isolated)
+
+    def reserved_left(self, node: Node) -> CpuSet:
+        """Reserved CPUs that nobody owns (one may, from before it was reserved)."""
+        return self.reserved - node.exclusive_cpus
+
+    def settled(self, grants: dict[str, Grant]) -> dict[str, Grant]:
+        """Change *grants* in place so that everybody who shares has what nobody owns of their pool; returns it.
+
+        One whose pool has nothing left gets the shared CPUs of the smallest pool around it that has some, and finds
+        back as soon as it can. Grants that stay as they are stay the same objects.
+        """
+        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+        # Sharers have few different places: to look at each once keeps 500 containers cheap.
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
+        for key, grant in grants.items():
+            if grant.exclusive and len(grant.cpus) == len(grant.exclusive):
+                continue
+            place = grant.cpus, grant.mems, grant.exclusive, grant.pool
+            if place not in moved:
+                moved[place] = self._moved(grant, owned)
+            if new := moved[place]:
+                grants[key] = new
+        return grants
+
+    def _moved(self, grant: Grant, owned: CpuSet) -> Grant | None:
+        """The grant after others came to own *owned*; None if it is the same."""
+        name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
+        cpus = (self.shared_by(name, owned) or grant.cpus) | grant.exclusive
+        return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, name)
+
+    def shared_by(self, pool: str, owned: CpuSet) -> CpuSet:
+        """The CPUs of those who share *pool*; empty only if the whole machine is owned."""
+        everything = self.tree.topology.cpus - owned
+        if not self.apart:
+            return everything
+        if pool == RESERVED and self.reserved - owned:
+            return self.reserved - owned
+        free = self.sharable - owned
+        path = self._pool(pool).path
+        parts = (free & self.tree.pools[index].cpus for index in path)
+        return next((part for part in parts if part), self.reserved - owned or everything)
+
+    def _pool(self, name: str) -> Pool:
+        return self.tree.by_name.get(name, self.tree.pools[0])
+
+
+def divide(topology: Topology, reserved: CpuSet, *, apart: bool) -> Division:
+    """Reserved CPUs, isolated ones, and the rest. If there is no rest, all that is not isolated is sharable."""
+    cpus = topology.cpus
+    reserved &= cpus
+    isolated = (topology.isolated_cpus & cpus) - reserved
+    sharable = cpus - reserved - isolated or reserved or cpus
+    return Division(build_pools(topology), reserved, isolated - sharable, sharable, apart)
+
+
+def without(grants: Mapping[str, Grant], key: str) -> dict[str, Grant]:
+    """The grants of all others."""
+    left = dict(grants)  # copied whole: much cheaper than to look at each
+    left.pop(key, None)
+    return left
