@@ -106,6 +106,12 @@ class MessageReader:
         del buffer[:at]
         return messages
 
+    def pass_over(self) -> None:
+        """Forget the unfinished message, as if it were too large; its prefix must be whole."""
+        self.oversized += 1
+        self._to_skip = self.announced_bytes - len(self._buffer)
+        self._buffer.clear()
+
     def take_rest(self) -> bytes:
         """What is left of an unfinished message; the reader is empty afterwards."""
         rest = bytes(self._buffer)

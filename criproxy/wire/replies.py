@@ -96,7 +96,7 @@ class Replies(FrameLoop):
         reader, rule = state.reader, state.entry.rule
         assert reader is not None
         assert rule is not None
-        for raw in reader.feed(payload):
+        for raw in self.connection.copy(reader, payload):
             first, state.replied = not state.replied, True
             if state.call is None or not (first or rule.each):
                 continue

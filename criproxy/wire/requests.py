@@ -129,7 +129,7 @@ class Requests(FrameLoop):
         """Keep the first request message of a watched call."""
         call, reader = state.call, state.request
         assert reader is not None
-        for raw in reader.feed(payload):
+        for raw in self.connection.copy(reader, payload):
             if call and call.request is None:
                 try:
                     call.request = decompress(raw[0], raw[5:], call.encoding)

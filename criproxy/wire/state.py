@@ -19,6 +19,8 @@ LOW_WINDOW = 16_384
 WINDOW_STEP = 262_144
 MAX_HELD_BYTES = 128 << 20
 """What may be held on one connection at a time; the call that exceeds it is refused."""
+MAX_COPIED_BYTES = 128 << 20
+"""What of unfinished watched messages is copied on one connection at a time."""
 MAX_REFUSED_REMEMBERED = 10_000
 """Refused streams whose late frames are still recognised; older ones have long been forgotten by the runtime."""
 BUSY_QUEUE_BYTES = 1 << 20
@@ -167,6 +169,8 @@ class Connection:
         self.greeted = False
         """The runtime has sent its SETTINGS, which must be the first frame that the kubelet sees."""
         self.held_bytes = 0
+        self.copied_bytes = 0
+        """Of unfinished messages of watched calls."""
 
     # -- windows ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +200,20 @@ class Connection:
     def top_up_replies(self) -> None:
         """Reply bytes that stay here do not eat the window that the runtime's other replies need."""
         self.give_runtime(_lend(self.replies, self.to_client))
+
+    # -- watched calls ---------------------------------------------------------------------------------------------
+
+    def copy(self, reader: MessageReader, payload: bytes) -> list[bytes]:
+        """Show *payload* of a watched call to its *reader*; returns the messages that are whole now.
+
+        Once `MAX_COPIED_BYTES` wait on the connection, the message is passed over like one that is too large.
+        """
+        self.copied_bytes -= reader.waiting_bytes
+        messages = reader.feed(payload)
+        if self.copied_bytes + reader.waiting_bytes > MAX_COPIED_BYTES and reader.announced_bytes:
+            reader.pass_over()
+        self.copied_bytes += reader.waiting_bytes
+        return messages
 
     # -- held calls ------------------------------------------------------------------------------------------------
 
@@ -259,7 +277,9 @@ class Connection:
 
     def close(self, stream: Stream) -> None:
         """Both peers are through with the stream."""
-        self.streams.pop(stream.id, None)
+        if self.streams.pop(stream.id, None):
+            copies = (stream.request, stream.reader)
+            self.copied_bytes -= sum(reader.waiting_bytes for reader in copies if reader)
         self.to_runtime.close(stream.id)
         self.to_client.close(stream.id)
 

@@ -419,6 +419,24 @@ class TestWatch:
         assert isinstance(events[-1], Ended)
         assert events[-1].outcome == Outcome(OutcomeKind.OK, b"a")
 
+    def test_copies_of_a_connection_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Many large messages at once pass all the same; those beyond the bound are not shown."""
+        monkeypatch.setattr(state, "MAX_COPIED_BYTES", 1_000)
+        talk = Talk()
+        body = encode(b"x" * 600)
+        for stream in (1, 3, 5):
+            talk.client(talk.call(stream, WATCH) + frames.frame(frames.DATA, 0, stream, body[:500]))
+            assert talk.splice.connection.copied_bytes <= 1_000
+        for stream in (1, 3, 5):
+            sent = talk.client(frames.frame(frames.DATA, frames.END_STREAM, stream, body[500:]))
+            assert [payload for _, _, _, payload in sent] == [body[500:]]
+            talk.runtime(talk.reply(stream))
+        ended = [event for event in talk.events() if isinstance(event, Ended)]
+
+        assert [event.call.request for event in ended] == [b"x" * 600, b"x" * 600, None]
+        assert [event.outcome.kind for event in ended] == [OutcomeKind.OK] * 3
+        assert talk.splice.connection.copied_bytes == 0
+
     def test_ends_are_told_in_arrival_order(self) -> None:
         """Of the replies, not of the requests."""
         talk = Talk()
