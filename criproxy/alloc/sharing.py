@@ -49,23 +49,21 @@ class Division:
         back as soon as it can. Grants that stay as they are stay the same objects.
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
-        # Sharers have few different places: to look at each once keeps 500 containers cheap.
+        # Sharers have few different places: to look at each once keeps 500 containers cheap, and so for their pools.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
+        shared: dict[str, CpuSet] = {}
         for key, grant in grants.items():
             if grant.exclusive and len(grant.cpus) == len(grant.exclusive):
                 continue
             place = grant.cpus, grant.mems, grant.exclusive, grant.pool
             if place not in moved:
-                moved[place] = self._moved(grant, owned)
+                name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
+                if name not in shared:
+                    shared[name] = self.shared_by(name, owned)
+                moved[place] = _moved(grant, name, shared[name])
             if new := moved[place]:
                 grants[key] = new
         return grants
-
-    def _moved(self, grant: Grant, owned: CpuSet) -> Grant | None:
-        """The grant after others came to own *owned*; None if it is the same."""
-        name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
-        cpus = (self.shared_by(name, owned) or grant.cpus) | grant.exclusive
-        return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, name)
 
     def shared_by(self, pool: str, owned: CpuSet) -> CpuSet:
         """The CPUs of those who share *pool*; empty only if the whole machine is owned."""
@@ -90,6 +88,12 @@ def divide(topology: Topology, reserved: CpuSet, *, apart: bool) -> Division:
     isolated = (topology.isolated_cpus & cpus) - reserved
     sharable = cpus - reserved - isolated or reserved or cpus
     return Division(build_pools(topology), reserved, isolated - sharable, sharable, apart)
+
+
+def _moved(grant: Grant, pool: str, shared: CpuSet) -> Grant | None:
+    """The grant with what *pool* shares now; None if that is what it has."""
+    cpus = (shared or grant.cpus) | grant.exclusive
+    return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, pool)
 
 
 def without(grants: Mapping[str, Grant], key: str) -> dict[str, Grant]:

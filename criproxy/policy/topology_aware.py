@@ -185,7 +185,7 @@ def _own(
     owning = _owning_candidates(division, room, request, isolated, home)
     choice = _choose(room, owning)
     if choice is None:
-        raise NotEnough(_refusal(room, container, request))
+        raise NotEnough(_refusal(division, room, container, request))
     local = isolated & choice.pool.cpus
     if len(local) >= request.owned:
         own = resize_cpus(others.topology, had & local, local, request.owned)
@@ -236,17 +236,19 @@ def _choose(room: Capacity, candidates: Iterator[Candidate]) -> Choice | None:
     return Choice(pool, f"{pool.name} {why}")
 
 
-def _refusal(room: Capacity, container: Container, request: Request) -> str:
+def _refusal(division: Division, room: Capacity, container: Container, request: Request) -> str:
+    also = f" and {request.shared_milli}m of shared ones" if request.shared_milli else ""
+    asks = f"container {container.title} asks for {request.owned} exclusive CPU{'s' * (request.owned > 1)}{also}"
+    if not division.own_sharable():
+        return f"{asks}, but none can be owned: all CPUs that pods may use are reserved or isolated"
     free, load = room.shared[0], room.loads[0]
     nodes = room.tree.topology.nodes
     where = ", ".join(f"{format_cpuset(n.cpus & free)} on NUMA node {n.id}" for n in nodes if n.cpus & free)
     needed = room.needed(0, request.shared_milli)
-    also = f" and {request.shared_milli}m of shared ones" if request.shared_milli else ""
-    stay = f", and {needed} of them must stay for the {load.granted_milli}m of those who share" if needed else ""
-    return (
-        f"container {container.title} asks for {request.owned} exclusive CPUs{also}, but "
-        f"{max(0, len(free) - needed)} are available: free are {where or 'none on any NUMA node'}{stay}"
-    )
+    granted = f", who were granted {load.granted_milli}m" if load.granted_milli else ""
+    stay = f", and {needed} of them must stay with those who share{granted}" if needed else ""
+    available = max(0, len(free) - needed)
+    return f"{asks}, but {available} are available: free are {where or 'none on any NUMA node'}{stay}"
 
 
 def _cpus(cpus: CpuSet) -> str:

@@ -330,14 +330,14 @@ def test_resize_in_place() -> None:
             [("a", 500, B)],
             16_000,
             "container shop/web/c asks for 16 exclusive CPUs, but 14 are available: free are 1-3,8-11 on NUMA node 0, "
-            "4-7,12-15 on NUMA node 1, and 1 of them must stay for the 500m of those who share",
+            "4-7,12-15 on NUMA node 1, and 1 of them must stay with those who share, who were granted 500m",
             id="more-than-there-is",
         ),
         pytest.param(
             [("a", 5000, G), ("b", 7000, G), ("s", 2500, B)],
             1000,
-            "container shop/web/c asks for 1 exclusive CPUs, but 0 are available: free are 7,14-15 on NUMA node 1, "
-            "and 3 of them must stay for the 2500m of those who share",
+            "container shop/web/c asks for 1 exclusive CPU, but 0 are available: free are 7,14-15 on NUMA node 1, "
+            "and 3 of them must stay with those who share, who were granted 2500m",
             id="promised-to-sharers",
         ),
     ],
@@ -421,6 +421,10 @@ def test_only_isolated_and_reserved_cpus() -> None:
     """Where nothing else is left, reserved CPUs are shared by all, then isolated ones."""
     reserved = World(n4c16(allowed="8-11", isolated="8-9"), policy("10-11")).come("a", milli=500).come("b", milli=1000)
     assert reserved.cpus("a", "b") == ["10-11", "8"]
+    with pytest.raises(
+        NotEnough, match="asks for 2 exclusive CPUs, but none can be owned: all CPUs that pods may use are"
+    ):
+        reserved.come("c", milli=2000)
 
     isolated = World(n4c16(allowed="8-9", isolated="8-9"), policy("")).come("a", milli=500)
     assert isolated.cpus("a") == ["8-9"]
