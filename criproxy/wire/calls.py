@@ -7,6 +7,7 @@ passes without being decoded.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from time import monotonic
 
 from criproxy.errors import StatusCode
@@ -15,9 +16,11 @@ from criproxy.errors import StatusCode
 class Call:
     """One gRPC call on one connection; handlers may keep their own state in `context`."""
 
-    __slots__ = ("begun_s", "connection", "context", "encoding", "method", "request", "stream")
+    __slots__ = ("begun_s", "connection", "context", "encoding", "expires_s", "method", "request", "stream")
 
-    def __init__(self, method: str, connection: int, stream: int, encoding: str) -> None:
+    def __init__(
+        self, method: str, connection: int, stream: int, encoding: str, timeout_s: float | None = None
+    ) -> None:
         self.method = method
         """The path, such as ``/runtime.v1.RuntimeService/CreateContainer``."""
         self.connection = connection
@@ -30,6 +33,8 @@ class Call:
         """The request message as the client sent it, decompressed; None where it was too large or malformed."""
         self.begun_s = monotonic()
         """When its headers came, on the monotonic clock."""
+        self.expires_s = inf if timeout_s is None else self.begun_s + timeout_s
+        """When its deadline passes, on the same clock."""
         self.context: object = None
         """For the handlers: nothing in `wire` reads it."""
 
@@ -61,9 +66,9 @@ class OutcomeKind(Enum):
     OK = "ok"
     """A message came before the end."""
     FAILED = "failed"
-    """Trailers without a message: the runtime refused it."""
+    """Trailers without a message, within the call's deadline: the runtime refused it."""
     UNKNOWN = "unknown"
-    """Reset, deadline or lost connection after the request went out: it may have happened."""
+    """Reset, passed deadline or lost connection after the request went out: it may have happened."""
     NOT_SENT = "not sent"
     """Ended before the runtime got the message (cancelled while held, refused, GOAWAY): it did not happen."""
 

@@ -129,6 +129,17 @@ class MessageReader:
         return 5 + int.from_bytes(self._buffer[1:5], "big") if len(self._buffer) >= 5 else 0
 
 
+_TIMEOUT_UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+def timeout_s(value: bytes) -> float | None:
+    """Seconds in a ``grpc-timeout`` header: up to 8 digits and a unit; None for anything else."""
+    digits, unit = value[:-1], _TIMEOUT_UNITS_S.get(value[-1:])
+    if unit is None or not digits.isdigit() or len(digits) > 8:
+        return None
+    return int(digits) * unit
+
+
 def status_reply(stream: int, code: StatusCode, text: str, *, started: bool = False) -> bytes:
     """The HEADERS frame that ends a call with a status.
 

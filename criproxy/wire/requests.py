@@ -9,7 +9,7 @@ from criproxy.errors import StatusCode, WireError
 from criproxy.wire import frames
 from criproxy.wire.calls import Call, OutcomeKind
 from criproxy.wire.loop import FrameLoop, increment_of
-from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress
+from criproxy.wire.message import MAX_MESSAGE_BYTES, MessageError, MessageReader, decompress, timeout_s
 from criproxy.wire.state import MAX_HELD_BYTES, Connection, Held, Hold, Stream, Unreadable
 
 MAX_STREAMS = 10_000
@@ -189,12 +189,8 @@ class Requests(FrameLoop):
 
     def _open(self, stream: int, flags: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
         """A new call: note its method, and what is to be done to it."""
-        path = encoding = b""
-        for name, value in fields:
-            if name == b":path":
-                path = value
-            elif name == b"grpc-encoding":
-                encoding = value
+        header = dict(fields)
+        path = header.get(b":path", b"")
         connection = self.connection
         entry = connection.stats.entry(path)
         state = connection.streams[stream] = Stream(stream, entry)
@@ -209,13 +205,15 @@ class Requests(FrameLoop):
             entry.bypassed += 1
         else:
             entry.calls += 1
-            self._apply_rule(state, entry.method, encoding.decode("latin-1") or "identity")
+            self._apply_rule(state, header)
 
-    def _apply_rule(self, state: Stream, method: str, encoding: str) -> None:
+    def _apply_rule(self, state: Stream, header: dict[bytes, bytes]) -> None:
         rule = state.entry.rule
         assert rule is not None
         connection = self.connection
-        state.call = Call(method, connection.number, state.id, encoding)
+        encoding = header.get(b"grpc-encoding", b"identity").decode("latin-1")
+        deadline = timeout_s(header.get(b"grpc-timeout", b""))
+        state.call = Call(state.entry.method, connection.number, state.id, encoding, deadline)
         if state.id > connection.lost_above:  # it crossed the runtime's GOAWAY, and nobody will look at it
             connection.end(state, OutcomeKind.NOT_SENT)
             return

@@ -6,6 +6,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import monotonic
 
 from criproxy.errors import StatusCode
 from criproxy.wire import frames
@@ -269,6 +270,8 @@ class Connection:
         call, stream.call = stream.call, None
         if call is None:
             return
+        if kind is OutcomeKind.FAILED and monotonic() >= call.expires_s:
+            kind = OutcomeKind.UNKNOWN  # a runtime that gives up at the deadline may go on with what it began
         if kind is OutcomeKind.UNKNOWN:
             self.stats.unknown_outcomes += 1
         rule = stream.entry.rule

@@ -56,6 +56,23 @@ def test_gzip_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         message.decompress(1, gzip.compress(b"\x00" * 100_000), "gzip")
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(b"2H", 7200.0, id="hours"),
+        pytest.param(b"3M", 180.0, id="minutes"),
+        pytest.param(b"119999857u", None, id="nine-digits"),
+        pytest.param(b"99999999m", 99_999.999, id="eight-digits"),
+        pytest.param(b"5", None, id="no-unit"),
+        pytest.param(b"-5S", None, id="negative"),
+        pytest.param(b"", None, id="empty"),
+    ],
+)
+def test_timeout_is_read(value: bytes, expected: float | None) -> None:
+    """The units are those of gRPC's protocol; anything else is no deadline."""
+    assert message.timeout_s(value) == expected
+
+
 @given(st.lists(st.binary(max_size=60), max_size=8), st.lists(st.integers(1, 30), min_size=1))
 def test_reader_finds_messages_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
     """The same messages come out of any chunking."""

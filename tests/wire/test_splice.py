@@ -386,6 +386,22 @@ class TestWatch:
 
         assert outcomes(talk) == [Outcome(OutcomeKind.FAILED)]
 
+    @pytest.mark.parametrize(
+        ("timeout", "kind"),
+        [
+            pytest.param("1n", OutcomeKind.UNKNOWN, id="passed"),
+            pytest.param("99999999H", OutcomeKind.FAILED, id="far-away"),
+            pytest.param("soon", OutcomeKind.FAILED, id="malformed"),
+        ],
+    )
+    def test_failure_after_the_deadline_says_nothing(self, timeout: str, kind: OutcomeKind) -> None:
+        """A runtime may answer a passed deadline with trailers, and still go on with what it began."""
+        talk = Talk()
+        talk.client(talk.call(1, WATCH, extra={"grpc-timeout": timeout}) + data(1, b"request", end=True))
+        talk.runtime(talk.reply_headers(1) + talk.trailers(1, 4))
+
+        assert outcomes(talk) == [Outcome(kind)]
+
     def test_reset_leaves_the_outcome_unknown(self) -> None:
         """By the kubelet (a deadline) or by the runtime."""
         talk = Talk()
