@@ -102,7 +102,7 @@ class TopologyAwarePolicy:
         return Layout(self._divided(node.topology).settled(left) if owner else left)
 
     def _divided(self, topology: Topology) -> Division:
-        """The pools of this machine; made once, because it takes longer than a decision may."""
+        """The pools of this machine, made when it is seen for the first time."""
         if self._last is None or self._last.tree.topology is not topology:
             self._last = divide(topology, self.options.reserved_cpus, apart=self.options.pin_cpu)
         return self._last
@@ -119,7 +119,7 @@ class TopologyAwarePolicy:
         return _share(division, others, container, old)
 
     def _request(self, container: Container) -> Request:
-        """nri-plugins' rule: a fraction beside whole CPUs is shared, but from two CPUs on everything is shared then."""
+        """nri-plugins' rule: of 1500m one CPU is owned and the rest shared, 2500m are all shared."""
         milli = shared_milli(container)
         whole, rest = divmod(milli, 1000)
         shares = container.qos is not QosClass.GUARANTEED or self.options.prefer_shared_cpus or not self.options.pin_cpu
@@ -209,9 +209,11 @@ def _owning_candidates(
         quiet = len(isolated & pool.cpus) >= request.owned and (not shared_milli or bool(room.shared[index]))
         if not quiet and not (can_take and len(room.shared[index]) >= request.owned + bool(shared_milli)):
             continue
-        short = 0 if quiet else max(0, request.owned - room.spare(index, shared_milli))
+        # With isolated CPUs it takes from those who share only what it shares itself.
+        missing_milli = max(0, shared_milli - room.free_milli(index))
+        short = -(-missing_milli // 1000) if quiet else max(0, request.owned - room.spare(index, shared_milli))
         criteria = (
-            Criterion("those who share have enough left", short),
+            Criterion("it leaves more to those who share", short),
             Criterion("it is there already", int(pool.name != home)),
             Criterion("it is smaller", room.tree.heights[pool.index]),
             Criterion("it has isolated CPUs", int(not quiet)),
@@ -232,7 +234,7 @@ def _choose(room: Capacity, candidates: Iterator[Candidate]) -> Choice | None:
             pool, "that is the only pool" if len(room.tree.pools) == 1 else "no other pool has that much left"
         )
     decided = decider(best, others[0])
-    why = f"goes before {others[0].name} because {decided.name}" if decided else "is the first of its like"
+    why = f"goes before {others[0].name} because {decided.name}" if decided else "comes first of several that are alike"
     return Choice(pool, f"{pool.name} {why}")
 
 

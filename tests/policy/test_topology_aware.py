@@ -158,6 +158,14 @@ class TestVectors:
             assert not world.node.grants[name].cpus & {8, 9}
         assert len(world.node.grants["three"].mems) == 1
 
+    def test_isolated_cpus_of_a_node_that_is_full(self) -> None:
+        """An isolated CPU does not draw a container to a node that cannot give it the fraction it shares."""
+        world = World(n4c16(isolated="8-9"), policy("")).come(*four("c"), milli=1800, qos=B)
+        assert world.cpus(*four("c")) == ["0-3", "4-7", "12-15", "10-11"]
+
+        assert world.come("mixed", milli=1500).cpus("mixed") == ["0-3"]
+        assert world.come("one", milli=1000).cpus("one") == ["8"]
+
     def test_v12_mixed(self) -> None:
         """Half CPUs share, one and a half own one and share the other, and from two on a fraction means sharing."""
         world = World(n4c16(), policy()).come("a", "b", milli=500)
@@ -271,22 +279,29 @@ def test_owners_in_a_socket_leave_each_node_what_it_needs() -> None:
 
 def test_sharers_move_up_and_find_back() -> None:
     """When all CPUs of a pool are owned, its sharers use those around it, and return as CPUs are free again."""
-    topology = machine(nodes=2, cores=2, threads=1, packages=1)
-    world = World(topology, policy("")).come("a", "b", milli=1000, qos=B)
+    world = World(machine(nodes=2, cores=2, threads=1, packages=1), policy("")).come("a", "b", qos=E)
     assert world.cpus("a", "b") == ["0-1", "2-3"]
 
-    world.come("own1", milli=1000).come("own2", milli=1000)
-    assert world.cpus("a", "b", "own1", "own2") == ["1", "3", "0", "2"]
+    world.come("own0", "own1", milli=1000)
+    assert world.cpus("a", "b", "own0", "own1") == ["1", "3", "0", "2"]
 
-    # Found by an earlier program, without a pool and beyond what there is: nobody is without a CPU all the same.
-    with_foreign = world.node.replace(
-        containers={**world.node.containers, "x": asking("x", 1000)},
-        grants={**world.node.grants, "x": Grant(parse_cpuset("1"), frozenset(), parse_cpuset("1"))},
-    )
-    settled = step(with_foreign, ContainerGone("own2"), world.by).node
-    assert format_cpuset(settled.grants["a"].cpus) == "2-3"
-    back = step(settled, ContainerGone("x"), world.by).node
-    assert format_cpuset(back.grants["a"].cpus) == "1"
+    world.come("own2", milli=1000)
+    assert world.cpus("a", "b", "own2") == ["3", "3", "1"]
+
+    world.go("own1")
+    assert world.cpus("a", "b") == ["2-3", "2-3"]
+    world.go("own0")
+    assert world.cpus("a", "b") == ["0", "2-3"]
+
+
+def test_an_owner_from_before_that_leaves_nothing() -> None:
+    """Whoever owns too much by an earlier rule, those who share a pool without CPUs get some around it."""
+    world = World(machine(nodes=2, cores=2, threads=1, packages=1), policy("")).come("a", "b", milli=1000, qos=B)
+    first, second = parse_cpuset("0-1"), parse_cpuset("2")
+    owners = {"x": Grant(first, frozenset(), first), "y": Grant(second, frozenset(), second)}
+    after = world.by.release(world.node.replace(grants={**world.node.grants, **owners}), "y").grants
+
+    assert [format_cpuset(after[name].cpus) for name in ("a", "b", "x")] == ["2-3", "2-3", "0-1"]
 
 
 def test_nobody_moves_without_need() -> None:
@@ -380,12 +395,12 @@ def test_reasons() -> None:
     place, memory = world.reasons
     assert place == (
         "shop/web/a owns CPU 4 in NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
-        "and NUMA node 1 is the first of its like"
+        "and NUMA node 1 comes first of several that are alike"
     )
     assert memory == "memory from the CPUs' own nodes"
     assert world.come("b", milli=1500).reasons[0] == (
         "shop/web/b owns CPU 8 and shares CPUs 9-11 in NUMA node 2: its pod is Guaranteed and it asks for 1500m, "
-        "and NUMA node 2 is the first of its like"
+        "and NUMA node 2 comes first of several that are alike"
     )
     assert world.come("c", milli=300, qos=B).reasons[0] == (
         "shop/web/c shares CPUs 12-15 of NUMA node 3: it asks for 300m, "
