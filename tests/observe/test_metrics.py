@@ -12,9 +12,7 @@ from criproxy.wire.stats import Stats
 VERSION = "/runtime.v1.RuntimeService/Version"
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 KNOWN = frozenset([VERSION, CREATE])
-GAUGES = Gauges(
-    window_debt_bytes=lambda: 17, bypass=lambda: True, dropped_log_lines=lambda: 4, policy_faults=lambda: 6
-)
+GAUGES = Gauges(window_debt_bytes=lambda: 17, bypass=lambda: True, dropped_log_lines=lambda: 4, policy_faults=lambda: 6)
 
 
 def watch(_call: Call, _outcome: Outcome) -> None:
