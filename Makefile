@@ -3,13 +3,14 @@
 SHELL := bash
 PYTHON_VENV := .venv/bin/python
 SECONDS ?= 60
+EXAMPLES ?= 500
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz protos lock clean
+.PHONY: help setup demo test lint format bench fuzz properties protos lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages (as root), .venv, libraries, this package
 	@.ci/setup.sh
@@ -36,6 +37,9 @@ bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
 
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED
 	@$(PYTHON_VENV) -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
+
+properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED
+	@$(PYTHON_VENV) -m tests.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from tests.bench import report, rows
+from tests.bench import engine, report, rows
 from tests.bench.plan import Bench, Findings, Settings, measure_lives
 from tests.bench.processes import StartError
 from tests.bench.runtimes import EMBEDDED, choose, started
@@ -43,11 +43,12 @@ def _numbers(context: click.Context, option: click.Parameter, value: str) -> tup
 @click.option("--peer", "peers", multiple=True, callback=_peers, metavar="NAME=SOCKET", help="Another proxy before it.")
 @click.option("--runs", default=3, type=click.IntRange(1), show_default=True, help="The worst run counts.")
 @click.option("--known", default="0,100,1000", callback=_numbers, show_default=True, help="Containers that exist.")
+@click.option("--steps", "steps_only", is_flag=True, help="Only the engine's steps, which need no runtime.")
 @click.option("--quick", is_flag=True, help="Few calls: shows that it works, measures little.")
 @click.option("--pod-lives", default=0, type=click.IntRange(0), help="Also measure memory over so many pods.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a bar is missed.")
-def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **options: Any) -> None:  # noqa: ANN401
+def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_only: bool, **options: Any) -> None:  # noqa: ANN401
     """Measure what criproxy adds to calls, and show it beside the bars.
 
     Peers must stand before the same runtime: start it first (python -m criproxy.sim --socket PATH), then the peers,
@@ -58,15 +59,25 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, **opti
         settings = replace(settings, effort=rows.QUICK, starts=1)
     all_findings: list[Findings] = []
     try:
-        for name in choose(asked):
+        runtimes = [] if steps_only else choose(asked)
+        lines = engine.measure(20 if quick else 500)
+        engine.show(_console, lines)
+        _write(json_path, all_findings, lines)
+        for name in runtimes:
             all_findings.append(_measure(name, settings))
             report.show(_console, all_findings[-1])
-            if json_path:
-                json_path.parent.mkdir(parents=True, exist_ok=True)
-                json_path.write_text(json.dumps(report.as_json(all_findings), indent=1) + "\n")
+            _write(json_path, all_findings, lines)
     except (ValueError, StartError) as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(1 if check and any(missed(findings) for findings in all_findings) else 0)
+    failed = engine.over(lines) or any(missed(findings) for findings in all_findings)
+    sys.exit(1 if check and failed else 0)
+
+
+def _write(path: Path | None, all_findings: list[Findings], lines: list[engine.StepLine]) -> None:
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {**report.as_json(all_findings), "steps": engine.as_json(lines)}
+        path.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def _measure(name: str, settings: Settings) -> Findings:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from criproxy.policy import BUILTIN
 from tests.bench.bars import UNSCALED, Bar, Check, Speed, worst
+from tests.bench.engine import EVENTS
 from tests.bench.measure import Batch, Series
 from tests.bench.plan import Findings, Run
 from tests.bench.verdicts import call_lines, missed
@@ -63,6 +65,27 @@ def test_the_process_is_measured(report: dict[str, Any]) -> None:
     assert [int(pods) for pods in found["lives"]] == list(range(1, 12))
     assert found["list_reply_bytes"]["0"] == 0 < found["list_reply_bytes"]["100"]
     assert report["versions"]["criproxy"]
+
+
+def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
+    """Every policy and event has its CPU time; those that concern one container have bars."""
+    lines = report["steps"]
+
+    assert {line["policy"] for line in lines} == set(BUILTIN)
+    assert len(lines) == len(BUILTIN) * len(EVENTS)
+    assert all(0 < line["median_ms"] <= line["p99_ms"] for line in lines)
+    assert {line["event"] for line in lines if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
+
+
+def test_steps_run_alone(tmp_path: Path) -> None:
+    """Without a runtime the figures are there in seconds, in the table and the JSON."""
+    path = tmp_path / "steps.json"
+    command = [sys.executable, "-m", "tests.bench", "--steps", "--quick", "--json", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert "engine.step with 500 containers on 384 CPUs" in done.stdout
+    assert json.loads(path.read_text())["runtimes"] == {}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from criproxy.engine.events import (
     ContainerCreating,
     ContainerExited,
     ContainerGone,
+    ContainerResized,
     ContainerStarted,
     Event,
     PodCreated,
     PodGone,
     PodStopped,
+    PolicyChanged,
     UnknownOutcome,
     UpdateApplied,
 )
@@ -21,7 +23,7 @@ from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.model.workload import Container, Pod, QosClass, Sizes
 from criproxy.policy.api import Policy
 from criproxy.sim.machines import GIB, machine
 
@@ -40,6 +42,8 @@ def machines(draw: st.DrawFn) -> Topology:
     return machine(len(whole.nodes), len(whole.nodes[0].cpus), 1, allowed=allowed)
 
 
+cpu_sizes = st.sampled_from([0, 250, 1000, 2000, 3000, 5000])
+memory_sizes = st.sampled_from([None, GIB, 9 * GIB])
 containers = st.builds(
     Container,
     key=st.sampled_from(RESERVATIONS),
@@ -47,9 +51,11 @@ containers = st.builds(
     name=st.sampled_from("ab"),
     attempt=st.integers(0, 2),
     qos=st.sampled_from(QosClass),
-    cpu_milli=st.sampled_from([0, 250, 1000, 2000, 3000, 5000]),
-    memory_limit_bytes=st.sampled_from([None, GIB, 9 * GIB]),
+    namespace=st.sampled_from(["", "kube-system"]),
+    cpu_milli=cpu_sizes,
+    memory_limit_bytes=memory_sizes,
 )
+sizes = st.builds(Sizes, cpu_milli=cpu_sizes, memory_limit_bytes=memory_sizes)
 keys = st.sampled_from(KEYS)
 events = st.one_of(
     st.builds(ContainerCreating, containers),
@@ -60,6 +66,8 @@ events = st.one_of(
     st.builds(ContainerExited, keys),
     st.builds(ContainerGone, keys),
     st.builds(UnknownOutcome, keys),
+    st.builds(ContainerResized, keys, sizes),
+    st.builds(PolicyChanged, apply_all=st.booleans()),
     st.builds(UpdateApplied, keys, st.frozensets(st.integers(0, 7)), st.frozensets(st.integers(0, 3))),
     st.sampled_from(PODS).map(lambda key: PodCreated(Pod(key=key))),
     st.builds(PodStopped, st.sampled_from(PODS)),

@@ -1,0 +1,176 @@
+"""One random case: a machine, a policy file's options, what happens, and whether all that must be true is."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import strategies as st
+
+from criproxy.config.registry import find
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    PolicyChanged,
+    TopologyChanged,
+)
+from criproxy.engine.invariants import departure_undoes_arrival, release_gives_back, step_is_deterministic, violations
+from criproxy.engine.step import step
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, QosClass
+from criproxy.policy import Entry
+from criproxy.policy.api import Policy
+from tests.engine.lives import PODS, containers, cpu_sizes, events, memory_sizes, sizes
+from tests.properties.machines import machines, narrowed
+
+CONTAINERS = 10
+"""That may come in one life."""
+
+Build = Callable[[str], Policy]
+"""Makes a policy of a name, with the options of the case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What happens on one machine."""
+
+    topology: Topology
+    reserved: CpuSet
+    options: Mapping[str, Mapping[str, object]]
+    """By policy, then by name as in a policy file."""
+    life: Sequence[Event]
+    policies: Sequence[str]
+    """Those that a `PolicyChanged` goes on with, one after the other."""
+    newcomer: Container
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was tried, to see that it was something."""
+
+    events: Counter[str] = field(default_factory=Counter)
+    numa_nodes: Counter[int] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    refusals: int = 0
+    owners: int = 0
+    """Lives in which somebody owned a CPU."""
+    most: int = 0
+    """Containers that had a place at the same time."""
+
+
+def options_of(entry: Entry, topology: Topology, draw: st.DrawFn) -> dict[str, object]:
+    """Options for a policy: switches at random, sets of CPUs from the machine, all else as it is by default."""
+    chosen: dict[str, object] = {}
+    for name, option in entry.options.model_fields.items():
+        if option.annotation is bool:
+            chosen[option.alias or name] = draw(st.booleans())
+        elif option.is_required():
+            chosen[option.alias or name] = draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
+    return chosen
+
+
+def _arrival(number: int) -> st.SearchStrategy[Event]:
+    """A container comes; half of them are Guaranteed."""
+    return st.builds(
+        ContainerCreating,
+        st.builds(
+            Container,
+            key=st.just(f"r{number}"),
+            pod=st.sampled_from(PODS),
+            name=st.just(f"c{number}"),
+            namespace=st.sampled_from(["", "kube-system"]),
+            qos=st.sampled_from([QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT]),
+            cpu_milli=cpu_sizes,
+            memory_limit_bytes=memory_sizes,
+        ),
+    )
+
+
+def _progress(number: int) -> st.SearchStrategy[Event]:
+    """What may become of a container in the course of its life."""
+    runtime_id = f"id-r{number}"
+    made: list[Event] = [ContainerCreated(f"r{number}", runtime_id), ContainerStarted(runtime_id)]
+    ended: list[Event] = [ContainerExited(runtime_id), ContainerGone(runtime_id)]
+    resized = st.builds(ContainerResized, st.sampled_from([f"r{number}", runtime_id]), sizes)
+    return st.one_of(st.sampled_from(made), st.sampled_from(made), resized, st.sampled_from(ended))
+
+
+def _happenings(topology: Topology) -> st.SearchStrategy[Event]:
+    numbers = st.integers(0, CONTAINERS - 1)
+    changes = st.builds(PolicyChanged, st.booleans()) | st.builds(TopologyChanged, narrowed(topology))
+    arrival, progress = numbers.flatmap(_arrival), numbers.flatmap(_progress)
+    return st.one_of(arrival, arrival, arrival, progress, progress, progress, events, changes)
+
+
+@st.composite
+def cases(draw: st.DrawFn, names: Sequence[str]) -> Case:
+    """A case for the policies *names*, each of which may be changed for another of them."""
+    topology = draw(machines())
+    reserved = draw(st.frozensets(st.sampled_from(sorted(topology.online_cpus)), max_size=2))
+    options = {name: options_of(find(name), topology, draw) for name in names}
+    life = draw(st.lists(_happenings(topology), min_size=8, max_size=30))
+    changes = sum(isinstance(event, PolicyChanged) for event in life)
+    policies = [draw(st.sampled_from(names)) for _ in range(changes)]
+    newcomer = replace(draw(containers), key="newcomer", name="newcomer")
+    return Case(topology, reserved, options, life, policies, newcomer)
+
+
+def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
+    """Run the case from the policy *name* on; a sentence for all that is wrong."""
+    node, policy, next_policies = Node(case.topology), build(name), list(case.policies)
+    used: set[str] = set()
+    owned = False
+    _count_machine(case.topology, tally)
+    for event in case.life:
+        if isinstance(event, PolicyChanged):
+            policy = build(next_policies.pop(0))
+        if isinstance(event, ContainerCreating):
+            if event.container.key in used:
+                continue
+            used.add(event.container.key)
+        tally.events[type(event).__name__] += 1
+        decision = _stepped(node, event, policy)
+        if decision is None:
+            tally.refusals += 1
+            continue
+        yield from step_is_deterministic(node, event, policy)
+        node = decision.node
+        yield from violations(node, case.reserved)
+        owned, tally.most = owned or bool(node.exclusive_cpus), max(tally.most, len(node.grants))
+    tally.owners += owned
+    for key in node.grants:
+        yield from release_gives_back(node, key, policy)
+    yield from departure_undoes_arrival(node, case.newcomer, policy)
+
+
+def _stepped(node: Node, event: Event, policy: Policy) -> Decision | None:
+    try:
+        return step(node, event, policy)
+    except NotEnough:
+        return None
+
+
+def _count_machine(topology: Topology, tally: Tally) -> None:
+    tally.numa_nodes[len(topology.nodes)] += 1
+    found = {
+        "memory-only node": any(node.memory_only and node.memory_bytes for node in topology.nodes),
+        "node without memory": any(not node.memory_bytes for node in topology.nodes),
+        "movable-only node": any(node.memory_bytes and not node.normal_memory for node in topology.nodes),
+        "gaps in node ids": [node.id for node in topology.nodes] != list(range(len(topology.nodes))),
+        "gaps in CPU ids": topology.online_cpus != frozenset(range(len(topology.online_cpus))),
+        "SMT": topology.smt,
+        "isolated CPUs": bool(topology.isolated_cpus),
+        "offline CPUs": bool(topology.offline_cpus),
+        "forbidden CPUs": bool(topology.forbidden_cpus),
+        "dies": bool(topology.dies),
+        "distances": bool(topology.distances),
+    }
+    tally.features.update(name for name, is_so in found.items() if is_so)

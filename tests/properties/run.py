@@ -1,0 +1,115 @@
+"""Tries policies on many random cases, and keeps the smallest case that goes wrong with each."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+
+from criproxy.config.registry import find
+from criproxy.policy.api import Policy
+from tests.properties.lives import Build, Case, Tally, cases, live
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one policy."""
+
+    policy: str
+    tally: Tally = field(default_factory=Tally)
+    finding: str = ""
+    """The smallest case that goes wrong, and how; empty if none does."""
+    seconds: float = 0.0
+
+
+Maker = Callable[[str, Case], Policy]
+"""Makes the policy of a name for a case."""
+
+
+class Broken(AssertionError):
+    """Something that must always be true is not."""
+
+    def __init__(self, policy: str, sentence: str, case: Case) -> None:
+        super().__init__(f"{sentence}\n{case}")
+        self.policy = policy
+
+
+def registered(name: str, case: Case) -> Policy:
+    """The policy *name* as a policy file with the options of *case* would build it."""
+    entry = find(name)
+    return entry.build(entry.options.model_validate({"reservedCpus": case.reserved, **case.options[name]}))
+
+
+def try_policies(
+    names: Sequence[str], examples: int, seed: int, build: Maker = registered, *, shrink: bool = True
+) -> list[Result]:
+    """Run each policy through the same *examples* cases; one at which something goes wrong is tried no further.
+
+    Args:
+        names: policies; in a case they are changed for each other.
+        examples: how many cases.
+        seed: the same seed gives the same cases.
+        build: makes a policy; another than the registry for planted faults.
+        shrink: look for the smallest case that goes wrong, which takes its time.
+    """
+    phases = list(Phase) if shrink else [Phase.generate]
+    results = {name: Result(name) for name in names}
+    left = list(names)
+    while left and (broken := _find(results, left, seed, settings(max_examples=examples, phases=phases), build)):
+        results[broken.policy].finding = str(broken)
+        left.remove(broken.policy)
+        for name in left:
+            results[name] = Result(name)  # from the beginning, without the one that hid what is behind
+    return list(results.values())
+
+
+def _find(results: dict[str, Result], left: Sequence[str], seed: int, effort: settings, build: Maker) -> Broken | None:
+    @hypothesis.seed(seed)
+    @settings(
+        effort,
+        database=None,
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(cases(list(results)))
+    def holds(case: Case) -> None:
+        for name in left:
+            _try(results[name], case, lambda policy: build(policy, case))
+
+    try:
+        holds()
+    except Broken as broken:
+        return broken
+    return None
+
+
+def _try(result: Result, case: Case, build: Build) -> None:
+    began = time.perf_counter()
+    try:
+        sentence = next(live(case, result.policy, result.tally, build), "")
+    except Exception as error:  # noqa: BLE001 (whatever a policy raises is what we look for)
+        sentence = repr(error)
+    result.seconds += time.perf_counter() - began
+    if sentence:
+        raise Broken(result.policy, sentence, case)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """For the report."""
+    tally = result.tally
+    return {
+        "policy": result.policy,
+        "finding": result.finding,
+        "machines": sum(tally.numa_nodes.values()),
+        "machines_by_numa_nodes": dict(sorted(tally.numa_nodes.items())),
+        "machines_with": dict(tally.features.most_common()),
+        "events": dict(tally.events.most_common()),
+        "refusals": tally.refusals,
+        "most_containers_at_once": tally.most,
+        "lives_with_owners": tally.owners,
+        "seconds": round(result.seconds, 1),
+    }

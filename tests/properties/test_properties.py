@@ -1,0 +1,155 @@
+"""What must always be true is, for every policy; and policies that break one rule each are caught."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from criproxy.config.registry import names
+from criproxy.engine.events import Event
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.policy.template import TemplateOptions, TemplatePolicy
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from tests.conftest import ROOT
+from tests.engine.lives import live
+from tests.policy.example import install
+from tests.properties.lives import Case
+from tests.properties.plants import PLANTS
+from tests.properties.run import as_json, try_policies
+
+EXAMPLES = 500
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the policy of another package."""
+    monkeypatch.syspath_prepend(install(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("example")
+def test_hold_for_every_registered_policy() -> None:
+    """On random machines, in random lives, with sizes, policies and machines that change; the same cases every time."""
+    results = try_policies(names(), EXAMPLES, seed=1)
+
+    assert [result.finding for result in results] == [""] * len(names())
+    assert "quiet" in names()
+    for result in results:
+        found = as_json(result)
+        assert found["machines"] >= EXAMPLES
+        assert set(found["machines_by_numa_nodes"]) == set(range(1, 9))
+        assert len(found["machines_with"]) == 11
+        assert set(found["events"]) == {kind.__name__ for kind in Event.__args__}
+        assert found["refusals"]
+        assert found["lives_with_owners"]
+
+
+def test_hold_for_the_template() -> None:
+    """What newcomers copy is right."""
+    (result,) = try_policies(
+        ["none"],
+        100,
+        seed=2,
+        build=lambda name, case: TemplatePolicy(TemplateOptions.model_validate({"reservedCpus": case.reserved})),
+    )
+
+    assert result.finding == ""
+
+
+def reserving(case: Case) -> Options:
+    """The reserved CPUs of a case as options."""
+    return Options.model_validate({"reservedCpus": case.reserved})
+
+
+@pytest.mark.parametrize(("build", "sentence"), PLANTS.values(), ids=PLANTS.keys())
+def test_a_planted_policy_is_caught(build: object, sentence: str) -> None:
+    """Each rule, broken by a policy, is found, with a sentence that says which, and a case that shows it."""
+    assert callable(build)
+    (result,) = try_policies(["static"], 300, seed=3, build=lambda name, case: build(reserving(case)), shrink=False)
+
+    assert sentence in result.finding.splitlines()[0]
+    assert "Case(topology=" in result.finding
+
+
+def test_policies_that_raise_are_caught() -> None:
+    """A crash of a policy is a finding; others are tried all the same."""
+
+    class Raises(StaticPolicy):
+        def release(self, node: object, key: str) -> object:  # type: ignore[override]
+            raise ZeroDivisionError(key)
+
+    def build(name: str, case: Case) -> StaticPolicy:
+        return (Raises if name == "none" else StaticPolicy)(reserving(case))
+
+    results = try_policies(["none", "static"], 100, seed=4, build=build, shrink=False)
+
+    assert results[0].finding.startswith("ZeroDivisionError(")
+
+
+FINGERPRINT = """
+from tests.properties.test_properties import fingerprint
+print(fingerprint())
+"""
+
+
+def fingerprint() -> str:
+    """All states of fixed lives under each policy that has names of its own to sort, as one number."""
+    from criproxy.engine.events import ContainerCreating, ContainerGone
+    from criproxy.model.workload import Container, QosClass
+    from criproxy.sim.machines import machine
+
+    events: list[Event] = []
+    for number in range(24):
+        qos = list(QosClass)[number % 3]
+        container = Container(key=f"r{number}", pod=f"s{number % 5}", name=f"c{number}", qos=qos)
+        events.append(ContainerCreating(container.resized(container.sizes)))
+        if number % 4 == 3:
+            events.append(ContainerGone(f"r{number - 2}"))
+    told = hashlib.sha256()
+    for policy in (StaticPolicy(Options()), TopologyAwarePolicy(TopologyAwareOptions())):
+        for _, _, node in live(machine(nodes=4, cores=4), policy, events):
+            told.update(repr([(key, sorted(g.cpus), sorted(g.mems)) for key, g in node.grants.items()]).encode())
+    return told.hexdigest()
+
+
+def test_the_same_in_every_process() -> None:
+    """Python's hashes differ from process to process; decisions do not."""
+    told = set()
+    for seed in ("0", "1", "4711"):
+        environ = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", FINGERPRINT]
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True, timeout=60)
+        told.add(done.stdout)
+
+    assert told == {fingerprint() + "\n"}
+
+
+def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
+    """Seed, examples, machines, duration and findings are in the JSON; the same seed tries the same."""
+    reports = []
+    for number in range(2):
+        path = tmp_path / f"{number}.json"
+        options = ("--examples", "15", "--seed", "7", "--json", str(path))
+        command = [sys.executable, "-m", "tests.properties", *options]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "nothing found" in done.stdout
+        reports.append(json.loads(path.read_text()))
+
+    assert (reports[0]["seed"], reports[0]["examples"], reports[0]["findings"]) == (7, 15, [])
+    assert reports[0]["command"] == "make properties EXAMPLES=15 SEED=7"
+    assert [p["events"] for p in reports[0]["policies"]] == [p["events"] for p in reports[1]["policies"]]
+
+
+def test_wrong_use_is_explained() -> None:
+    """A policy that nobody has ends the run with the names that there are."""
+    command = [sys.executable, "-m", "tests.properties", "statik"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 2
+    assert "no such policy: statik; there are none, static" in done.stderr
