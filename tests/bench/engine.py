@@ -89,7 +89,7 @@ def _container(number: int, *, owner: bool, key: str = "") -> Container:
     return Container(
         key=key or f"r{number}",
         pod=f"s{number // 2}",
-        name=f"c{number}",
+        name=key or f"c{number}",
         namespace="default",
         qos=QosClass.GUARANTEED if owner else QosClass.BURSTABLE,
         cpu_milli=2000 if owner else 100,
