@@ -24,6 +24,9 @@ class Result:
     seconds: float = 0.0
 
 
+CHUNK = 1000
+"""Examples that hypothesis gets at a time: it remembers them all, and tens of thousands would fill a gigabyte."""
+
 Maker = Callable[[str, Case], Policy]
 """Makes the policy of a name for a case."""
 
@@ -57,11 +60,11 @@ def try_policies(
     phases = list(Phase) if shrink else [Phase.generate]
     results = {name: Result(name) for name in names}
     left = list(names)
-    while left and (broken := _find(results, left, seed, settings(max_examples=examples, phases=phases), build)):
-        results[broken.policy].finding = str(broken)
-        left.remove(broken.policy)
-        for name in left:
-            results[name] = Result(name)  # from the beginning, without the one that hid what is behind
+    for first in range(0, examples, CHUNK):
+        effort = settings(max_examples=min(CHUNK, examples - first), phases=phases)
+        while left and (broken := _find(results, left, seed + first, effort, build)):
+            results[broken.policy].finding = str(broken)
+            left.remove(broken.policy)  # and again without it: it hid what is behind
     return list(results.values())
 
 
