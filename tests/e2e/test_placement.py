@@ -170,14 +170,29 @@ async def test_a_second_owner_is_refused_until_the_first_is_gone(scene: Scene) -
 
 
 async def test_updates_of_the_kubelet_keep_our_cpuset(scene: Scene) -> None:
-    """A resize and the kubelet's CPU manager both leave the container where the policy put it."""
+    """The kubelet's CPU manager, and a resize that changes no CPU, leave the container where the policy put it."""
+    _, shared = await scene.run(sharer("shared"))
+    _, owned = await scene.run(owner("owner"))
+    whole = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
+
+    await scene.kubelet.update(shared, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
+    await scene.kubelet.update(owned, whole)
+
+    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
+
+
+async def test_an_owner_that_is_resized_to_half_a_cpu_shares(scene: Scene) -> None:
+    """Its CPU goes back to everybody, itself included; grown again, it owns it again and the others are moved off."""
     _, shared = await scene.run(sharer("shared"))
     _, owned = await scene.run(owner("owner"))
 
-    await scene.kubelet.update(shared, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
     await scene.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000))
+    await scene.moves_to(shared, ALL)
+    await scene.moves_to(owned, ALL)
 
-    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
+    await scene.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000))
+    await scene.moves_to(shared, ALL - OWNED)
+    await scene.moves_to(owned, OWNED)
 
 
 async def test_a_container_without_cgroup_path_or_resources_shares(scene: Scene) -> None:
