@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _run(policies: list[str], examples: int, seed: int, path: Path) -> int:
-    began, clock = datetime.now(UTC), time.monotonic()
+    began, clock, commit = datetime.now(UTC), time.monotonic(), _commit()
     print(f"{examples} machines and lives for each of {', '.join(policies)}, seed {seed}", flush=True)
     results = try_policies(policies, examples, seed)
     findings = [f"{result.policy}: {result.finding}" for result in results if result.finding]
@@ -55,7 +55,7 @@ def _run(policies: list[str], examples: int, seed: int, path: Path) -> int:
         "began": began.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 1),
         "versions": {"python": platform.python_version(), "hypothesis": version("hypothesis")},
-        "commit": _commit(),
+        "commit": commit,
         "command": f"make properties EXAMPLES={examples} SEED={seed}",
     }
     path.parent.mkdir(parents=True, exist_ok=True)
