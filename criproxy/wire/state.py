@@ -280,7 +280,7 @@ class Connection:
 
     def close(self, stream: Stream) -> None:
         """Both peers are through with the stream."""
-        if self.streams.pop(stream.id, None):
+        if self.streams.pop(stream.id, None) and self.copied_bytes:
             copies = (stream.request, stream.reader)
             self.copied_bytes -= sum(reader.waiting_bytes for reader in copies if reader)
         self.to_runtime.close(stream.id)
