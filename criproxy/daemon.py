@@ -47,6 +47,8 @@ PROBE_S = 1.0
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 MAIN = "criproxy"
 """The name of the socket for the kubelet, among those of `systemd.SOCKET_NAMES`."""
+HTTP = "http"
+"""The name among our listeners of the one for metrics and health."""
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -165,8 +167,8 @@ class Daemon:
             controller = await self._start_controller(stack)
             await self._start_proxies(stack, listeners, controller)
             await self._start_control(stack, listeners["control"])
-            await self._start_http(stack, controller)
             self._announce(listeners)
+            await self._start_http(stack, listeners.get(HTTP), controller)
             await _tune_allocator()
             gc.enable()
             gc.freeze()
@@ -188,6 +190,9 @@ class Daemon:
             sock = passed.get(name)
             listeners[name] = listen(path, mode) if sock is None else Listener(sock, sock.getsockname())
             stack.callback(listeners[name].close)
+        if self._endpoints.http is not None:
+            listeners[HTTP] = self._endpoints.http.listen()
+            stack.callback(listeners[HTTP].close)
         return listeners
 
     async def _start_controller(self, stack: AsyncExitStack) -> Controller:
@@ -235,9 +240,9 @@ class Daemon:
         self._notifier.ready(self._status)
         log.info("serving", listen=places, runtime=self._endpoints.pairs[MAIN][1], pid=os.getpid())
 
-    async def _start_http(self, stack: AsyncExitStack, controller: Controller) -> None:
-        address = self._endpoints.http
-        if address is None:
+    async def _start_http(self, stack: AsyncExitStack, listener: Listener | None, controller: Controller) -> None:
+        """Serve metrics and health; who asks earlier waits, and the kubelet does not."""
+        if listener is None:
             return
         for module in ("criproxy.observe.http", "criproxy.observe.metrics"):
             await asyncio.to_thread(import_module, module)  # 0.1 s, in which calls shall not wait
@@ -254,8 +259,8 @@ class Daemon:
         metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS)
         server = HttpServer(Sources(metrics.render, self._healthy, lambda: self._ready(controller)))
         stack.push_async_callback(server.stop)
-        await server.start(address)
-        log.info("serving metrics and health", address=str(address))
+        await server.start(listener)
+        log.info("serving metrics and health", address=str(self._endpoints.http))
 
     async def _healthy(self) -> str | None:
         overdue_s = self._heartbeat.overdue_s()

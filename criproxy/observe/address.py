@@ -1,9 +1,10 @@
 """The address of the HTTP API; apart from the API itself, which is slow to import."""
 
+import socket
 from dataclasses import dataclass
 
-from criproxy.errors import UsageError
-from criproxy.wire.sockets import unix_path
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.wire.sockets import Listener, listen, unix_path
 
 _EXPECTED = "use HOST:PORT, :PORT (on the loopback interface), [IPV6]:PORT or unix:///PATH"
 
@@ -30,6 +31,23 @@ class Address:
         if not colon or not _is_port(port) or (":" in host and not bracketed) or "/" in host:
             raise UsageError(f"--http: {text!r} is no address; {_EXPECTED}")
         return cls(host=host.strip("[]") or "localhost", port=int(port))
+
+    def listen(self) -> Listener:
+        """Take the address; who connects waits until `HttpServer` is there.
+
+        Raises:
+            CriproxyError: if it cannot be had.
+        """
+        if self.path is not None:
+            return listen(self.path, 0o660)
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            family, _, _, _, place = min(found, key=lambda info: info[0] != socket.AF_INET)
+            sock = socket.create_server(place[:2], family=family)
+        except OSError as error:
+            raise CriproxyError(f"--http: cannot listen on {self}: {error.strerror or error}") from error
+        sock.setblocking(False)
+        return Listener(sock, "")
 
     def __str__(self) -> str:
         if self.path is not None:

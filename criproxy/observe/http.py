@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from criproxy.errors import CriproxyError
-from criproxy.observe.address import Address
-from criproxy.wire.sockets import Listener, listen
+from criproxy.wire.sockets import Listener
 
 Health = Callable[[], Awaitable[str | None]]
 """None where all is well, else a sentence that says what is not."""
@@ -24,7 +22,7 @@ class Sources:
 
 
 class HttpServer:
-    """Serves `Sources` on an `Address`."""
+    """Serves `Sources` on a socket that listens already."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -33,31 +31,15 @@ class HttpServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         self._runner = web.AppRunner(app, access_log=None)
-        self._listener: Listener | None = None
 
-    async def start(self, address: Address) -> None:
-        """Serve on *address*.
-
-        Raises:
-            CriproxyError: if nothing can be served there.
-        """
+    async def start(self, listener: Listener) -> None:
+        """Serve on *listener*, which stays the caller's."""
         await self._runner.setup()
-        site: web.BaseSite
-        if address.path is not None:
-            self._listener = listen(address.path, 0o660)
-            site = web.SockSite(self._runner, self._listener.sock)
-        else:
-            site = web.TCPSite(self._runner, address.host, address.port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise CriproxyError(f"--http: cannot listen on {address}: {error.strerror or error}") from error
+        await web.SockSite(self._runner, listener.sock).start()
 
     async def stop(self) -> None:
         """Serve no more; the calls under way end first."""
         await self._runner.cleanup()
-        if self._listener is not None:
-            self._listener.close()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = self._sources.metrics(request.headers.get("Accept", ""))

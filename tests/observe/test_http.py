@@ -39,10 +39,12 @@ async def session(node: Node, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSes
     """A client of a server on a Unix socket."""
     server = HttpServer(Sources(lambda accept: (accept.encode(), "text/plain; version=1"), node.healthy, node.ready))
     path = str(tmp_path / "http.sock")
-    await server.start(Address(path=path))
+    listener = Address(path=path).listen()
+    await server.start(listener)
     async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(path)) as session:
         yield session
     await server.stop()
+    listener.close()
 
 
 async def get(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
@@ -90,13 +92,23 @@ async def test_there_is_nothing_else(session: aiohttp.ClientSession) -> None:
         assert response.status == 405
 
 
-async def test_a_port_in_use_is_an_error(node: Node) -> None:
+def test_a_port_in_use_is_an_error() -> None:
     """The sentence names the address."""
-    server = HttpServer(Sources(lambda _accept: (b"", "text/plain"), node.healthy, node.ready))
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
 
         with pytest.raises(CriproxyError, match=rf"--http: cannot listen on http://127.0.0.1:{port}: .*in use"):
-            await server.start(Address("127.0.0.1", port))
+            Address("127.0.0.1", port).listen()
 
+
+async def test_a_port_is_served(node: Node) -> None:
+    """On a port, by host name, as on a Unix socket."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    listener = Address.parse(f":{port}").listen()
+    server = HttpServer(Sources(lambda _accept: (b"", "text/plain"), node.healthy, node.ready))
+    await server.start(listener)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        assert await get(session, "/healthz") == (200, "ok\n")
     await server.stop()
+    listener.close()
