@@ -11,6 +11,8 @@ from tests.bench.ways import Way
 CONTAINERS_PER_POD = 50
 _CPU_MILLI = 100
 _MEMORY_BYTES = 8 << 30
+_LISTED_ANNOTATIONS = {"io.kubernetes.container.hash", "io.kubernetes.container.restartCount"}
+"""What the bars were measured with: 69 kB in a list of 100 containers, where all of the kubelet's make 93 kB."""
 _ENVS = 40
 """A pod in a cluster with a few services gets seven variables for each."""
 
@@ -80,6 +82,8 @@ class Sandbox:
 
     def _request(self) -> api.CreateContainerRequest:
         config = container_config(self._pod, self._pods.next_container(), _MEMORY_BYTES)
+        for key in config.annotations.keys() - _LISTED_ANNOTATIONS:
+            del config.annotations[key]
         config.envs.extend(api.KeyValue(key=key, value=value.encode()) for key, value in _environment())
         return api.CreateContainerRequest(pod_sandbox_id=self.id, config=config, sandbox_config=self._config)
 
