@@ -8,6 +8,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly LOCK=.ci/requirements.lock
+
+# Two commands may be given at once, and each sets up first: one after the other.
+exec 9<.ci/setup.sh
+flock 9
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 # ------------------------------------------------------------------ Debian packages
