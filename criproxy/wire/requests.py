@@ -147,7 +147,8 @@ class Requests(FrameLoop):
         try:
             fields = self._decode(frames.header_block(buffer[at:end]))
         except HPACKError as error:
-            raise WireError(f"a header block cannot be decoded: {error}", frames.COMPRESSION_ERROR) from None
+            reason = str(error).partition(" from <memory")[0]  # an address says nothing to anybody
+            raise WireError(f"a header block cannot be decoded: {reason}", frames.COMPRESSION_ERROR) from None
         connection = self.connection
         state = connection.streams.get(stream)
         if state is None and stream > connection.last_stream:

@@ -629,6 +629,7 @@ class TestConnection:
         with pytest.raises(WireError, match="cannot be decoded") as caught:
             talk.client(frames.frame(frames.HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff"))
         assert caught.value.http2_code == frames.COMPRESSION_ERROR
+        assert str(caught.value).endswith("Unable to decode HPACK integer representation")
 
     def test_header_table_grows_with_the_runtimes_settings(self) -> None:
         """The listening decoder allows what the runtime allows."""
