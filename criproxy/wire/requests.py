@@ -1,5 +1,6 @@
 """From the kubelet to the runtime: which call is it, and does its message wait?"""
 
+import re
 from collections.abc import Callable, Iterable
 
 from hpack import Decoder
@@ -147,7 +148,7 @@ class Requests(FrameLoop):
         try:
             fields = self._decode(frames.header_block(buffer[at:end]))
         except HPACKError as error:
-            reason = str(error).partition(" from <memory")[0]  # an address says nothing to anybody
+            reason = re.split(" from |: <", str(error))[0]  # not the bytes: they may be secret, or a memory address
             raise WireError(f"a header block cannot be decoded: {reason}", frames.COMPRESSION_ERROR) from None
         connection = self.connection
         state = connection.streams.get(stream)

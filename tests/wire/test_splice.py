@@ -622,14 +622,23 @@ class TestConnection:
         with pytest.raises(WireError, match="preface"):
             splice.from_client(b"GET / HTTP/1.1\r\n")
 
-    def test_broken_header_block_is_refused(self) -> None:
-        """The HPACK tables of the three ends would differ from then on."""
+    @pytest.mark.parametrize(
+        ("block", "reason"),
+        [
+            pytest.param(b"\xff" * 6, "Variable integer representation is too long", id="endless-integer"),
+            pytest.param(b"\x40\x7f", "Unable to decode HPACK integer representation", id="cut-integer"),
+            pytest.param(b"\x00\x85ab", "Truncated header block", id="cut-string"),
+            pytest.param(b"\xc6", "Invalid table index 70", id="unknown-index"),
+        ],
+    )
+    def test_broken_header_block_is_refused(self, block: bytes, reason: str) -> None:
+        """The HPACK tables of the three ends would differ from then on; the reason shows nothing of the block."""
         talk = Talk()
 
-        with pytest.raises(WireError, match="cannot be decoded") as caught:
-            talk.client(frames.frame(frames.HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff"))
+        with pytest.raises(WireError) as caught:
+            talk.client(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block))
         assert caught.value.http2_code == frames.COMPRESSION_ERROR
-        assert str(caught.value).endswith("Unable to decode HPACK integer representation")
+        assert str(caught.value) == f"a header block cannot be decoded: {reason}"
 
     def test_header_table_grows_with_the_runtimes_settings(self) -> None:
         """The listening decoder allows what the runtime allows."""
