@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from criproxy.control.counters import Counters
 from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
@@ -58,6 +59,7 @@ class Followups:
     log: Log
     starting: set[str] = field(default_factory=set)
     """Keys of containers whose StartContainer the runtime has and has not answered."""
+    counters: Counters = field(default_factory=Counters)
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _over: Mapping[str, CpuSet] = field(default_factory=dict)
     _over_of: tuple[Node | None, frozenset[str]] = (None, frozenset())

@@ -1,0 +1,67 @@
+"""What the controller counts: plain numbers, so that counting costs nothing; `observe.metrics` shows them.
+
+Here is what happens; how things are at this moment (unknown outcomes, free CPUs, what is not applied) is read from
+the node by whoever asks.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+DECISION_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+"""Upper bounds in seconds of the histogram of decision times."""
+
+
+@dataclass(slots=True)
+class Times:
+    """A histogram of durations in seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(DECISION_BUCKETS_S) + 1))
+    """By bucket of `DECISION_BUCKETS_S`, not cumulative; the last one is for what exceeds them all."""
+    total_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(DECISION_BUCKETS_S, duration_s)] += 1
+        self.total_s += duration_s
+
+
+@dataclass(slots=True)
+class Counters:
+    """Everything that is counted since the start; all of it on the event loop's thread."""
+
+    decisions: Counter[str] = field(default_factory=Counter)
+    """Events that changed the node, by kind of event in snake case: ``container_creating``, …"""
+    decision_times: Times = field(default_factory=Times)
+    """What the engine and the policy took for those that can place: creates and resizes."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Calls of the kubelet that were refused, by gRPC code: ``RESOURCE_EXHAUSTED``, …"""
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    """Held calls at which our own code failed, by what became of them: ``shared``, ``pass``, ``refuse``."""
+    updates_sent: int = 0
+    """Updates of ours to other containers that the runtime got."""
+    updates_failed: int = 0
+    """Those that it refused or did not answer; each is tried again."""
+    updates_lost: int = 0
+    """Those that it answered OK although the cgroup says otherwise; each is tried again."""
+    drift_found: int = 0
+    """Containers whose cgroup had another cpuset than the one that was applied."""
+    drift_repaired: int = 0
+    exits: Counter[str] = field(default_factory=Counter)
+    """Ends of containers without a call of the kubelet, by how they were noticed: ``events``, ``lists``."""
+    unknown_outcomes: int = 0
+    """Calls that ended without an answer and had to be asked for."""
+    adoptions: int = 0
+    """Containers that we did not place and took in."""
+    resyncs: int = 0
+    """Comparisons with the runtime that succeeded."""
+    resync_failures: int = 0
+    last_resync_s: float | None = None
+    """When the last one succeeded, on the monotonic clock."""
+    conflicts_repaired: int = 0
+    """Exclusive CPUs that two containers had, found at a resync."""
+    reloads_ok: int = 0
+    reloads_failed: int = 0
+    """Configurations that could not be used: the one before stays."""
+    store_failures: int = 0
+    """Transactions that failed or took too long."""
