@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from criproxy.control.counters import Counters
 from criproxy.control.kernel import Kernel, Seen
@@ -19,7 +20,7 @@ from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerExited, ContainerGone, Event, UpdateApplied
+from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGone, PodStopped, UpdateApplied
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied
@@ -87,7 +88,7 @@ class Followups:
     def submit(self, event: Event) -> "asyncio.Future[Decision]":
         """Step the node and start the updates that follow; the future is that of `Manager.submit`."""
         done = self.manager.submit(event)
-        done.add_done_callback(self._decided)
+        done.add_done_callback(partial(self._decided, event))
         return done
 
     async def apply(self, event: Event) -> Decision:
@@ -201,7 +202,11 @@ class Followups:
             cpus = grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus
             await self.apply(UpdateApplied(key, cpus, applied.mems))
 
-    def _decided(self, done: "asyncio.Future[Decision]") -> None:
+    def _decided(self, event: Event, done: "asyncio.Future[Decision]") -> None:
+        if isinstance(event, ContainerExited | ContainerGone):
+            self.kernel.forget(event.key)
+        elif isinstance(event, PodStopped | PodGone):
+            self.kernel.keep(self.manager.node.grants.keys())
         error = done.exception()
         if error is None:
             self.kick(update.key for update in done.result().updates)

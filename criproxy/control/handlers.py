@@ -76,7 +76,6 @@ class Handlers:
         """A container is gone."""
         key = self.followups.manager.resolve(translate.read(api.RemoveContainerRequest, request).container_id)
         if outcome.kind is OutcomeKind.OK:
-            self.followups.kernel.forget(key)
             self.followups.submit(ContainerGone(key))
         else:
             self._ask(key, outcome)

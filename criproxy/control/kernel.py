@@ -5,16 +5,22 @@ this machine (the embedded one), or that tells no pid, is believed through Conta
 """
 
 import json
+import os
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
+
+_READ_BYTES = 4096
+"""What the kernel writes of a cpuset file at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +32,19 @@ class Seen:
     applied: Applied | None = None
     """Its sets, where it runs and they can be read."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether it will never run again."""
+        return self.state in (None, ContainerState.EXITED)
+
 
 @dataclass(frozen=True, slots=True)
 class CpusetGroup:
     """The cpuset cgroup of a container."""
 
-    path: Path
+    path: str
     suffix: str
-    """Of the files: empty for cgroup v1, ``.effective`` for v2."""
+    """Of the files with the sets in force: empty for cgroup v1, ``.effective`` for v2."""
 
     def read(self) -> Applied:
         """The sets in force.
@@ -41,8 +52,32 @@ class CpusetGroup:
         Raises:
             OSError: if it cannot be read; FileNotFoundError or ENODEV mean that it is gone.
         """
-        cpus, mems = ((self.path / f"cpuset.{kind}{self.suffix}").read_text() for kind in ("cpus", "mems"))
-        return Applied(parse_cpuset(cpus.strip()), parse_cpuset(mems.strip()))
+        return self._read(self.suffix)
+
+    def configured(self) -> Applied:
+        """The sets that were written to it: with v2 the parent may allow less, and empty means whatever it allows.
+
+        Raises:
+            OSError: as for `read`.
+        """
+        return self._read("")
+
+    def _read(self, suffix: str) -> Applied:
+        return Applied(_read_set(f"{self.path}/cpuset.cpus{suffix}"), _read_set(f"{self.path}/cpuset.mems{suffix}"))
+
+
+def _read_set(path: str) -> CpuSet:
+    # Thousands of these files are read every few seconds: Python's file objects would take most of the time.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _parse(os.read(fd, _READ_BYTES))
+    finally:
+        os.close(fd)
+
+
+@lru_cache(maxsize=1024)  # the same few sets are read of every container of a pool, and then are one object
+def _parse(content: bytes) -> CpuSet:
+    return parse_cpuset(content.decode().strip())
 
 
 def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
@@ -57,7 +92,7 @@ def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
     path, suffix = _cgroup_of(host_root, pid)
     for part in (path, *path.parents):
         if container_id in part.name:
-            return CpusetGroup(part, suffix)
+            return CpusetGroup(str(part), suffix)
     raise LookupError(f"process {pid} is in {path}, which is no cgroup of container {container_id}")
 
 
@@ -91,6 +126,11 @@ class Kernel:
         self._host_root = host_root
         self._groups: dict[str, CpusetGroup] = {}
 
+    @property
+    def groups(self) -> Mapping[str, CpusetGroup]:
+        """The cgroups that are known, by container id."""
+        return self._groups
+
     async def look(self, container_id: str) -> Seen:
         """State and sets of a container.
 
@@ -101,20 +141,28 @@ class Kernel:
             try:
                 return Seen(ContainerState.RUNNING, group.read())
             except OSError:
-                self.forget(container_id)  # it has ended: the runtime tells how
+                pass  # it has ended, or is about to: the runtime tells
         try:
             reply = await self._runtime.container_status(container_id, verbose=True)
         except RuntimeCallError as error:
             if error.not_found:
+                self.forget(container_id)
                 return Seen(None)
             raise
         state = translate.state(reply.status)
-        running = state is ContainerState.RUNNING
-        return Seen(state, self._sets(container_id, reply) if running else None)
+        if state is ContainerState.RUNNING:
+            return Seen(state, self._sets(container_id, reply))
+        self.forget(container_id)
+        return Seen(state)
 
     def forget(self, container_id: str) -> None:
         """Look for the cgroup of that container anew, should it be asked for again."""
         self._groups.pop(container_id, None)
+
+    def keep(self, known: AbstractSet[str]) -> None:
+        """Forget all containers but these."""
+        for container_id in self._groups.keys() - known:
+            del self._groups[container_id]
 
     def _sets(self, container_id: str, reply: api.ContainerStatusResponse) -> Applied | None:
         if pid := pid_in(reply.info):

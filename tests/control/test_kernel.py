@@ -1,11 +1,14 @@
 """Finding and reading the cpuset cgroup of a container, for both versions of cgroups."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from criproxy.control.kernel import find_group, pid_in
+from criproxy.cri import api_pb2 as api
 from criproxy.model.grant import Applied
+from tests.control.world import World, owner
 
 V1 = "9:name=systemd:/x\n3:cpuset:{path}\n0::/\n"
 JOINED = "4:cpu,cpuset:{path}\n"
@@ -69,3 +72,22 @@ def test_a_process_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
 def test_the_pid_is_taken_only_from_notes_that_have_one(info: dict[str, str], expected: int | None) -> None:
     """Runtimes may say what they like there."""
     assert pid_in(info) == expected
+
+
+@pytest.mark.parametrize("end", ["RemovePodSandbox", "StopContainer", "RemoveContainer"])
+async def test_nothing_is_remembered_of_containers_that_have_gone(tmp_path: Path, end: str) -> None:
+    """Whichever way a container goes: by itself or with its sandbox."""
+    async with asyncio.timeout(20), World(tmp_path) as world:
+        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
+        await world.poll(lambda: world.groups() == {ids["main"]})
+
+        if end == "RemovePodSandbox":
+            await world.kubelet.remove_pod(sandbox_id)
+        elif end == "StopContainer":
+            stop = api.StopContainerRequest(container_id=ids["main"])
+            await world.client.call(end, stop, api.StopContainerResponse)
+        else:
+            remove = api.RemoveContainerRequest(container_id=ids["main"])
+            await world.client.call(end, remove, api.RemoveContainerResponse)
+
+        await world.poll(lambda: not world.groups())

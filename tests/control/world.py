@@ -1,5 +1,6 @@
 """A controller between a small kubelet and the embedded runtime, over the real data plane."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -138,3 +139,12 @@ class World:
     def owned(self) -> CpuSet:
         """CPUs that somebody owns, as the controller sees it."""
         return self.controller.node.exclusive_cpus
+
+    async def poll(self, happened: Callable[[], bool]) -> None:
+        """Wait until *happened* is true, where no change of the node tells of it."""
+        while not happened():  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+
+    def groups(self) -> set[str]:
+        """The containers of whose cgroups the controller knows the place."""
+        return set(self.controller._followups.kernel.groups)
