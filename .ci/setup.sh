@@ -24,6 +24,7 @@ missing_packages() {
     command -v runc >/dev/null || echo runc
     command -v docker-registry >/dev/null || echo docker-registry
     has_static_busybox || echo busybox-static
+    command -v systemd-analyze >/dev/null || echo systemd
     [[ -x .venv/bin/python ]] || has_python || echo python3-venv
 }
 

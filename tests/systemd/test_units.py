@@ -1,0 +1,126 @@
+"""The unit files as they are shipped: systemd accepts them, and they say what the daemon and a node need."""
+
+import os
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from criproxy.cli.serve import command as serve
+from criproxy.observe.systemd import SOCKET_NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEMD = ROOT / "systemd"
+UNITS = ("criproxy.service", "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
+SOCKETS = ("criproxy.socket", "criproxy-image.socket")
+DROP_IN = "kubelet.service.d/20-criproxy.conf"
+KUBELETS = {"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"}
+MOST_EXPOSURE = 2.0
+"""What `systemd-analyze security` may find, of 10; what it still counts is root, the network and other processes."""
+_PLACE = "/opt/criproxy/bin/criproxy"
+
+Unit = dict[str, list[str]]
+
+
+def read(name: str) -> Unit:
+    """Directive → its values in order, as written; sections do not matter, since no directive is in two."""
+    directives: Unit = defaultdict(list)
+    for line in (SYSTEMD / name).read_text().splitlines():
+        if line and line[0] not in "#[":
+            key, _, value = line.partition("=")
+            directives[key].append(value)
+    return directives
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The units in a folder, with a kubelet to drop into, and with a program that exists where criproxy is missing."""
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed")
+    program = tmp_path / "criproxy"
+    program.touch(mode=0o755)
+    for name in (*UNITS, DROP_IN):
+        place = tmp_path / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text((SYSTEMD / name).read_text().replace(_PLACE, str(program)))
+    (tmp_path / "kubelet.service").write_text("[Service]\nExecStart=/bin/true\n")
+    return tmp_path
+
+
+def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `systemd-analyze` on what is in *folder*, with the machine's own units behind it."""
+    environ = {**os.environ, "SYSTEMD_UNIT_PATH": f"{folder}:", "SYSTEMD_LOG_LEVEL": "warning"}
+    command = ["systemd-analyze", "--no-pager", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environ, cwd=folder, check=False)
+
+
+def test_systemd_finds_no_mistake(installed: Path) -> None:
+    """Every directive is known, and every value has its form."""
+    found = analyze(installed, "verify", "--man=no", *(f"./{name}" for name in (*UNITS, "kubelet.service")))
+
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_systemd_would_find_a_mistake(installed: Path) -> None:
+    """A misspelt directive in one of the units is told: the check above can fail."""
+    service = installed / "criproxy.service"
+    service.write_text(service.read_text().replace("OOMScoreAdjust=", "OOMScoreAdjustment="))
+
+    assert "OOMScoreAdjustment" in analyze(installed, "verify", "--man=no", "./criproxy.service").stderr
+
+
+def test_the_service_is_hardened(installed: Path) -> None:
+    """What a break-in could reach, by the count of systemd, stays little."""
+    limit = f"--threshold={MOST_EXPOSURE * 10:.0f}"
+
+    found = analyze(installed, "security", "--offline=true", limit, "./criproxy.service")
+
+    assert found.returncode == 0, found.stdout
+
+
+def test_each_socket_has_a_name_that_the_daemon_knows() -> None:
+    """The kubelet's sockets are systemd's; the control socket is not, so that a dead daemon is seen as dead."""
+    names = {name for unit in SOCKETS for name in read(unit)["FileDescriptorName"]}
+
+    assert names == set(SOCKET_NAMES) - {"control"}
+
+
+@pytest.mark.parametrize("unit", SOCKETS)
+def test_a_socket_is_for_root_and_its_group_and_is_never_given_up(unit: str) -> None:
+    """Mode and folder are those of DESIGN, one path each, and no number of failed starts closes it."""
+    directives = read(unit)
+
+    assert directives["SocketMode"] == ["0660"]
+    assert [Path(path).parent for path in directives["ListenStream"]] == [Path("/run/criproxy")]
+    assert directives["TriggerLimitIntervalSec"] == ["0"]
+    assert set(directives["Before"][0].split()) == KUBELETS
+
+
+def test_the_socket_is_where_the_daemon_listens_without_systemd() -> None:
+    """Who points the kubelet at it need not know who made it."""
+    (default,) = [option.default for option in serve.params if option.name == "listen"]
+
+    assert default == f"unix://{read('criproxy.socket')['ListenStream'][0]}"
+
+
+def test_the_service_lives_through_everything() -> None:
+    """It starts after the runtime and before the kubelet, comes back for ever, and is the last to be killed."""
+    directives = read("criproxy.service")
+
+    assert set(directives["After"][0].split()) == {"criproxy.socket", "containerd.service", "crio.service"}
+    assert set(directives["Before"][0].split()) == KUBELETS
+    assert (directives["Restart"], directives["StartLimitIntervalSec"]) == (["always"], ["0"])
+    assert (directives["OOMScoreAdjust"], directives["Slice"]) == (["-999"], ["criproxy.slice"])
+    assert (directives["Type"], directives["WatchdogSec"]) == (["notify"], ["15s"])
+    assert directives["RuntimeDirectoryPreserve"] == ["yes"], "else a stop removes the folder with systemd's socket"
+    assert "ProtectProc" not in directives, "it reads /proc/PID/cgroup of other users' processes, without a capability"
+
+
+def test_the_kubelet_outlives_criproxy() -> None:
+    """It is ordered after criproxy, and not stopped with it."""
+    directives = read(DROP_IN)
+
+    assert set(directives) == {"Wants", "After"}
+    assert set(directives["After"][0].split()) == {"criproxy.socket", "criproxy.service"}
