@@ -24,6 +24,8 @@ class Node:
     applied: Mapping[str, Applied] = field(default_factory=dict)
     """What each container has as far as we know, by container key: what its create message said, then what was
     read back."""
+    released: str = ""
+    """Why everybody was let go, such as that somebody asked for it; empty while containers are placed."""
 
     @cached_property
     def exclusive_cpus(self) -> CpuSet:
@@ -47,6 +49,7 @@ class Node:
         containers: Mapping[str, Container] | None = None,
         grants: Mapping[str, Grant] | None = None,
         applied: Mapping[str, Applied] | None = None,
+        released: str | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
         return replace(
@@ -56,4 +59,5 @@ class Node:
             containers=self.containers if containers is None else containers,
             grants=self.grants if grants is None else grants,
             applied=self.applied if applied is None else applied,
+            released=self.released if released is None else released,
         )

@@ -18,6 +18,8 @@ from criproxy.store.schema import VERSION, migrate, version_of
 NAME = "criproxy.db"
 MAX_DECISIONS = 10_000
 MAX_DECISION_BYTES = 8 << 20
+RELEASED = "released"
+"""The key in the table ``meta`` of `Node.released`."""
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Codes that say at opening: this file is damaged, no database, or one with other tables than ours."""
 
@@ -62,6 +64,7 @@ class Database:
                 containers=self._read(CONTAINERS),
                 grants=self._read(GRANTS),
                 applied=self._read(APPLIED),
+                released=self._meta(RELEASED),
             )
 
     def save(self, before: Node, after: Node, record: Record | None) -> None:
@@ -73,6 +76,8 @@ class Database:
                     self._connection.executemany(table.delete, gone)
                 if rows:
                     self._connection.executemany(table.upsert, rows)
+            if before.released != after.released:
+                self._set_meta(RELEASED, after.released)
             counts = self._remember(record) if record else (self._decisions, self._bytes)
         self._decisions, self._bytes = counts  # only what was committed counts
 
@@ -83,6 +88,16 @@ class Database:
         with _as_store_error(self.path):
             rows = self._connection.execute(query, keys).fetchall()
         return [Record(at_s, key, container, tuple(reasons.split("\n"))) for at_s, key, container, reasons in rows]
+
+    def recall(self, key: str) -> str:
+        """What was remembered under *key*; empty if nothing was."""
+        with _as_store_error(self.path):
+            return self._meta(key)
+
+    def keep(self, key: str, value: str) -> None:
+        """Keep *value* under *key*."""
+        with _as_store_error(self.path), self._transaction():
+            self._set_meta(key, value)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
@@ -136,6 +151,13 @@ class Database:
 
     def _read(self, table: Table) -> dict[str, Any]:
         return {row[0]: table.from_row(row) for row in self._connection.execute(table.select)}
+
+    def _meta(self, key: str) -> str:
+        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

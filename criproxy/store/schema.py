@@ -28,6 +28,7 @@ MIGRATIONS = (
     ALTER TABLE containers ADD COLUMN memory_request_high_bytes INTEGER;
     """,
     "ALTER TABLE grants ADD COLUMN pool TEXT NOT NULL DEFAULT '';",
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

@@ -66,6 +66,18 @@ class Store:
         """What was decided about the container with any of these keys, oldest first."""
         return await self._run(lambda: self._database.history(*keys))
 
+    def recall(self, key: str) -> str:
+        """What was remembered under *key*; empty if nothing was. Blocks; for the start, before the first save."""
+        return self._database.recall(key)
+
+    async def keep(self, key: str, value: str) -> None:
+        """Keep *value* under *key* over restarts.
+
+        Raises:
+            StoreError: it was not written.
+        """
+        await self._run(lambda: self._database.keep(key, value))
+
     def close(self) -> None:
         """Finish what is queued, then give the directory free; again does nothing. Blocks."""
         if self._closed:
