@@ -85,8 +85,8 @@ class Stage:
     def reasons(self) -> Iterator[str]:
         """The sentences of all decisions in criproxy's log, oldest first."""
         for line in (self.directory / "log").read_text().splitlines():
-            if line.startswith("{") and (entry := json.loads(line)).get("event") == "decided":
-                yield from entry["reasons"]
+            if line.startswith("{"):
+                yield from json.loads(line).get("reasons", ())
 
     def _command(self) -> list[str]:
         run, state = self.directory / "run", self.directory / "state"

@@ -4,9 +4,10 @@ from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
 from criproxy.control.handlers import Handlers
 from criproxy.control.inquiry import Inquiry
+from criproxy.control.keeper import NodeStore
 from criproxy.control.kernel import Kernel
 from criproxy.control.lanes import Lanes
-from criproxy.control.manager import Manager, NodeStore
+from criproxy.control.manager import Manager
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
 from criproxy.control.starting import Starts, Updates
@@ -51,7 +52,7 @@ class Controller:
         self._policy = policy
         self._places = not isinstance(policy, NonePolicy)
         self._tasks = Tasks(log)
-        self._manager = Manager(store.load(topology), policy, store, log)
+        self._manager = Manager(store.load(topology), policy, store, log, settings.store)
         kernel = Kernel(runtime, settings.host_root)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
         inquiry = Inquiry(self._followups)
@@ -119,7 +120,7 @@ class Controller:
     async def stop(self) -> None:
         """End background work, after what has been submitted is stored; the calls must have ended before."""
         await self._tasks.stop()
-        await self._manager.settled()
+        await self._manager.close()
         await self._runtime.close()
 
 

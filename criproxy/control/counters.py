@@ -34,6 +34,8 @@ class Counters:
     """Events that changed the node, by kind of event in snake case: ``container_creating``, …"""
     decision_times: Times = field(default_factory=Times)
     """What the engine and the policy took for those that can place: creates and resizes."""
+    policy_failures: int = 0
+    """Events at which the policy raised what no policy may."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Calls of the kubelet that were refused, by gRPC code: ``RESOURCE_EXHAUSTED``, …"""
     fallbacks: Counter[str] = field(default_factory=Counter)

@@ -60,7 +60,6 @@ class Followups:
     log: Log
     starting: set[str] = field(default_factory=set)
     """Keys of containers whose StartContainer the runtime has and has not answered."""
-    counters: Counters = field(default_factory=Counters)
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _over: Mapping[str, CpuSet] = field(default_factory=dict)
     _over_of: tuple[Node | None, frozenset[str]] = (None, frozenset())
@@ -69,6 +68,11 @@ class Followups:
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.settings.concurrent_updates)
+
+    @property
+    def counters(self) -> Counters:
+        """What everybody counts."""
+        return self.manager.counters
 
     def kick(self, keys: Iterable[str], *, look: bool = False) -> None:
         """See to it that the containers *keys* get what they were granted; one that is tried again later is tried now.

@@ -1,31 +1,27 @@
 """The current state of the node, and the only way to change it: one event after the other."""
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from time import perf_counter
 
-from criproxy.control.settings import Log
+from criproxy.control.counters import Counters
+from criproxy.control.keeper import Keeper, NodeStore
+from criproxy.control.settings import Log, StoreLimits
+from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, Event
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
-from criproxy.errors import StoreError
+from criproxy.errors import CriproxyError, StoreError
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 
 
-class NodeStore(Protocol):
-    """Where a node is kept over restarts."""
-
-    def load(self, topology: Topology) -> Node:
-        """The node as it was saved last."""
-        ...
-
-    async def save(self, before: Node, after: Node, decision: Decision) -> None:
-        """Write the rows that differ, in one transaction; raises StoreError."""
-        ...
+class PolicyFailed(Exception):
+    """A policy raised what no policy may; the cause is what it raised. The node is as before."""
 
 
 class Manager:
@@ -36,25 +32,34 @@ class Manager:
         policy: asked by the engine.
         store: keeps each new state.
         log: told of each decision.
+        limits: how patient to be with the store.
     """
 
-    def __init__(self, node: Node, policy: Policy, store: NodeStore, log: Log) -> None:
+    def __init__(
+        self, node: Node, policy: Policy, store: NodeStore, log: Log, limits: StoreLimits | None = None
+    ) -> None:
         self.node = node
-        self.store_error: StoreError | None = None
-        """Why the last state could not be stored; None when the store is up to date."""
+        self.counters = Counters()
+        self.bypassed = False
+        """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self._policy = policy
-        self._store = store
         self._log = log
-        self._stored = node
+        self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
         self._queue: deque[tuple[Event, asyncio.Future[Decision]]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+
+    @property
+    def store_error(self) -> StoreError | None:
+        """Why the last state could not be stored; None when the store is up to date."""
+        return self._keeper.error
 
     def submit(self, event: Event) -> "asyncio.Future[Decision]":
         """Step the node by *event* after all events before it; what was submitted is done, whoever waits for it.
 
         The future raises:
             NotEnough: the policy has no place; the node is as before.
+            PolicyFailed: the policy is at fault; the node is as before. Only for what can still be refused.
             StoreError: a reservation could not be stored; the node is as before.
         """
         done: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
@@ -67,6 +72,11 @@ class Manager:
         """Return when everything submitted so far has been done."""
         if self._queue:
             await asyncio.wait([self._queue[-1][1]])
+
+    async def close(self) -> None:
+        """Return when everything has been done and, if that is possible, stored; nothing may come after."""
+        await self.settled()
+        await self._keeper.close()
 
     async def changed(self) -> None:
         """Return after the next change of the node."""
@@ -95,31 +105,50 @@ class Manager:
             self._pump = None
 
     async def _apply(self, event: Event) -> Decision:
-        decision = step(self.node, event, self._policy)
-        if decision.node is not self.node:
-            await self._save(decision, event)
+        begun_s = perf_counter()
+        decision = self._step(event)
+        took_s = perf_counter() - begun_s
+        before = self.node
+        if decision.node is not before:
+            await self._keeper.save(decision, needed=_is_reservation(event) and not self.bypassed)
             self.node = decision.node
             self._changed.set()
             self._changed = asyncio.Event()
-        if decision.reasons:
-            self._log.info("decided", container=decision.key, reasons=list(decision.reasons))
+            self.counters.decisions[_kind(type(event).__name__)] += 1
+        if _can_be_refused(event):
+            self.counters.decision_times.add(took_s)
+        tell(self._log, event, before, decision, took_s)
         return decision
 
-    async def _save(self, decision: Decision, event: Event) -> None:
-        """Store what is new since the last time that it could be stored.
-
-        A reservation must be on disk before the runtime hears of it. All other events, adoptions among them, tell what
-        has happened already: they count even while the disk fails, and go to it with the next state.
-        """
+    def _step(self, event: Event) -> Decision:
+        """What *event* leads to; what has happened already counts, whatever the policy does."""
+        if self.bypassed:
+            return step(self.node, event, Fallback())
         try:
-            await self._store.save(self._stored, decision.node, decision)
-        except StoreError as error:
-            self.store_error = error
-            self._log.error("state not stored", error=str(error))
-            if isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING:
-                raise
-        else:
-            self._stored, self.store_error = decision.node, None
+            return step(self.node, event, self._policy)
+        except CriproxyError:
+            raise
+        except Exception as error:
+            self.counters.policy_failures += 1
+            if _can_be_refused(event):
+                raise PolicyFailed(f"the policy failed: {error!r}") from error
+            self._log.error("policy failed; nobody moves", event_kind=type(event).__name__, exc_info=error)
+            return step(self.node, event, Fallback())
+
+
+def _can_be_refused(event: Event) -> bool:
+    """Whether the kubelet waits for the answer; everything else tells what has happened."""
+    return _is_reservation(event) or isinstance(event, ContainerResized)
+
+
+def _is_reservation(event: Event) -> bool:
+    """Whether nobody may act on *event* before it is on disk: a create that the runtime has not heard of."""
+    return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
+
+
+def _kind(name: str) -> str:
+    """``ContainerCreating`` → ``container_creating``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None:

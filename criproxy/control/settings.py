@@ -17,6 +17,17 @@ class OnError(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """How patient we are with the disk."""
+
+    timeout_s: float = 2.0
+    """After so long a write counts as failed; it may still succeed, and none is begun before it ends."""
+    retry_pause_s: float = 1.0
+    """Pause before a failing disk is tried again; it doubles up to `retry_limit_s`."""
+    retry_limit_s: float = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Limits and switches of one controller."""
 
@@ -32,6 +43,7 @@ class Settings:
     retry_pause_s: float = 0.2
     """Pause after the first failed update; it doubles up to `retry_limit_s`."""
     retry_limit_s: float = 30.0
+    store: StoreLimits = StoreLimits()
     host_root: Path = Path("/")
     """Prefix of /proc and /sys/fs/cgroup."""
 

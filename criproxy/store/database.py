@@ -70,6 +70,8 @@ class Database:
     def save(self, before: Node, after: Node, record: Record | None) -> None:
         """Write in one transaction what differs, and the record."""
         with _as_store_error(self.path), self._transaction():
+            # In any case something, so that it fails where the disk does.
+            self._connection.execute(f"PRAGMA user_version = {VERSION}")
             for table in tables():
                 rows, gone = changed(table, before, after)
                 if gone:

@@ -1,0 +1,151 @@
+"""Keeps the node on disk, and goes on in memory while the disk fails.
+
+Every wait for the disk has a limit. While it fails, nobody but one task of ours tries it, from time to time; what
+happened meanwhile is written when it is back.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from time import monotonic
+from typing import Protocol
+
+from criproxy.control.counters import Counters
+from criproxy.control.settings import Log, StoreLimits
+from criproxy.engine.decision import Decision
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+
+MAX_WAITING = 64
+"""Decisions that wait for the disk with their history; of older ones only the outcome is written."""
+
+
+class NodeStore(Protocol):
+    """Where a node is kept over restarts."""
+
+    def load(self, topology: Topology) -> Node:
+        """The node as it was saved last."""
+        ...
+
+    async def save(self, before: Node, after: Node, decision: Decision) -> None:
+        """Write the rows that differ, in one transaction; raises StoreError."""
+        ...
+
+
+class Keeper:
+    """Writes one decision after the other; its caller waits for one before it comes with the next.
+
+    Args:
+        node: the node as the store has it.
+        store: where it goes.
+        limits: how long to wait, and when to try again.
+        counters: failures are counted here.
+        log: told when the disk begins to fail, and when it is back.
+    """
+
+    def __init__(self, node: Node, store: NodeStore, limits: StoreLimits, counters: Counters, log: Log) -> None:
+        self.error: StoreError | None = None
+        """Why what is on disk is out of date; None when it is not."""
+        self.failing_since_s: float | None = None
+        """Since when, on the monotonic clock."""
+        self._stored = node
+        self._store = store
+        self._limits = limits
+        self._counters = counters
+        self._log = log
+        self._waiting: deque[Decision] = deque(maxlen=MAX_WAITING)
+        self._stuck: asyncio.Future[None] | None = None
+        """A write that took too long and may still succeed."""
+        self._stuck_node = node
+        self._retry: asyncio.Task[None] | None = None
+
+    async def save(self, decision: Decision, *, needed: bool) -> None:
+        """Write the node of *decision*.
+
+        Args:
+            decision: what was decided.
+            needed: nothing may come of it unless it is on disk; all others count in any case, and are written later.
+
+        Raises:
+            StoreError: it is *needed* and not on disk.
+        """
+        if self.error is None:
+            try:
+                await self._write(decision)
+            except StoreError as error:
+                self._begin_to_fail(error)
+            else:
+                return
+        if not needed:
+            self._waiting.append(decision)
+        elif self.error is not None:
+            raise StoreError(str(self.error))
+
+    async def close(self) -> None:
+        """Try for the last time, if something waits for the disk."""
+        if self._retry is not None:
+            self._retry.cancel()
+            await asyncio.wait([self._retry])
+        if self._waiting and self._stuck is None:
+            with suppress(StoreError):
+                await self._catch_up()
+        if self._waiting:
+            self._log.error("state lost: the runtime is asked at the next start", decisions=len(self._waiting))
+
+    def _begin_to_fail(self, error: StoreError) -> None:
+        self.error, self.failing_since_s = error, monotonic()
+        self._log.error("state cannot be stored; going on in memory", error=str(error))
+        self._retry = asyncio.get_running_loop().create_task(self._try_again(), name="store")
+
+    async def _try_again(self) -> None:
+        pause_s = self._limits.retry_pause_s
+        while self.error is not None:
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, self._limits.retry_limit_s)
+            try:
+                await self._unstick()
+                await self._catch_up()
+            except StoreError as error:
+                self.error = error
+            else:
+                failed_s = monotonic() - (self.failing_since_s or 0.0)
+                self.error = self.failing_since_s = None
+                self._log.warning("state is stored again", failed_s=round(failed_s, 1))
+
+    async def _unstick(self) -> None:
+        """Wait for the end of a write that took too long: there is one thread, and it is at it."""
+        if self._stuck is None:
+            return
+        await asyncio.wait([self._stuck])
+        stuck, self._stuck = self._stuck, None
+        if not stuck.exception():
+            self._stored = self._stuck_node
+            if self._waiting and self._waiting[0].node is self._stored:
+                self._waiting.popleft()
+
+    async def _catch_up(self) -> None:
+        """Write what waits, or the same state once more, to see whether the disk works."""
+        if not self._waiting:
+            await self._write(Decision(self._stored))
+        while self._waiting:
+            decision = self._waiting[0]
+            await self._write(decision)
+            if self._waiting and self._waiting[0] is decision:
+                self._waiting.popleft()
+
+    async def _write(self, decision: Decision) -> None:
+        write = asyncio.ensure_future(self._store.save(self._stored, decision.node, decision))
+        done, _ = await asyncio.wait([write], timeout=self._limits.timeout_s)
+        if not done:
+            self._stuck, self._stuck_node = write, decision.node
+            self._counters.store_failures += 1
+            raise StoreError(
+                f"the state could not be stored: the disk has not answered for {self._limits.timeout_s:g} s"
+            )
+        if error := write.exception():
+            self._counters.store_failures += 1
+            if isinstance(error, StoreError):
+                raise error
+            raise StoreError(f"the state could not be stored: {error!r}") from error
+        self._stored = decision.node

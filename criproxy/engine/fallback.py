@@ -1,0 +1,28 @@
+"""The policy that cannot fail: newcomers share, and everybody else stays where it is.
+
+For what has happened already, while the configured policy is at fault.
+"""
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+
+
+class Fallback:
+    """Gives no CPU to anybody alone, and takes none from those who have one."""
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The layout with *container* on the CPUs that nobody owns; one that has a place keeps it."""
+        if container.key in node.grants:
+            return Layout(node.grants, (f"{container.title} stays where it is: the policy was not asked",))
+        shared = node.shared_cpus
+        if not shared:
+            raise NotEnough(f"container {container.title} cannot be placed: every CPU has an owner")
+        reason = f"{container.title} shares CPUs {format_cpuset(shared)}: the policy was not asked"
+        return Layout({**node.grants, container.key: Grant(shared, node.topology.mems)}, (reason,))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; nobody moves."""
+        return Layout({other: grant for other, grant in node.grants.items() if other != key})

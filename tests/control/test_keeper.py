@@ -1,0 +1,186 @@
+"""What is on disk while the disk fails, hangs and comes back."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from criproxy.control.counters import Counters
+from criproxy.control.keeper import MAX_WAITING, Keeper
+from criproxy.control.settings import StoreLimits
+from criproxy.engine.decision import Decision
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Pod
+from criproxy.sim.machines import machine
+from tests.control.world import RecordingLog
+
+EMPTY = Node(machine(nodes=1, cores=4))
+QUICK = StoreLimits(timeout_s=0.05, retry_pause_s=0.01, retry_limit_s=0.02)
+LIMIT_S = 10.0
+
+
+@dataclass
+class Disk:
+    """A store in memory whose disk fails, or hangs, as told."""
+
+    problem: Exception | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    tries: int = 0
+    written: list[tuple[Node, Node, tuple[str, ...]]] = field(default_factory=list)
+
+    def load(self, topology: Topology) -> Node:
+        """Nothing yet."""
+        return EMPTY
+
+    async def save(self, before: Node, after: Node, decision: Decision) -> None:
+        """Write, as soon as `answers` is set, or fail."""
+        self.tries += 1
+        await self.answers.wait()
+        if self.problem:
+            raise self.problem
+        self.written.append((before, after, decision.reasons))
+
+    @property
+    def reasons(self) -> list[str]:
+        """The history, oldest first."""
+        return [reason for *_, reasons in self.written for reason in reasons]
+
+
+def decided(number: int) -> Decision:
+    """A decision with a node and a reason of its own."""
+    pod = Pod(key=f"pod{number}")
+    return Decision(EMPTY.replace(pods={pod.key: pod}), reasons=(f"reason {number}",))
+
+
+def new(disk: Disk, *, hangs: bool = False) -> tuple[Keeper, RecordingLog]:
+    """A keeper of *disk* and its log."""
+    log = RecordingLog()
+    if not hangs:
+        disk.answers.set()
+    return Keeper(EMPTY, disk, QUICK, Counters(), log), log
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for *happened*, which the keeper's timer brings about."""
+    async with asyncio.timeout(LIMIT_S):
+        while not happened():  # noqa: ASYNC110 (a keeper tells nobody)
+            await asyncio.sleep(0.005)
+
+
+async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
+    """What must not be lost is refused, everything else is written in order when the disk is back, without an event."""
+    disk = Disk(StoreError("disk is full"))
+    keeper, log = new(disk)
+
+    await keeper.save(decided(1), needed=False)
+    with pytest.raises(StoreError, match="disk is full"):
+        await keeper.save(decided(2), needed=True)
+    last = decided(3)
+    await keeper.save(last, needed=False)
+    assert str(keeper.error) == "disk is full"
+    assert log.events() == ["state cannot be stored; going on in memory"]
+
+    disk.problem = None
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == ["reason 1", "reason 3"]
+    assert disk.written[0][0] is EMPTY
+    assert disk.written[-1][1] is last.node
+    assert log.events()[1:] == ["state is stored again"]
+    await keeper.close()
+
+
+async def test_a_failing_disk_is_tried_without_anything_to_write() -> None:
+    """Where only a reservation failed, health comes back by itself, too."""
+    disk = Disk(StoreError("disk is full"))
+    keeper, _ = new(disk)
+    with pytest.raises(StoreError):
+        await keeper.save(decided(1), needed=True)
+
+    disk.problem = None
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == []
+    await keeper.close()
+
+
+async def test_only_the_timer_tries_a_failing_disk() -> None:
+    """A disk with errors may take long for each: no event waits for it."""
+    disk = Disk(OSError("input/output error"))
+    keeper, _ = new(disk)
+    for number in range(50):
+        await keeper.save(decided(number), needed=False)
+
+    assert disk.tries == 1
+    assert "input/output error" in str(keeper.error)
+    await keeper.close()
+
+
+async def test_a_disk_that_hangs_stops_nobody() -> None:
+    """After the limit a write counts as failed, no other is begun before it ends, and late success is success."""
+    disk = Disk()
+    keeper, _ = new(disk, hangs=True)
+
+    with pytest.raises(StoreError, match=r"has not answered for 0\.05 s"):
+        await keeper.save(decided(1), needed=True)
+    begun_s = asyncio.get_running_loop().time()
+    await keeper.save(decided(2), needed=False)
+    assert asyncio.get_running_loop().time() - begun_s < QUICK.timeout_s
+    await asyncio.sleep(3 * QUICK.retry_limit_s)
+    assert disk.tries == 1
+
+    disk.answers.set()
+    await until(lambda: keeper.error is None)
+
+    befores = [before for before, *_ in disk.written]
+    afters = [after for _, after, _ in disk.written]
+    assert befores == [EMPTY, *afters[:-1]]
+    assert disk.reasons == ["reason 1", "reason 2"]
+    await keeper.close()
+
+
+async def test_a_late_write_is_not_repeated() -> None:
+    """What hung and then succeeded is not written into the history twice."""
+    disk = Disk()
+    keeper, _ = new(disk, hangs=True)
+    await keeper.save(decided(1), needed=False)
+
+    disk.answers.set()
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == ["reason 1"]
+    await keeper.close()
+
+
+async def test_memory_is_bounded_while_the_disk_is_away() -> None:
+    """A day without a disk keeps the latest state and the latest history."""
+    disk = Disk(StoreError("read-only"))
+    keeper, _ = new(disk)
+    last = decided(0)
+    for number in range(1, MAX_WAITING + 10):
+        last = decided(number)
+        await keeper.save(last, needed=False)
+
+    disk.problem = None
+    await until(lambda: keeper.error is None)
+
+    assert len(disk.reasons) == MAX_WAITING
+    assert disk.written[0][0] is EMPTY
+    assert disk.written[-1][1] is last.node
+    await keeper.close()
+
+
+async def test_the_end_tries_once_more() -> None:
+    """A disk that came back just before we stop gets what waits for it; one that did not is told of."""
+    for problem, reasons in ((None, ["reason 1"]), (StoreError("still full"), [])):
+        disk = Disk(StoreError("disk is full"))
+        keeper, log = new(disk)
+        await keeper.save(decided(1), needed=False)
+        disk.problem = problem
+        await keeper.close()
+
+        assert disk.reasons == reasons
+        assert ("state lost: the runtime is asked at the next start" in log.events()) is (problem is not None)
