@@ -6,19 +6,21 @@ happened meanwhile is written when it is back.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
 from criproxy.control.counters import Counters
 from criproxy.control.settings import Log, StoreLimits
-from criproxy.engine.decision import Decision
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.store.record import Record
 
 MAX_WAITING = 64
-"""Decisions that wait for the disk with their history; of older ones only the outcome is written."""
+"""Changes that wait for the disk with their history; of older ones only the outcome is written."""
 
 
 class NodeStore(Protocol):
@@ -28,13 +30,27 @@ class NodeStore(Protocol):
         """The node as it was saved last."""
         ...
 
-    async def save(self, before: Node, after: Node, decision: Decision) -> None:
-        """Write the rows that differ, in one transaction; raises StoreError."""
+    async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        """Write the rows that differ and the records, in one transaction; raises StoreError."""
+        ...
+
+    async def find(self, text: str) -> list[Record]:
+        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What goes to the disk at once."""
+
+    node: Node
+    """As it is then."""
+    records: Sequence[Record] = ()
+    """What the history shall tell of how it came to that."""
+
+
 class Keeper:
-    """Writes one decision after the other; its caller waits for one before it comes with the next.
+    """Writes one change after the other; its caller waits for one before it comes with the next.
 
     Args:
         node: the node as the store has it.
@@ -54,17 +70,17 @@ class Keeper:
         self._limits = limits
         self._counters = counters
         self._log = log
-        self._waiting: deque[Decision] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[Change] = deque(maxlen=MAX_WAITING)
         self._stuck: asyncio.Future[None] | None = None
         """A write that took too long and may still succeed."""
         self._stuck_node = node
         self._retry: asyncio.Task[None] | None = None
 
-    async def save(self, decision: Decision, *, needed: bool) -> None:
-        """Write the node of *decision*.
+    async def save(self, change: Change, *, needed: bool) -> None:
+        """Write *change*.
 
         Args:
-            decision: what was decided.
+            change: what was decided.
             needed: nothing may come of it unless it is on disk; all others count in any case, and are written later.
 
         Raises:
@@ -72,15 +88,25 @@ class Keeper:
         """
         if self.error is None:
             try:
-                await self._write(decision)
+                await self._write(change)
             except StoreError as error:
                 self._begin_to_fail(error)
             else:
                 return
         if not needed:
-            self._waiting.append(decision)
+            self._waiting.append(change)
         elif self.error is not None:
             raise StoreError(str(self.error))
+
+    async def find(self, text: str) -> list[Record]:
+        """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
+        if self.error is not None:
+            raise self.error
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                return await self._store.find(text)
+        except TimeoutError:
+            raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
 
     async def close(self) -> None:
         """Try for the last time, if something waits for the disk."""
@@ -91,7 +117,7 @@ class Keeper:
             with suppress(StoreError):
                 await self._catch_up()
         if self._waiting:
-            self._log.error("state lost: the runtime is asked at the next start", decisions=len(self._waiting))
+            self._log.error("state lost: the runtime is asked at the next start", changes=len(self._waiting))
 
     def _begin_to_fail(self, error: StoreError) -> None:
         self.error, self.failing_since_s = error, monotonic()
@@ -127,18 +153,18 @@ class Keeper:
     async def _catch_up(self) -> None:
         """Write what waits, or the same state once more, to see whether the disk works."""
         if not self._waiting:
-            await self._write(Decision(self._stored))
+            await self._write(Change(self._stored))
         while self._waiting:
-            decision = self._waiting[0]
-            await self._write(decision)
-            if self._waiting and self._waiting[0] is decision:
+            change = self._waiting[0]
+            await self._write(change)
+            if self._waiting and self._waiting[0] is change:
                 self._waiting.popleft()
 
-    async def _write(self, decision: Decision) -> None:
-        write = asyncio.ensure_future(self._store.save(self._stored, decision.node, decision))
+    async def _write(self, change: Change) -> None:
+        write = asyncio.ensure_future(self._store.save(self._stored, change.node, change.records))
         done, _ = await asyncio.wait([write], timeout=self._limits.timeout_s)
         if not done:
-            self._stuck, self._stuck_node = write, decision.node
+            self._stuck, self._stuck_node = write, change.node
             self._counters.store_failures += 1
             raise StoreError(
                 f"the state could not be stored: the disk has not answered for {self._limits.timeout_s:g} s"
@@ -148,4 +174,4 @@ class Keeper:
             if isinstance(error, StoreError):
                 raise error
             raise StoreError(f"the state could not be stored: {error!r}") from error
-        self._stored = decision.node
+        self._stored = change.node

@@ -3,11 +3,12 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 
 from criproxy.control.counters import Counters
-from criproxy.control.keeper import Keeper, NodeStore
+from criproxy.control.journal import Entry, Journal, entries_of
+from criproxy.control.keeper import Change, Keeper, NodeStore
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision
@@ -16,12 +17,17 @@ from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, StoreError
 from criproxy.model.node import Node
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.store.record import Fact, Kind, Record
 
 
 class PolicyFailed(Exception):
     """A policy raised what no policy may; the cause is what it raised. The node is as before."""
+
+
+FLUSH_S = 0.1
+"""How long an entry of the history may wait for a change of the node, to be written together with it."""
 
 
 class Manager:
@@ -45,9 +51,11 @@ class Manager:
         self._policy = policy
         self._log = log
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
-        self._queue: deque[tuple[Event, asyncio.Future[Decision]]] = deque()
+        self._queue: deque[tuple[Event | None, asyncio.Future[Decision]]] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._journal = Journal()
+        self._flush_at: asyncio.TimerHandle | None = None
 
     @property
     def store_error(self) -> StoreError | None:
@@ -63,9 +71,7 @@ class Manager:
             StoreError: a reservation could not be stored; the node is as before.
         """
         done: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self._queue.append((event, done))
-        if self._pump is None:
-            self._pump = asyncio.create_task(self._work(), name="manager")
+        self._push(event, done)
         return done
 
     async def settled(self) -> None:
@@ -75,8 +81,36 @@ class Manager:
 
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
-        await self.settled()
+        await self.flush()
         await self._keeper.close()
+
+    def note(self, about: Container | str | None, kind: Kind, *sentences: str, **facts: Fact) -> None:
+        """Tell the history about a container; it is written with the next change of the node, or soon.
+
+        Args:
+            about: the container or its key; one that is not known any more is left out. None: the whole node.
+            kind: what happened.
+            sentences: the same for people, without the container's name.
+            facts: the same for programs: units in the names, sets in kernel notation.
+        """
+        container = self.node.containers.get(about) if isinstance(about, str) else about
+        if container is None and about is not None:
+            return
+        self._journal.add(Entry(container, kind, sentences, facts))
+        if self._flush_at is None:
+            loop = asyncio.get_running_loop()
+            self._flush_at = loop.call_later(FLUSH_S, lambda: self._push(None, loop.create_future()))
+
+    async def flush(self) -> None:
+        """Return when the history has been written, or the disk is known to fail."""
+        done: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self._push(None, done)
+        await asyncio.shield(done)
+
+    async def find_history(self, text: str) -> list[Record]:
+        """The history of all containers that *text* may mean; raises StoreError."""
+        await self.flush()
+        return await self._keeper.find(text)
 
     async def changed(self) -> None:
         """Return after the next change of the node."""
@@ -90,12 +124,18 @@ class Manager:
         """The key of the pod with that id or beginning of an id."""
         return _resolve(self.node.pods, sandbox_id)
 
+    def _push(self, event: Event | None, done: "asyncio.Future[Decision]") -> None:
+        """Let *event* happen after all that were pushed before; None: only write the history."""
+        self._queue.append((event, done))
+        if self._pump is None:
+            self._pump = asyncio.create_task(self._work(), name="manager")
+
     async def _work(self) -> None:
         try:
             while self._queue:
                 event, done = self._queue[0]
                 try:
-                    decision = await self._apply(event)
+                    decision = await (self._apply(event) if event else self._write_history())
                 except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
                     _end(done, error)
                 else:
@@ -109,16 +149,37 @@ class Manager:
         decision = self._step(event)
         took_s = perf_counter() - begun_s
         before = self.node
+        entries = entries_of(before, event, decision)
         if decision.node is not before:
-            await self._keeper.save(decision, needed=_is_reservation(event) and not self.bypassed)
+            await self._save(decision.node, entries, needed=_is_reservation(event) and not self.bypassed)
             self.node = decision.node
             self._changed.set()
             self._changed = asyncio.Event()
             self.counters.decisions[_kind(type(event).__name__)] += 1
+        else:
+            for entry in entries:
+                self.note(entry.about, entry.kind, *entry.sentences, **entry.facts)
         if _can_be_refused(event):
             self.counters.decision_times.add(took_s)
         tell(self._log, event, before, decision, took_s)
         return decision
+
+    async def _save(self, node: Node, entries: Iterable[Entry], *, needed: bool) -> None:
+        """Write *node* with everything that the history has been told; raises StoreError if it was *needed*."""
+        told = self._journal.take()
+        try:
+            await self._keeper.save(Change(node, [*told, *self._journal.records(entries)]), needed=needed)
+        except StoreError:  # what was about to happen did not
+            self._journal.give_back(told)
+            raise
+
+    async def _write_history(self) -> Decision:
+        if self._flush_at is not None:
+            self._flush_at.cancel()
+            self._flush_at = None
+        if self._journal and self.store_error is None:  # else it goes along with the next change
+            await self._save(self.node, (), needed=False)
+        return Decision(self.node)
 
     def _step(self, event: Event) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""

@@ -89,6 +89,11 @@ class Container:
         return "/".join(part for part in (self.namespace, self.pod_name, self.name) if part) or self.key
 
     @property
+    def life(self) -> str:
+        """What stays the same from the reservation to the end, while the key becomes the runtime's id."""
+        return self.reservation or self.key
+
+    @property
     def identity(self) -> tuple[str, str, int]:
         """Sandbox, name and attempt: a retry of the same create has the same."""
         return self.pod, self.name, self.attempt

@@ -2,9 +2,8 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,16 @@ from typing import Any
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.store.history import History, find, of_lives
+from criproxy.store.record import Record
 from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, PODS, Table, changed, tables
 from criproxy.store.schema import VERSION, migrate, version_of
 
 NAME = "criproxy.db"
-MAX_DECISIONS = 10_000
-MAX_DECISION_BYTES = 8 << 20
 RELEASED = "released"
 """The key in the table ``meta`` of `Node.released`."""
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Codes that say at opening: this file is damaged, no database, or one with other tables than ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One line of the history: what was decided about a container, and why."""
-
-    at_s: float
-    """Seconds since the epoch."""
-    key: str
-    container: str
-    """NAMESPACE/POD/CONTAINER."""
-    reasons: tuple[str, ...]
 
 
 class Database:
@@ -53,7 +40,7 @@ class Database:
             except _UnusableError as error:
                 self.set_aside = self._rename_away(str(error))
                 self._connection = self._open()
-            self._decisions, self._bytes = self._count()
+            self._history = History(self._connection)
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""
@@ -67,8 +54,8 @@ class Database:
                 released=self._meta(RELEASED),
             )
 
-    def save(self, before: Node, after: Node, record: Record | None) -> None:
-        """Write in one transaction what differs, and the record."""
+    def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        """Write in one transaction what differs, and the records."""
         with _as_store_error(self.path), self._transaction():
             # In any case something, so that it fails where the disk does.
             self._connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -78,18 +65,21 @@ class Database:
                     self._connection.executemany(table.delete, gone)
                 if rows:
                     self._connection.executemany(table.upsert, rows)
+                if gone and table is CONTAINERS:
+                    self._history.end(_ended(before, after, [key for (key,) in gone], [row[0] for row in rows]))
             if before.released != after.released:
                 self._set_meta(RELEASED, after.released)
-            counts = self._remember(record) if record else (self._decisions, self._bytes)
-        self._decisions, self._bytes = counts  # only what was committed counts
+            self._history.add(records)
 
-    def history(self, *keys: str) -> list[Record]:
-        """The records about any of *keys* (ids and reservation ids), oldest first."""
-        marks = ", ".join("?" * len(keys))
-        query = f"SELECT at_s, key, container, reasons FROM decisions WHERE key IN ({marks}) ORDER BY id"  # noqa: S608
+    def find(self, text: str) -> list[Record]:
+        """The records of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
         with _as_store_error(self.path):
-            rows = self._connection.execute(query, keys).fetchall()
-        return [Record(at_s, key, container, tuple(reasons.split("\n"))) for at_s, key, container, reasons in rows]
+            return find(self._connection, text)
+
+    def history(self, *lives: str) -> list[Record]:
+        """The records of the containers *lives*, oldest first."""
+        with _as_store_error(self.path):
+            return of_lives(self._connection, lives)
 
     def recall(self, key: str) -> str:
         """What was remembered under *key*; empty if nothing was."""
@@ -167,38 +157,21 @@ class Database:
         try:
             yield
             self._connection.execute("COMMIT")
+            self._history.commit()
         except BaseException:
+            self._history.rollback()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
-
-    def _remember(self, record: Record) -> tuple[int, int]:
-        """Add to the history and drop its oldest part where it has grown too large; returns its rows and bytes."""
-        reasons = "\n".join(record.reasons)
-        self._connection.execute(
-            "INSERT INTO decisions (at_s, key, container, reasons) VALUES (?, ?, ?, ?)",
-            (record.at_s, record.key, record.container, reasons),
-        )
-        rows, size = self._decisions + 1, self._bytes + _size(record.key, record.container, reasons)
-        while rows > MAX_DECISIONS or size > MAX_DECISION_BYTES:
-            oldest = self._connection.execute("SELECT id, key, container, reasons FROM decisions ORDER BY id LIMIT 1")
-            number, *texts = oldest.fetchone()
-            self._connection.execute("DELETE FROM decisions WHERE id = ?", (number,))
-            rows, size = rows - 1, size - _size(*texts)
-        return rows, size
-
-    def _count(self) -> tuple[int, int]:
-        query = "SELECT count(*), total(length(key) + length(container) + length(reasons)) FROM decisions"
-        rows, size = self._connection.execute(query).fetchone()
-        return rows, int(size)
 
 
 class _UnusableError(Exception):
     """A database that this program cannot work with; the text says why."""
 
 
-def _size(*texts: str) -> int:
-    return sum(map(len, texts))
+def _ended(before: Node, after: Node, gone: Sequence[str], touched: Sequence[str]) -> set[str]:
+    """The lives that went with the keys *gone*; a container that got its id has only changed its key."""
+    return {before.containers[key].life for key in gone} - {after.containers[key].life for key in touched}
 
 
 @contextmanager

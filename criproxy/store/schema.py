@@ -29,6 +29,22 @@ MIGRATIONS = (
     """,
     "ALTER TABLE grants ADD COLUMN pool TEXT NOT NULL DEFAULT '';",
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
+    """
+    ALTER TABLE decisions ADD COLUMN kind TEXT NOT NULL DEFAULT 'granted';
+    ALTER TABLE decisions ADD COLUMN life TEXT NOT NULL DEFAULT '';
+    ALTER TABLE decisions ADD COLUMN facts TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE decisions ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
+    UPDATE decisions SET
+        life = coalesce((SELECT reservation FROM containers WHERE key = decisions.key AND reservation <> ''), key),
+        kind = CASE key WHEN '' THEN 'node' ELSE 'granted' END;
+    UPDATE decisions SET ended = 1 WHERE life NOT IN (
+        SELECT CASE reservation WHEN '' THEN key ELSE reservation END FROM containers
+    );
+    CREATE INDEX decisions_by_life ON decisions (life, id);
+    CREATE INDEX decisions_by_key ON decisions (key);
+    CREATE INDEX decisions_by_container ON decisions (container);
+    CREATE INDEX decisions_ended ON decisions (id) WHERE ended;
+    """,
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

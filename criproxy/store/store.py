@@ -3,17 +3,16 @@
 import asyncio
 import fcntl
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from criproxy.engine.decision import Decision
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.store.database import Database, Record
+from criproxy.store.database import Database
+from criproxy.store.record import Record
 
 T = TypeVar("T")
 LOCK_NAME = "lock"
@@ -24,15 +23,13 @@ class Store:
 
     Args:
         directory: made with mode 0700 where it is missing.
-        clock: seconds since the epoch, for the history.
 
     Raises:
         StoreError: another process has the directory, or it cannot be used; one sentence says which.
     """
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._clock = clock
         self._lock = _lock(directory)
         try:
             self._database = Database(directory)
@@ -51,20 +48,23 @@ class Store:
         """The node as it was saved last, on the machine *topology*. Blocks; for the start, before the first save."""
         return self._database.load(topology)
 
-    async def save(self, before: Node, after: Node, decision: Decision) -> None:
-        """Write the rows in which *after* differs from *before*, in one transaction, and the reasons to the history.
+    async def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> None:
+        """Write the rows in which *after* differs from *before*, and *records*, in one transaction.
 
         *before* is the state of the last save that succeeded: so the disk catches up after a failed one.
 
         Raises:
             StoreError: nothing was written: the disk is full, read-only or broken. The next save tries again.
         """
-        record = self._record(after, decision)
-        await self._run(lambda: self._database.save(before, after, record))
+        await self._run(lambda: self._database.save(before, after, records))
 
-    async def history(self, *keys: str) -> list[Record]:
-        """What was decided about the container with any of these keys, oldest first."""
-        return await self._run(lambda: self._database.history(*keys))
+    async def find(self, text: str) -> list[Record]:
+        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
+        return await self._run(lambda: self._database.find(text))
+
+    async def history(self, *lives: str) -> list[Record]:
+        """What happened to the containers *lives* (`Container.life`), oldest first."""
+        return await self._run(lambda: self._database.history(*lives))
 
     def recall(self, key: str) -> str:
         """What was remembered under *key*; empty if nothing was. Blocks; for the start, before the first save."""
@@ -86,13 +86,6 @@ class Store:
         self._writer.shutdown()
         self._database.close()
         os.close(self._lock)
-
-    def _record(self, node: Node, decision: Decision) -> Record | None:
-        if not decision.reasons:
-            return None
-        key = decision.key or ""
-        container = node.containers.get(key)
-        return Record(self._clock(), key, container.title if container else "", decision.reasons)
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._closed:

@@ -1,20 +1,20 @@
 """What is on disk while the disk fails, hangs and comes back."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from criproxy.control.counters import Counters
-from criproxy.control.keeper import MAX_WAITING, Keeper
+from criproxy.control.keeper import MAX_WAITING, Change, Keeper
 from criproxy.control.settings import StoreLimits
-from criproxy.engine.decision import Decision
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
 from criproxy.sim.machines import machine
+from criproxy.store.record import Kind, Record
 from tests.control.world import RecordingLog
 
 EMPTY = Node(machine(nodes=1, cores=4))
@@ -35,13 +35,17 @@ class Disk:
         """Nothing yet."""
         return EMPTY
 
-    async def save(self, before: Node, after: Node, decision: Decision) -> None:
+    async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         """Write, as soon as `answers` is set, or fail."""
         self.tries += 1
         await self.answers.wait()
         if self.problem:
             raise self.problem
-        self.written.append((before, after, decision.reasons))
+        self.written.append((before, after, tuple(record.sentences[0] for record in records)))
+
+    async def find(self, text: str) -> list[Record]:
+        """Nothing is ever asked."""
+        return []
 
     @property
     def reasons(self) -> list[str]:
@@ -49,10 +53,11 @@ class Disk:
         return [reason for *_, reasons in self.written for reason in reasons]
 
 
-def decided(number: int) -> Decision:
-    """A decision with a node and a reason of its own."""
+def decided(number: int) -> Change:
+    """A change with a node and a reason of its own."""
     pod = Pod(key=f"pod{number}")
-    return Decision(EMPTY.replace(pods={pod.key: pod}), reasons=(f"reason {number}",))
+    record = Record(0, "", "", Kind.NODE, (f"reason {number}",))
+    return Change(EMPTY.replace(pods={pod.key: pod}), [record])
 
 
 def new(disk: Disk, *, hangs: bool = False) -> tuple[Keeper, RecordingLog]:

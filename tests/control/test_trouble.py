@@ -1,7 +1,7 @@
 """Calls that fail, hang or get lost: no CPU ends up with two running owners, and none is lost."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import pytest
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.decision import Decision
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
@@ -19,6 +18,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
+from criproxy.store.record import Record
 from criproxy.store.store import Store
 from tests.control.world import FAST, World, owner, sharer
 
@@ -224,11 +224,11 @@ class FailingStore(Store):
 
     full = True
 
-    async def save(self, before: Node, after: Node, decision: Decision) -> None:
+    async def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> None:
         """Fail while `full`."""
         if self.full:
             raise StoreError("cannot store the state: disk is full")
-        await super().save(before, after, decision)
+        await super().save(before, after, records)
 
 
 @pytest.mark.parametrize("on_error", OnError)

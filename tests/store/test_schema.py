@@ -10,6 +10,7 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.sim.machines import machine
 from criproxy.store.database import Database
+from criproxy.store.record import Kind, Record
 from criproxy.store.schema import MIGRATIONS, VERSION
 
 ROWS_OF_VERSION_1 = """
@@ -19,7 +20,10 @@ ROWS_OF_VERSION_1 = """
         ('id2', 's', 'side', 0, 'web', 'shop', 'Guaranteed', 250, NULL, NULL, 'created', '');
     INSERT INTO grants VALUES ('id1', '1-2', '0', '1-2');
     INSERT INTO applied VALUES ('id1', '1-2', '0');
-    INSERT INTO decisions (at_s, key, container, reasons) VALUES (1.5, 'id1', 'shop/web/main', 'because');
+    INSERT INTO decisions (at_s, key, container, reasons) VALUES
+        (1.5, 'id1', 'shop/web/main', 'because'),
+        (1.0, 'id0', 'shop/old/main', 'it was before'),
+        (2.0, '', '', 'the machine has changed');
 """
 
 
@@ -36,7 +40,8 @@ def test_version_1_is_carried_over(tmp_path: Path) -> None:
 
     database = Database(tmp_path)
     node = database.load(machine())
-    history = database.history("id1")
+    history = database.history("r1")
+    gone = database.find("shop/old/main")
     database.close()
 
     own = parse_cpuset("1-2")
@@ -68,7 +73,8 @@ def test_version_1_is_carried_over(tmp_path: Path) -> None:
     assert node.containers["id2"].memory_request_bytes is None
     assert node.grants == {"id1": Grant(own, frozenset({0}), own)}
     assert node.applied == {"id1": Applied(own, frozenset({0}))}
-    assert [record.reasons for record in history] == [("because",)]
+    assert history == [Record(1.5, "id1", "shop/web/main", Kind.GRANTED, ("because",), "r1")]
+    assert [record.sentences for record in gone] == [("it was before",)]
 
 
 @pytest.mark.parametrize("version", range(VERSION + 1))

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
@@ -22,7 +21,7 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
-from criproxy.store import Record, Store, database
+from criproxy.store import Kind, Record, Store, database
 from criproxy.store.rows import changed, tables
 from criproxy.store.schema import VERSION
 from tests.engine.lives import live, lives
@@ -57,17 +56,17 @@ LIFE: list[Event] = [
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """Return a store in a fresh directory; its clock stands still."""
-    with_clock = Store(tmp_path / "state", clock=lambda: 12.5)
-    yield with_clock
-    with_clock.close()
+    """Return a store in a fresh directory."""
+    fresh = Store(tmp_path / "state")
+    yield fresh
+    fresh.close()
 
 
 async def keep(store: Store, node: Node, *events: Event) -> Node:
     """Step through *events* and save each."""
     for event in events:
         decision = step(node, event, POLICY)
-        await store.save(node, decision.node, decision)
+        await store.save(node, decision.node)
         node = decision.node
     return node
 
@@ -114,7 +113,7 @@ def test_any_life_is_remembered(tmp_path: Path, life: list[Event]) -> None:
     path.mkdir()
     written = database.Database(path)
     for before, _, after in live(MACHINE, POLICY, life):
-        written.save(before, after, None)
+        written.save(before, after, [])
         assert written.load(MACHINE) == after
     written.close()
 
@@ -135,39 +134,6 @@ def test_only_what_differs_is_written() -> None:
     assert touched == {"pods": ([], []), "containers": (["new"], []), "grants": (["new"], []), "applied": (["new"], [])}
 
 
-async def test_history(store: Store) -> None:
-    """Each decision is kept with time, container and reasons, and found by id or reservation."""
-    await keep(store, EMPTY, *LIFE)
-
-    assert await store.history("id1", "r1") == [
-        Record(
-            12.5,
-            "r1",
-            "shop/web/main",
-            (
-                "shop/web/main owns CPUs 1,9: its pod is Guaranteed and it asks for 2",
-                "memory from the CPUs' own nodes",
-            ),
-        )
-    ]
-    assert await store.history("nobody") == []
-
-
-async def test_history_is_bounded_in_rows_and_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest decisions make room, also after a restart."""
-    monkeypatch.setattr(database, "MAX_DECISIONS", 5)
-    for i in range(8):
-        await store.save(EMPTY, EMPTY, Decision(EMPTY, reasons=(f"{i}",), key="k"))
-    assert [record.reasons for record in await store.history("k")] == [("3",), ("4",), ("5",), ("6",), ("7",)]
-
-    store.close()
-    monkeypatch.setattr(database, "MAX_DECISION_BYTES", 100)
-    again = Store(store.directory)
-    await again.save(EMPTY, EMPTY, Decision(EMPTY, reasons=("x" * 95,), key="k"))
-    assert [record.reasons for record in await again.history("k")] == [("6",), ("7",), ("x" * 95,)]
-    again.close()
-
-
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
     """A save without space fails with the reason and writes nothing; the next one writes all that is missing."""
     node = await keep(store, EMPTY, PodCreated(POD))
@@ -177,12 +143,12 @@ async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
     many = {f"p{i}": replace(POD, key=f"p{i}", cgroup_parent="x" * 500) for i in range(50)}
     full = node.replace(pods=many)
     with pytest.raises(StoreError, match="full"):
-        await store.save(node, full, Decision(full, reasons=("r",), key="k"))
+        await store.save(node, full, [Record(0, "k", "shop/web/main", Kind.GRANTED, ("r",), "k")])
     assert store.load(MACHINE) == node
     assert await store.history("k") == []
 
     connection.execute("PRAGMA max_page_count = 100000")
-    await store.save(node, full, Decision(full))
+    await store.save(node, full)
 
     assert reopened(store) == full
 
@@ -191,12 +157,12 @@ async def test_a_read_only_disk_is_told(store: Store) -> None:
     """A save that may not write fails with the reason."""
     store._database._connection.execute("PRAGMA query_only = 1")
     with pytest.raises(StoreError, match=r"criproxy.db cannot be used: attempt to write a readonly database"):
-        await store.save(EMPTY, EMPTY.replace(pods={"s": POD}), Decision(EMPTY))
+        await store.save(EMPTY, EMPTY.replace(pods={"s": POD}))
 
 
 async def test_a_save_outlives_its_caller(store: Store) -> None:
     """What the node has become is written even if the call that caused it is cancelled."""
-    saving = asyncio.ensure_future(store.save(EMPTY, EMPTY.replace(pods={"s": POD}), Decision(EMPTY)))
+    saving = asyncio.ensure_future(store.save(EMPTY, EMPTY.replace(pods={"s": POD})))
     await asyncio.sleep(0)
     saving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -209,7 +175,7 @@ async def test_a_closed_store_refuses(store: Store) -> None:
     """During a shutdown a late save is an error, not a hang."""
     store.close()
     with pytest.raises(StoreError, match="shutting down"):
-        await store.save(EMPTY, EMPTY, Decision(EMPTY))
+        await store.save(EMPTY, EMPTY)
 
 
 def test_directory_is_private(tmp_path: Path) -> None:
@@ -331,7 +297,7 @@ async def test_the_pool_of_a_grant_is_remembered(store: Store) -> None:
     """What a policy called a container's place is the same after a restart."""
     node = await keep(store, EMPTY, *LIFE)
     placed = node.replace(grants={key: replace(grant, pool="NUMA node 1") for key, grant in node.grants.items()})
-    await store.save(node, placed, Decision(placed))
+    await store.save(node, placed)
 
     assert reopened(store) == placed
 
@@ -360,7 +326,7 @@ async def test_a_release_is_remembered_with_the_node_and_ends_with_it(store: Sto
     """That everybody was let go is part of the state; so is that it is over."""
     for reason in ("criproxy release", ""):
         after = EMPTY.replace(released=reason)
-        await store.save(store.load(MACHINE), after, Decision(after))
+        await store.save(store.load(MACHINE), after)
 
         assert store.load(MACHINE).released == reason
 

@@ -1,0 +1,153 @@
+"""What `criproxy explain` will tell: entries of the history, collected until they are written."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    PodCreated,
+    PodGone,
+    PodStopped,
+    UnknownOutcome,
+    UpdateApplied,
+)
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Grant
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.store.record import Fact, Kind, Record
+
+MAX_PENDING = 2_000
+"""Entries that wait to be written; beyond that the oldest are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record without its time."""
+
+    about: Container | None
+    """None: it is about the node."""
+    kind: Kind
+    sentences: tuple[str, ...]
+    facts: dict[str, Fact]
+
+
+class Journal:
+    """Entries that are not on disk yet; used on the event loop's thread only.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._pending: deque[Record] = deque(maxlen=MAX_PENDING)
+
+    def __bool__(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._pending)
+
+    def add(self, entry: Entry) -> None:
+        """Remember *entry*; it happens now."""
+        self._pending.append(self._record(entry))
+
+    def records(self, entries: Iterable[Entry]) -> list[Record]:
+        """*entries* as records of this moment."""
+        return [self._record(entry) for entry in entries]
+
+    def take(self) -> list[Record]:
+        """Everything that waits; it is the caller's to write, or to give back."""
+        taken = list(self._pending)
+        self._pending.clear()
+        return taken
+
+    def give_back(self, records: Iterable[Record]) -> None:
+        """Keep *records* for the next time: they could not be written."""
+        self._pending = deque([*records, *self._pending], maxlen=MAX_PENDING)
+
+    def _record(self, entry: Entry) -> Record:
+        about = entry.about
+        if about is None:
+            return Record(self._clock(), "", "", entry.kind, entry.sentences, "", entry.facts)
+        return Record(self._clock(), about.key, about.title, entry.kind, entry.sentences, about.life, entry.facts)
+
+
+def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
+    """What there is to tell of an event that led from *before* to *decision*."""
+    after = decision.node
+    match event:
+        case PodCreated() | UpdateApplied():  # whoever sent the update tells more
+            return
+        case ContainerCreating(container):
+            yield _placed(container, decision)
+        case ContainerCreated(reservation, key) if reservation in before.containers:
+            yield Entry(after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key}",), {})
+        case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
+            yield Entry(after.containers[key], Kind.STARTED, ("it runs",), {})
+        case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
+            text = (
+                "a call about it ended without an answer: it keeps its place until the runtime tells what became of it"
+            )
+            yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
+        case ContainerExited(key) | ContainerGone(key) if key in before.containers:
+            yield from _ended(before, after, before.containers[key], "it was removed", decision.reasons)
+        case PodStopped(key) | PodGone(key):
+            for container in before.containers_of(key):
+                yield from _ended(before, after, container, "its pod was removed", ())
+        case ContainerResized(key) if key in after.containers:
+            yield Entry(after.containers[key], Kind.RESIZED, decision.reasons, _facts(decision.grant))
+        case _ if decision.reasons:
+            about = after.containers.get(decision.key or "")
+            kind = Kind.GRANTED if about else Kind.NODE
+            yield Entry(about, kind, decision.reasons, _facts(decision.grant))
+
+
+def _placed(newcomer: Container, decision: Decision) -> Entry:
+    if decision.key != newcomer.key:
+        text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
+        return Entry(newcomer, Kind.REPEATED, (text,), {})
+    kind = Kind.GRANTED if newcomer.state is ContainerState.CREATING else Kind.ADOPTED
+    placed = decision.node.containers.get(newcomer.key, newcomer)
+    return Entry(placed, kind, decision.reasons or ("it is left where it is",), _facts(decision.grant))
+
+
+def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:
+    """The end of *container*, if this was one, and what it gave back."""
+    now = after.containers.get(container.key)
+    if now is container:
+        return
+    if now is not None:
+        text = "it ended"
+    elif container.key == container.reservation:
+        text = "its create did not happen"
+    else:
+        text = removed
+    grant = before.grants.get(container.key)
+    if grant and grant.exclusive and container.key not in after.grants:
+        text += f": CPUs {format_cpuset(grant.exclusive)}, which it owned, are free"
+    yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+
+
+def _in_state(node: Node, key: str) -> ContainerState | None:
+    container = node.containers.get(key)
+    return container.state if container else None
+
+
+def _facts(grant: Grant | None) -> dict[str, Fact]:
+    if grant is None:
+        return {}
+    return {
+        "cpus": format_cpuset(grant.cpus),
+        "mems": format_cpuset(grant.mems),
+        "exclusive_cpus": format_cpuset(grant.exclusive),
+        "pool": grant.pool,
+    }

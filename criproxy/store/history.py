@@ -1,0 +1,129 @@
+"""The table of the history: bounded in rows and bytes, and per container.
+
+Of a container that still lives, what it asked and why it is where it is stays longest: those that ended make room
+first. Nothing here looks at more rows than it writes or drops.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+from criproxy.store.record import LAST, REPEATING, Kind, Record
+
+MAX_ROWS = 20_000
+MAX_BYTES = 8 << 20
+MAX_REPEATS = 12
+"""Records of `REPEATING` kinds that one container keeps."""
+MAX_TEXT = 4_000
+"""Characters of one record's sentences, and of its facts."""
+MAX_FOUND = 1_000
+"""Records that one question is answered with: the newest."""
+
+_COLUMNS = "at_s, key, container, kind, reasons, life, facts"
+_SIZE = "length(key) + length(container) + length(reasons) + length(life) + length(facts)"
+_REPEATING = ", ".join(f"'{kind.value}'" for kind in sorted(REPEATING, key=lambda kind: kind.value))
+_HIGHEST = "\U0010ffff"
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+class History:
+    """The records in one database. The caller holds the transaction, and calls `commit` or `rollback` at its end."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        query = f"SELECT count(*), total({_SIZE}) FROM decisions"  # noqa: S608 (no user's text)
+        rows, size = connection.execute(query).fetchone()
+        self._committed = self._now = (int(rows), int(size))
+
+    def commit(self) -> None:
+        """What was added counts from now on."""
+        self._committed = self._now
+
+    def rollback(self) -> None:
+        """What was added since the last commit was not."""
+        self._now = self._committed
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Write *records*, in order, and drop what is too old or too much."""
+        for record in records:
+            self._add(record)
+
+    def end(self, lives: Iterable[str]) -> None:
+        """The containers *lives* are gone: their records may make room for others."""
+        self._connection.executemany("UPDATE decisions SET ended = 1 WHERE life = ?", [(life,) for life in lives])
+
+    def _add(self, record: Record) -> None:
+        row = _row(record)
+        marks = ", ".join("?" * (len(row) + 1))
+        ended = record.kind in LAST or not record.life
+        self._connection.execute(f"INSERT INTO decisions ({_COLUMNS}, ended) VALUES ({marks})", (*row, ended))  # noqa: S608
+        self._count(1, _size(row))
+        if record.kind in REPEATING:
+            self._drop(
+                f"WHERE life = ? AND kind IN ({_REPEATING}) ORDER BY id DESC LIMIT -1 OFFSET {MAX_REPEATS}",
+                record.life,
+            )
+        elif record.kind in LAST:
+            self.end([record.life])
+        while self._now[0] > MAX_ROWS or self._now[1] > MAX_BYTES:
+            if not self._drop("WHERE ended ORDER BY id LIMIT 1"):
+                self._drop("ORDER BY id LIMIT 1")
+
+    def _drop(self, which: str, *arguments: str) -> int:
+        """Delete the rows *which*; returns how many there were."""
+        found = self._connection.execute(f"SELECT id, {_SIZE} FROM decisions {which}", arguments).fetchall()  # noqa: S608
+        if found:
+            self._connection.executemany("DELETE FROM decisions WHERE id = ?", [(number,) for number, _ in found])
+            self._count(-len(found), -sum(size for _, size in found))
+        return len(found)
+
+    def _count(self, rows: int, size: int) -> None:
+        self._now = self._now[0] + rows, self._now[1] + size
+
+
+def find(connection: sqlite3.Connection, text: str) -> list[Record]:
+    """All records of the containers whose id or reservation begins with *text*, or whose name it is, oldest first."""
+    return _select(
+        connection,
+        """life IN (
+            SELECT life FROM decisions WHERE container = :text AND life <> ''
+            UNION SELECT life FROM decisions WHERE key >= :text AND key < :end AND life <> ''
+            UNION SELECT life FROM decisions WHERE life >= :text AND life < :end AND life <> ''
+        )""",
+        {"text": text, "end": text + _HIGHEST},
+    )
+
+
+def of_lives(connection: sqlite3.Connection, lives: Iterable[str]) -> list[Record]:
+    """All records of the containers *lives*, oldest first."""
+    return _select(connection, "life IN (SELECT value FROM json_each(:lives))", {"lives": json.dumps(list(lives))})
+
+
+def _select(connection: sqlite3.Connection, where: str, arguments: dict[str, str]) -> list[Record]:
+    query = f"SELECT {_COLUMNS} FROM decisions WHERE {where} ORDER BY id DESC LIMIT {MAX_FOUND}"  # noqa: S608
+    return [_record(row) for row in reversed(connection.execute(query, arguments).fetchall())]
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    facts = json.dumps(record.facts, separators=(",", ":"))
+    return (
+        record.at_s,
+        record.key,
+        record.container,
+        record.kind.value,
+        "\n".join(record.sentences)[:MAX_TEXT],
+        record.life,
+        facts if len(facts) <= MAX_TEXT else "{}",
+    )
+
+
+def _size(row: tuple[Any, ...]) -> int:
+    _, key, container, _, reasons, life, facts = row
+    return sum(map(len, (key, container, reasons, life, facts)))
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    at_s, key, container, kind, reasons, life, facts = row
+    sentences = tuple(reasons.split("\n")) if reasons else ()
+    return Record(at_s, key, container, _KINDS.get(kind, Kind.NODE), sentences, life, json.loads(facts))

@@ -1,0 +1,166 @@
+"""The history keeps what explains those who live, whatever comes and goes beside them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone
+from criproxy.engine.step import step
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
+from criproxy.sim.machines import machine
+from criproxy.store import history
+from criproxy.store.database import Database
+from criproxy.store.record import Kind, Record
+
+EMPTY = Node(machine())
+POLICY = NonePolicy(Options())
+TITLE = "shop/web/main"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Return a fresh database."""
+    opened = Database(tmp_path)
+    yield opened
+    opened.close()
+
+
+def entry(text: str, *, kind: Kind = Kind.GRANTED, key: str = "", life: str = "r-1", title: str = TITLE) -> Record:
+    """A record of one sentence."""
+    return Record(12.5, key or life, title, kind, (text,), life)
+
+
+def remember(database: Database, *records: Record) -> None:
+    """Write *records* alone."""
+    database.save(EMPTY, EMPTY, records)
+
+
+def told(database: Database, *lives: str) -> list[str]:
+    """The first sentences of all records of *lives*."""
+    return [record.sentences[0] for record in database.history(*lives)]
+
+
+def test_records_come_back_as_they_were(database: Database) -> None:
+    """Time, kind, sentences and facts are kept."""
+    record = Record(
+        12.5, "0a1b", TITLE, Kind.ASKED, ("one", "two"), "r-1", {"cpu_shares": 1024, "cpus": "0-3", "x": None}
+    )
+    remember(database, record)
+
+    assert database.history("r-1") == [record]
+
+
+@pytest.mark.parametrize("text", ["0a1b", "0a", "r-1", TITLE])
+def test_found_by_id_reservation_or_name(database: Database, text: str) -> None:
+    """The beginning of an id leads to everything of that container, also to what happened before it had the id."""
+    remember(
+        database,
+        entry("asked", kind=Kind.ASKED),
+        entry("other", key="ffff", life="r-2", title="shop/db/main"),
+        entry("runs", kind=Kind.STARTED, key="0a1b"),
+        entry("the node", life="", title=""),
+    )
+
+    assert [record.sentences[0] for record in database.find(text)] == ["asked", "runs"]
+
+
+@pytest.mark.parametrize("text", ["0b", "web", "shop/web", "0a1b2", "%", "*", "'"])
+def test_not_found(database: Database, text: str) -> None:
+    """Only a beginning of an id or a whole name finds something; nothing in the text is a pattern."""
+    remember(database, entry("runs", key="0a1b"))
+
+    assert database.find(text) == []
+
+
+def test_the_oldest_make_room(database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The history is bounded in rows and in bytes, also after a restart."""
+    monkeypatch.setattr(history, "MAX_ROWS", 5)
+    for number in range(8):
+        remember(database, entry(f"{number}"))
+    assert told(database, "r-1") == ["3", "4", "5", "6", "7"]
+
+    database.close()
+    monkeypatch.setattr(history, "MAX_BYTES", 200)
+    again = Database(tmp_path)
+    remember(again, entry("x" * 140))
+    assert told(again, "r-1") == ["7", "x" * 140]
+    again.close()
+
+
+def test_those_who_ended_make_room_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers that come and go do not push out why the one that stays is where it is."""
+    monkeypatch.setattr(history, "MAX_ROWS", 6)
+    remember(database, entry("stays", life="r-old"))
+    for number in range(20):
+        life = f"r-{number}"
+        remember(database, entry("comes", life=life), entry("goes", kind=Kind.GONE, life=life))
+
+    assert told(database, "r-old") == ["stays"]
+    assert told(database, "r-19") == ["comes", "goes"]
+    assert told(database, "r-1") == []
+
+
+def test_a_container_that_leaves_the_node_has_ended(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records make room even if nobody wrote that it went; one that only got its id has not ended."""
+    monkeypatch.setattr(history, "MAX_ROWS", 3)
+    node = EMPTY
+    for event in (
+        ContainerCreating(Container(key="r-1", pod="s", name="a")),
+        ContainerCreating(Container(key="r-2", pod="s", name="b")),
+        ContainerCreated("r-1", "id1"),
+        ContainerCreated("r-2", "id2"),
+        ContainerGone("id2"),
+    ):
+        after = step(node, event, POLICY).node
+        database.save(node, after, [])
+        node = after
+        if isinstance(event, ContainerCreating):
+            remember(database, entry("granted", life=event.container.key))
+    remember(database, entry("more", life="r-3"), entry("and more", life="r-3"))
+
+    assert (told(database, "r-1"), told(database, "r-2")) == (["granted"], [])
+
+
+def test_repeated_updates_do_not_pile_up(database: Database) -> None:
+    """Of what happens to a container again and again the newest is kept, and all that happened once."""
+    remember(database, entry("granted"))
+    for number in range(100):
+        remember(database, entry(f"{number}", kind=Kind.UPDATED))
+
+    assert told(database, "r-1") == ["granted", *(f"{number}" for number in range(100 - history.MAX_REPEATS, 100))]
+
+
+def test_an_answer_is_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest records are told, in the order in which things happened."""
+    monkeypatch.setattr(history, "MAX_FOUND", 2)
+    remember(database, entry("1"), entry("2"), entry("3"))
+
+    assert told(database, "r-1") == ["2", "3"]
+
+
+def test_a_long_text_is_cut(database: Database) -> None:
+    """One record cannot take the room of all."""
+    remember(database, Record(0, "k", TITLE, Kind.GRANTED, ("x" * 100_000,), "r-1", {"y": "z" * 100_000}))
+
+    (record,) = database.history("r-1")
+    assert len(record.sentences[0]) == history.MAX_TEXT
+    assert record.facts == {}
+
+
+def test_what_a_failed_transaction_added_does_not_count(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk does not make the bounds tighter."""
+    monkeypatch.setattr(history, "MAX_ROWS", 3)
+    remember(database, entry("1"))
+    database._connection.execute("PRAGMA query_only = 1")
+    for _ in range(10):
+        with pytest.raises(StoreError):
+            remember(database, entry("lost"))
+    database._connection.execute("PRAGMA query_only = 0")
+    remember(database, entry("2"), entry("3"))
+
+    assert told(database, "r-1") == ["1", "2", "3"]
