@@ -198,7 +198,7 @@ class Daemon:
     async def _start_controller(self, stack: AsyncExitStack) -> Controller:
         topology = discover(self._options.host_root)
         policy, on_error = load_policy(self._options.config, topology)
-        store = Store(self._options.state_dir)
+        store = Store(self._options.state_dir, may_fail=True)
         stack.callback(store.close)
         if store.set_aside is not None:
             log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)

@@ -108,6 +108,10 @@ class Keeper:
         except TimeoutError:
             raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
 
+    async def check(self) -> None:
+        """See whether the disk takes what is written, before anything depends on it."""
+        await self.save(Change(self._stored), needed=False)
+
     async def close(self) -> None:
         """Try for the last time, if something waits for the disk."""
         if self._retry is not None:

@@ -50,6 +50,7 @@ class Manager:
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self._policy = policy
         self._log = log
+        self._checked = False
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
         self._queue: deque[tuple[Event | None, asyncio.Future[Decision]]] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -132,6 +133,9 @@ class Manager:
 
     async def _work(self) -> None:
         try:
+            if not self._checked:
+                self._checked = True
+                await self._keeper.check()
             while self._queue:
                 event, done = self._queue[0]
                 try:

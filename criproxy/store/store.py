@@ -18,35 +18,46 @@ T = TypeVar("T")
 LOCK_NAME = "lock"
 
 
+class InUse(StoreError):
+    """Another process has the state directory."""
+
+
 class Store:
     """The state directory of one node; one process may have it open.
 
     Args:
         directory: made with mode 0700 where it is missing.
+        may_fail: go on without it where the directory cannot be used (a full or read-only disk, not one that another
+            process has): every save tries to open it anew, and the first one that can writes all there is.
 
     Raises:
-        StoreError: another process has the directory, or it cannot be used; one sentence says which.
+        InUse: another process has the directory.
+        StoreError: it cannot be used; one sentence says why.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, may_fail: bool = False) -> None:
         self.directory = directory
-        self._lock = _lock(directory)
+        self.missing: str | None = None
+        """Why it could not be opened so far, in one sentence; None when it is open."""
+        self._lock = -1
+        self._database: Database | None = None
         try:
-            self._database = Database(directory)
-        except StoreError:
-            os.close(self._lock)
-            raise
+            self._opened()
+        except StoreError as error:
+            if isinstance(error, InUse) or not may_fail:
+                raise
+            self.missing = str(error)
         self._closed = False
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
     @property
     def set_aside(self) -> str | None:
         """One sentence about an earlier database that could not be used and was renamed; to be logged loudly."""
-        return self._database.set_aside
+        return self._database.set_aside if self._database else None
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*. Blocks; for the start, before the first save."""
-        return self._database.load(topology)
+        return self._database.load(topology) if self._database else Node(topology)
 
     async def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> None:
         """Write the rows in which *after* differs from *before*, and *records*, in one transaction.
@@ -56,19 +67,19 @@ class Store:
         Raises:
             StoreError: nothing was written: the disk is full, read-only or broken. The next save tries again.
         """
-        await self._run(lambda: self._database.save(before, after, records))
+        await self._run(lambda: self._save(before, after, records))
 
     async def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
-        return await self._run(lambda: self._database.find(text))
+        return await self._run(lambda: self._opened().find(text))
 
     async def history(self, *lives: str) -> list[Record]:
         """What happened to the containers *lives* (`Container.life`), oldest first."""
-        return await self._run(lambda: self._database.history(*lives))
+        return await self._run(lambda: self._opened().history(*lives))
 
     def recall(self, key: str) -> str:
         """What was remembered under *key*; empty if nothing was. Blocks; for the start, before the first save."""
-        return self._database.recall(key)
+        return self._database.recall(key) if self._database else ""
 
     async def keep(self, key: str, value: str) -> None:
         """Keep *value* under *key* over restarts.
@@ -76,7 +87,7 @@ class Store:
         Raises:
             StoreError: it was not written.
         """
-        await self._run(lambda: self._database.keep(key, value))
+        await self._run(lambda: self._opened().keep(key, value))
 
     def close(self) -> None:
         """Finish what is queued, then give the directory free; again does nothing. Blocks."""
@@ -84,8 +95,28 @@ class Store:
             return
         self._closed = True
         self._writer.shutdown()
-        self._database.close()
-        os.close(self._lock)
+        if self._database:
+            self._database.close()
+            os.close(self._lock)
+
+    def _opened(self) -> Database:
+        """The database, opened where it is not."""
+        if self._database is None:
+            lock = _lock(self.directory)
+            try:
+                self._database = Database(self.directory)
+            except StoreError:
+                os.close(lock)
+                raise
+            self._lock = lock
+        return self._database
+
+    def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        database = self._opened()
+        if self.missing:  # what is there is from an earlier process, and nobody has read it
+            before = database.load(after.topology)
+        database.save(before, after, records)
+        self.missing = None
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._closed:
@@ -107,7 +138,7 @@ def _lock(directory: Path) -> int:
     except BlockingIOError as error:
         holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
-        raise StoreError(
+        raise InUse(
             f"the state directory {directory} is in use by another criproxy (process {holder}); "
             "stop that one or choose another directory with --state-dir"
         ) from error

@@ -83,7 +83,7 @@ class World:
         self.kubelet = MiniKubelet(self.client)
         self.controller: Controller
         self._criproxy: AsyncExitStack
-        self.make_store: Callable[[], Store] = lambda: Store(directory / "state")
+        self.make_store: Callable[[], Store] = lambda: Store(directory / "state", may_fail=True)
 
     async def __aenter__(self) -> Self:
         """Start the runtime and criproxy in front of it."""

@@ -137,7 +137,7 @@ def test_only_what_differs_is_written() -> None:
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
     """A save without space fails with the reason and writes nothing; the next one writes all that is missing."""
     node = await keep(store, EMPTY, PodCreated(POD))
-    connection = store._database._connection
+    connection = store._opened()._connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     many = {f"p{i}": replace(POD, key=f"p{i}", cgroup_parent="x" * 500) for i in range(50)}
@@ -155,7 +155,7 @@ async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
 
 async def test_a_read_only_disk_is_told(store: Store) -> None:
     """A save that may not write fails with the reason."""
-    store._database._connection.execute("PRAGMA query_only = 1")
+    store._opened()._connection.execute("PRAGMA query_only = 1")
     with pytest.raises(StoreError, match=r"criproxy.db cannot be used: attempt to write a readonly database"):
         await store.save(EMPTY, EMPTY.replace(pods={"s": POD}))
 

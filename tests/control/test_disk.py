@@ -1,0 +1,115 @@
+"""Real disks that are full or read-only: placing goes on as onError says, and all is written when they are back."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.settings import OnError, StoreLimits
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
+from criproxy.sim.machines import machine
+from criproxy.store.store import Store
+from tests.control.world import FAST, World, owner, sharer
+
+LIMIT_S = 20.0
+QUICK = replace(FAST, store=StoreLimits(timeout_s=1.0, retry_pause_s=0.05, retry_limit_s=0.1))
+REFUSE = replace(QUICK, on_error=OnError.REFUSE)
+SIZE_KB = 512
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return the state directory, on a small disk of its own."""
+    if os.geteuid():
+        pytest.skip("a small disk needs root to be mounted")
+    state = tmp_path / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE_KB}k,mode=0700", "none", state], check=True)
+    yield state
+    subprocess.run(["umount", "--lazy", state], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no byte free."""
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    assert os.statvfs(disk).f_bavail == 0
+
+
+def remount(disk: Path, how: str) -> None:
+    """Make the disk ``ro`` or ``rw``; ro needs that no file is open for writing."""
+    subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)
+
+
+async def back(world: World) -> None:
+    """Wait until the controller says that the disk works."""
+    while world.controller.problem:  # noqa: ASYNC110 (health is asked for, as by Kubernetes)
+        await asyncio.sleep(0.01)
+
+
+async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk: Path) -> None:
+    """Running containers, ends and lists go on; the kubelet reads the reason; space heals it without any call."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+        first = await world.run(owner("first", 1))
+        shared = await world.run(sharer("shared"))
+        fill(disk)
+
+        with pytest.raises(RuntimeCallError, match="disk is full") as caught:
+            await world.run(owner("second", 1))
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert "disk is full" in str(world.controller.problem)
+        await world.kubelet.stop(first)
+        await world.until(lambda: world.cpus(shared) == "0-3")
+
+        (disk / "filler").unlink()
+        await back(world)
+        await world.stop_criproxy()
+        with_store = Store(disk)
+        try:
+            node = with_store.load(machine(nodes=1, cores=4, threads=1))
+        finally:
+            with_store.close()
+        assert node.exclusive_cpus == frozenset()
+        assert {key: grant.cpus for key, grant in node.grants.items()} == {shared: {0, 1, 2, 3}}
+        await world.start_criproxy()
+
+
+async def test_on_a_full_disk_newcomers_share(tmp_path: Path, disk: Path) -> None:
+    """By default pods start all the same, never on owned CPUs; with space, who comes next owns again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+        first = await world.run(owner("first", 2))
+        fill(disk)
+        second = await world.run(owner("second", 1))
+        assert (world.cpus(first), world.cpus(second)) == ("1-2", "0,3")
+
+        (disk / "filler").unlink()
+        await back(world)
+
+        third = await world.run(owner("third", 1))
+        assert world.cpus(third) == "3"
+        await world.until(lambda: world.cpus(second) == "0")
+
+
+async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
+    """Criproxy comes up, says what is wrong, and keeps its state once the disk can be written."""
+    remount(disk, "ro")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+        with pytest.raises(RuntimeCallError, match=r"[Rr]ead-only"):
+            await world.run(owner("first", 2))
+        assert "ead-only" in str(world.controller.problem)
+
+        remount(disk, "rw")
+        await back(world)
+
+        first = await world.run(owner("second", 2))
+        assert world.cpus(first) == "1-2"
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        assert world.owned() == {1, 2}
