@@ -1,0 +1,54 @@
+#!/bin/sh
+# Makes a small node out of this machine, in namespaces of its own, and starts systemd in it as process 1.
+#   boot.sh enter CGROUP SHARED SOURCE PYTHON LIBRARIES     as root, from tests/systemd/booted.py
+# Everything of the machine is read-only; SHARED alone is writable, as /run/shared. Units come from SHARED/units only.
+set -eu
+step=$1 cgroup=$2 shared=$3 source=$4 python=$5 libraries=$6
+
+if [ "$step" = enter ]; then
+    # The groups that this process is in become the roots of the new namespace.
+    for top in $(sed -nE 's/^[^ ]+ ([^ ]+) cgroup2? .*/\1/p' /proc/self/mounts); do
+        mkdir "$top/$cgroup"
+        for file in cpuset.cpus cpuset.mems; do # empty in a new group of version 1
+            [ ! -e "$top/$cgroup/$file" ] || [ -e "$top/cgroup.controllers" ] || cat "$top/$file" >"$top/$cgroup/$file"
+        done
+        echo $$ >"$top/$cgroup/cgroup.procs"
+    done
+    shift
+    exec unshare --mount --pid --fork --uts --ipc --cgroup --propagation private --kill-child "$0" boot "$@"
+fi
+
+mount -t proc proc /proc
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+
+# What this cgroup namespace calls the root becomes the top of each tree.
+grep -E '^[^ ]+ [^ ]+ cgroup2? ' /proc/self/mounts | while read -r kind point type options _; do
+    umount "$point"
+    case $type:$options in
+    cgroup2:*) mount -t cgroup2 "$kind" "$point" ;;
+    *name=*) mount -t cgroup -o "none,name=${options##*name=}" "$kind" "$point" ;;
+    *) mount -t cgroup -o "${options##*,}" "$kind" "$point" ;;
+    esac
+done
+
+# Held open under a name that the new /tmp does not hide.
+exec 3<"$shared" 4<"$source" 5<"$python" 6<"$libraries"
+for point in /run /opt /var/lib /etc/default; do
+    mount -t tmpfs -o mode=755 tmpfs "$point"
+done
+mkdir -p /run/shared /run/lock /opt/criproxy/bin /opt/criproxy/source /opt/criproxy/python /opt/criproxy/libraries
+mount --bind /proc/self/fd/3 /run/shared
+mount --bind /proc/self/fd/4 /opt/criproxy/source
+mount --bind /proc/self/fd/5 /opt/criproxy/python
+mount --bind /proc/self/fd/6 /opt/criproxy/libraries
+exec 3<&- 4<&- 5<&- 6<&-
+for point in /tmp /var/tmp; do
+    mount -t tmpfs tmpfs "$point"
+done
+cp /run/shared/bin/* /opt/criproxy/bin
+mount -o remount,bind,ro /
+
+unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
+export container=criproxy-test SYSTEMD_UNIT_PATH=/run/shared/units PATH=/usr/sbin:/usr/bin:/sbin:/bin
+exec /lib/systemd/systemd --system --unit=node.target --log-target=null --show-status=no

@@ -1,0 +1,217 @@
+"""What is tried inside the node of `tests.systemd.booted`, as one of its services; the facts go into a JSON file.
+
+    python -m tests.systemd.inside FILE
+
+It judges nothing: the tests outside do, in `tests.systemd.test_booted`.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from criproxy.control.kernel import Kernel
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.discovery.machine import discover
+from criproxy.model.cpuset import format_cpuset
+from criproxy.sim.containerd import IMAGE, PrivateContainerd
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+
+SOCKET = "unix:///run/criproxy/criproxy.sock"
+HTTP = "/run/criproxy/http.sock"
+SERVICE = "criproxy.service"
+LIMIT_S = 20.0
+PACE_S = 0.005
+"""Between two of the calls that never end, and between two looks at what tells nobody that it changed."""
+MIB = 1 << 20
+
+
+def systemctl(*arguments: str) -> str:
+    """What systemctl prints; how it ends is seen in what it did."""
+    return subprocess.run(["systemctl", *arguments], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def shown(prop: str, unit: str = SERVICE) -> str:
+    """A property of a unit."""
+    return systemctl("show", "--value", f"--property={prop}", unit)
+
+
+def daemon_log() -> str:
+    """What criproxy has written so far."""
+    return Path("/run/shared/criproxy.log").read_text()
+
+
+def names(directory: str) -> list[str]:
+    """What is in a folder."""
+    return sorted(path.name for path in Path(directory).iterdir())
+
+
+def rights(pid: str) -> dict[str, str]:
+    """Capabilities of a process, and whether its system calls are filtered (2)."""
+    lines = (line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return {key: value for key, value in lines if key in ("CapEff", "CapBnd", "Seccomp")}
+
+
+class Load:
+    """Asks for the version all the time over one channel, as the kubelet's status loop does."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._last_s = 0.0
+        self.failures: list[str] = []
+        self.longest_gap_s = 0.0
+        """Between two answers."""
+
+    async def __aenter__(self) -> Self:
+        self._last_s = time.monotonic()
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        client = RuntimeClient(SOCKET, timeout_s=LIMIT_S)
+        while True:
+            try:
+                await client.version()
+            except RuntimeCallError as error:
+                self.failures.append(str(error))
+            else:
+                now = time.monotonic()
+                self.longest_gap_s, self._last_s = max(self.longest_gap_s, now - self._last_s), now
+            await asyncio.sleep(PACE_S)
+
+
+class Node:
+    """The facts, and the parts that they are about."""
+
+    def __init__(self, containerd: PrivateContainerd) -> None:
+        self.facts: dict[str, Any] = {}
+        self._containerd = containerd
+        self._through, self._past = RuntimeClient(SOCKET, timeout_s=LIMIT_S), RuntimeClient(containerd.endpoint)
+        self._kubelet = MiniKubelet(self._through, containerd.cgroups)
+        self._kernel = Kernel(self._past, Path("/"))
+        self._ids: dict[str, str] = {}
+        options = f"--config /opt/criproxy/policy.yaml --runtime-endpoint {containerd.endpoint} --http unix://{HTTP}"
+        Path("/etc/default/criproxy").write_text(f'CRIPROXY_OPTIONS="{options}"\n')
+        Path("/opt/criproxy/policy.yaml").write_text(f'policy: static\nreservedCpus: "{min(discover().cpus)}"\n')
+
+    async def run(self) -> None:
+        """Everything, in the order of a node's life."""
+        await self.boots_before_the_runtime()
+        await asyncio.to_thread(self._containerd.start)
+        await self.places()
+        await self.restarts("restart", lambda: systemctl("restart", SERVICE))
+        await self.restarts("killed", lambda: os.kill(int(shown("MainPID")), signal.SIGKILL))
+        await self.restarts("hung", lambda: os.kill(int(shown("MainPID")), signal.SIGABRT))
+        await self.reloads()
+        await self.stops()
+
+    async def boots_before_the_runtime(self) -> None:
+        """The kubelet comes up; its first call starts criproxy, while there is no runtime."""
+        systemctl("start", "kubelet.service")
+        self.facts["socket with the kubelet"] = shown("ActiveState", "criproxy.socket")
+        self.facts["service before the first call"] = shown("ActiveState")
+        begin = time.monotonic()
+        try:
+            await self._through.version()
+        except RuntimeCallError as error:
+            self.facts["first call"] = error.code.name
+        self.facts["first call took_s"] = time.monotonic() - begin
+        self.facts["service after the first call"] = shown("ActiveState")
+        self.facts["not ready"] = await self._ready()
+        self.facts["group"] = shown("ControlGroup")
+        self.facts["process"] = rights(shown("MainPID"))
+
+    async def places(self) -> None:
+        """A pod that shares and one that owns a CPU."""
+        async with asyncio.timeout(LIMIT_S):
+            while (ready := await self._ready())[0] != 200:  # noqa: ASYNC110
+                await asyncio.sleep(PACE_S)
+        self.facts["ready"] = ready
+        await self._answers()
+        owner = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB)
+        for pod in (PodSpec("web", (ContainerSpec("main", IMAGE),)), PodSpec("trader", (owner,))):
+            self._ids[pod.name] = (await self._kubelet.run_pod(pod))[1]["main"]
+        self.facts["placed"] = await self._cpus()
+        self.facts["state kept in"] = names("/var/lib/criproxy")
+
+    async def restarts(self, name: str, end: Any) -> None:  # noqa: ANN401 - what *end* returns does not matter
+        """The daemon ends and comes back under calls that never cease."""
+        before, begin = shown("MainPID"), len(daemon_log())
+        async with asyncio.timeout(LIMIT_S), Load() as load:
+            await asyncio.to_thread(end)
+            while shown("MainPID") in (before, "0") or shown("ActiveState") != "active":  # noqa: ASYNC110
+                await asyncio.sleep(PACE_S)
+            await self._answers()
+        said = daemon_log()[begin:]
+        self.facts[name] = {"gap_s": load.longest_gap_s, "failures": load.failures, "cpus": await self._cpus()}
+        self.facts[name]["traceback"] = "Fatal Python error: Aborted" in said
+
+    async def reloads(self) -> None:
+        """SIGHUP through systemd."""
+        before = shown("MainPID")
+        systemctl("reload", SERVICE)
+        await self._through.version()
+        self.facts["reloaded"] = {"same": shown("MainPID") == before, "state": shown("ActiveState")}
+
+    async def stops(self) -> None:
+        """Criproxy is taken away; the kubelet and the containers stay."""
+        await asyncio.to_thread(systemctl, "stop", SERVICE, "criproxy.socket")
+        self.facts["stopped"] = {
+            "left": names("/run/criproxy"),
+            "kubelet": shown("ActiveState", "kubelet.service"),
+            "cpus": await self._cpus(),
+        }
+
+    async def _cpus(self) -> dict[str, str]:
+        """Pod → the CPUs in the cgroup of its running container."""
+        seen = {pod: (await self._kernel.look(key)).applied for pod, key in self._ids.items()}
+        return {pod: format_cpuset(applied.cpus) if applied else "does not run" for pod, applied in seen.items()}
+
+    async def _answers(self) -> None:
+        """Wait for an answer: a gRPC channel that was refused pauses before it dials again."""
+        while True:
+            try:
+                await self._through.version()
+            except RuntimeCallError:
+                await asyncio.sleep(PACE_S)
+            else:
+                return
+
+    async def _ready(self) -> tuple[int, str]:
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(HTTP)) as session,
+            session.get("http://criproxy/readyz") as answer,
+        ):
+            return answer.status, await answer.text()
+
+
+def main() -> None:
+    """Try everything, and say what went wrong on the way."""
+    tempfile.tempdir = "/run/node"
+    Path(tempfile.tempdir).mkdir()
+    containerd = PrivateContainerd()
+    node = Node(containerd)
+    try:
+        asyncio.run(node.run())
+    finally:
+        containerd.stop()
+        partial = Path(sys.argv[1] + ".part")
+        partial.write_text(json.dumps(node.facts, indent=1))
+        partial.rename(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The shipped units on a node with a real systemd, the machine's containerd and a kubelet that is only a process."""
+
+from typing import Any
+
+import pytest
+
+from criproxy.discovery.machine import discover
+from criproxy.model.cpuset import format_cpuset
+from tests.systemd import booted
+
+pytestmark = pytest.mark.e2e
+
+ALL = discover().cpus
+OWNED = frozenset([min(ALL - {min(ALL)})])
+WHERE = {"web": format_cpuset(ALL - OWNED), "trader": format_cpuset(OWNED)}
+"""The pod that owns one CPU, and the one that shares the others."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the facts of one life of a node, from its boot to the end of criproxy."""
+    if reason := booted.available():
+        pytest.skip(reason)
+    return booted.facts(tmp_path_factory.mktemp("node"))
+
+
+def test_the_kubelet_brings_the_socket_and_its_first_call_the_service(node: dict[str, Any]) -> None:
+    """The drop-in pulls the socket in, and socket activation does the rest."""
+    assert node["socket with the kubelet"] == "active"
+    assert node["service before the first call"] == "inactive"
+    assert node["service after the first call"] == "active"
+
+
+def test_without_a_runtime_calls_fail_at_once_and_readiness_says_why(node: dict[str, Any]) -> None:
+    """At boot, before containerd is there, the kubelet hears UNAVAILABLE instead of waiting for its deadline."""
+    assert node["first call"] == "UNAVAILABLE"
+    assert node["first call took_s"] < 10
+    status, text = node["not ready"]
+    assert status == 503
+    assert "cannot be reached: No such file or directory" in text
+    assert node["ready"] == [200, "ok\n"]
+
+
+def test_the_service_has_its_own_group_and_no_capability(node: dict[str, Any]) -> None:
+    """What the unit file says is in force, and placing containers needs no more."""
+    assert node["group"] == "/criproxy.slice/criproxy.service"
+    assert node["process"] == {"CapEff": "0" * 16, "CapBnd": "0" * 16, "Seccomp": "2"}
+    assert node["placed"] == WHERE
+    assert "criproxy.db" in node["state kept in"]
+
+
+@pytest.mark.parametrize("end", ["restart", "killed", "hung"])
+def test_it_comes_back_and_nothing_has_moved(node: dict[str, Any], end: str) -> None:
+    """However it ends, systemd starts it again, calls go on, and containers run where they ran."""
+    assert node[end]["cpus"] == WHERE
+    assert node[end]["gap_s"] < 10
+
+
+def test_a_restart_fails_no_call(node: dict[str, Any]) -> None:
+    """Calls wait in systemd's socket meanwhile."""
+    assert node["restart"]["failures"] == []
+
+
+def test_a_hung_daemon_tells_where_it_hung(node: dict[str, Any]) -> None:
+    """The signal of the watchdog leaves Python's traceback in the journal."""
+    assert node["hung"]["traceback"]
+    assert not node["restart"]["traceback"]
+
+
+def test_a_reload_keeps_the_process(node: dict[str, Any]) -> None:
+    """`systemctl reload` is no restart."""
+    assert node["reloaded"] == {"same": True, "state": "active"}
+
+
+def test_stopping_criproxy_stops_nothing_else(node: dict[str, Any]) -> None:
+    """The socket is gone, the kubelet runs, and so do the containers."""
+    assert "criproxy.sock" not in node["stopped"]["left"]
+    assert (node["stopped"]["kubelet"], node["stopped"]["cpus"]) == ("active", WHERE)
