@@ -46,6 +46,8 @@ class Capacity:
     """By pool."""
     kept: int
     """CPUs that stay in the whole machine for containers that share, even if there are none now."""
+    watched: CpuSet = NO_CPUS
+    """CPUs that are shared as long as others than ours are on them: nobody can own them."""
 
     def free_milli(self, index: int) -> int:
         """What a further container that shares may be granted in a pool; negative where too much has been."""
@@ -67,13 +69,17 @@ class Capacity:
         busy = bool(load.sharers or joining_milli)
         return max(-(-(load.granted_milli + joining_milli) // 1000), int(busy), 0 if index else self.kept)
 
+    def ownable(self, index: int) -> CpuSet:
+        """CPUs of a pool that can be owned, if those who share need none of them."""
+        return self.shared[index] - self.watched
+
     def take(self, index: int, count: int, own: CpuSet = NO_CPUS) -> CpuSet:
         """Choose *count* CPUs of a pool to be owned, of them as many as possible from *own*.
 
         What pools under it need is left to them while it suffices otherwise; whether all CPUs that can be had suffice
         is for the caller to know.
         """
-        topology, everything = self.tree.topology, self.shared[index]
+        topology, everything = self.tree.topology, self.ownable(index)
         own &= everything
         spare = self._spare_within(index, own)
         taken = resize_cpus(topology, own, spare, min(count, len(spare)))
@@ -84,10 +90,10 @@ class Capacity:
 
     @cached_property
     def _loose(self) -> Sequence[CpuSet]:
-        """By pool: its shared CPUs that are in no pool under it."""
+        """By pool: its ownable CPUs that are in no pool under it."""
         shared = self.shared
         return [
-            shared[index].difference(*(shared[part] for part in parts))
+            self.ownable(index).difference(*(shared[part] for part in parts))
             for index, parts in enumerate(self.tree.children)
         ]
 
@@ -114,7 +120,7 @@ class Capacity:
         return spare - kept - take_cpus(topology, spare & own, count - len(kept))
 
 
-def capacity(node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: str) -> Capacity:
+def capacity(node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: str, own: CpuSet = NO_CPUS) -> Capacity:
     """The pools of *node*.
 
     Args:
@@ -123,13 +129,14 @@ def capacity(node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: s
         sharable: CPUs that containers share as long as nobody owns them.
         kept: see `Capacity.kept`.
         ignored: a name of a pool that is not in the tree: who is there does not count.
+        own: what the container that is placed anew owns already, in *node* not owned any more.
     """
     free = sharable - node.exclusive_cpus
     direct = _direct(node.grants, node.containers, tree, ignored)
     loads = [direct.get(pool.index, Load()) for pool in tree.pools]
     for pool in reversed(tree.pools[1:]):
         loads[pool.path[1]] += loads[pool.index]
-    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads, kept)
+    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads, kept, node.watched_cpus - own)
 
 
 def pool_of(tree: PoolTree, grant: Grant) -> Pool:

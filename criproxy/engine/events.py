@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import Applied
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod, Sizes
 
@@ -106,6 +107,29 @@ class TopologyChanged:
     """The machine as it is now. The same as before takes out of the grants what is no more: after a restart."""
 
 
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A container that the runtime has, and where it is."""
+
+    container: Container
+    """Its key is the runtime's id; without a reservation it is not ours."""
+    has: Applied | None = None
+    """The sets in force or, before its start, those that it will start with; None where nobody tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The runtime has pods and containers that we did not place, or that the store has lost.
+
+    Those who come first choose first where two are in conflict.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    containers: tuple[Present, ...] = ()
+    watch: bool = False
+    """Whether containers that are not ours stay unplaced; their CPUs are `Node.watched_cpus` then."""
+
+
 Event = (
     PodCreated
     | PodStopped
@@ -120,4 +144,5 @@ Event = (
     | ContainerResized
     | PolicyChanged
     | TopologyChanged
+    | Found
 )

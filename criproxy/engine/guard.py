@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from criproxy.engine.invariants import violations
 from criproxy.errors import CriproxyError
-from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
@@ -66,6 +66,14 @@ class Guarded:
         if found:
             known = set(violations(node.replace(grants=before), self._reserved))
             found = [text for text in found if text not in known]
+        if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
+            found.append(
+                f"CPUs {format_cpuset(taken)} have an owner, and others than criproxy started containers there"
+            )
         if lost := before.keys() - layout.grants.keys():
             found.append(f"{len(lost)} other containers have no place any more")
         return "; ".join(found[:_TOLD]) + (f" and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
+
+
+def _owned(grants: Mapping[str, Grant]) -> CpuSet:
+    return NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))

@@ -18,6 +18,7 @@ from criproxy.engine.events import (
     ContainerResized,
     ContainerStarted,
     Event,
+    Found,
     PodCreated,
     PodGone,
     PodStopped,
@@ -26,6 +27,7 @@ from criproxy.engine.events import (
     UnknownOutcome,
     UpdateApplied,
 )
+from criproxy.engine.found import take_in
 from criproxy.engine.updates import updates_between
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
@@ -62,8 +64,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911
             return _applied(node, key, Applied(cpus, mems))
         case ContainerResized(key, sizes):
             return _resized(node, key, sizes, policy)
-        case PolicyChanged() | TopologyChanged():
-            return _changed(node, event, policy)
+        case PolicyChanged() | TopologyChanged() | Found():
+            return _of_many(node, event, policy)
 
 
 def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decision:
@@ -120,7 +122,9 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     return Decision(after, updates_between(node, after), layout.reasons, key)
 
 
-def _changed(node: Node, event: PolicyChanged | TopologyChanged, policy: Policy) -> Decision:
+def _of_many(node: Node, event: PolicyChanged | TopologyChanged | Found, policy: Policy) -> Decision:
+    if isinstance(event, Found):
+        return take_in(node, event, policy)
     if isinstance(event, PolicyChanged):
         return policy_changed(node, policy, apply_all=event.apply_all)
     return topology_changed(node, event.topology, policy)

@@ -37,6 +37,20 @@ class Node:
         """CPUs that pods may use and nobody owns: where a container goes when placing it failed."""
         return self.topology.cpus - self.exclusive_cpus
 
+    @cached_property
+    def watched_cpus(self) -> CpuSet:
+        """CPUs of containers that somebody else started and that are left where they are: nobody can own these.
+
+        Who owned one before keeps it, and is not alone there.
+        """
+        watched = (key for key in self.applied.keys() - self.grants.keys() if self.is_watched(key))
+        return NO_CPUS.union(*(self.applied[key].cpus for key in watched)) & self.topology.cpus
+
+    def is_watched(self, key: str) -> bool:
+        """Whether the container *key* is one of those whose CPUs are `watched_cpus`."""
+        container = self.containers.get(key)
+        return bool(container and not container.reservation and key in self.applied and key not in self.grants)
+
     def containers_of(self, pod: str) -> list[Container]:
         """The containers of the sandbox *pod*, in the order in which they came."""
         return [container for container in self.containers.values() if container.pod == pod]

@@ -43,7 +43,7 @@ class StaticPolicy:
 
     def _take(self, node: Node, container: Container, own: CpuSet, count: int) -> CpuSet:
         everything = node.shared_cpus | own
-        free = everything - self.options.reserved_cpus
+        free = everything - self.options.reserved_cpus - (node.watched_cpus - own)
         # Without a reserved CPU that pods can use, one CPU stays behind for those that share.
         available = len(free) - (free == everything)
         if count > available:
@@ -97,6 +97,8 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     where = ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
     held = " (one of them stays with the containers that share)" if available < len(free) else ""
     held += ", its own included" if _own(node, container) else ""
+    if node.watched_cpus:
+        held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that others than criproxy started"
     return (
         f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
         f"free are {where}{held}"

@@ -178,9 +178,9 @@ def _sharing_candidate(room: Capacity, pool: Pool, old: Grant | None) -> Candida
 def _own(
     division: Division, others: Node, container: Container, request: Request, old: Grant | None
 ) -> tuple[Grant, str]:
-    room = division.capacity(others)
-    isolated = division.isolated - others.exclusive_cpus if request.isolated else NO_CPUS
     had = old.exclusive if old else NO_CPUS
+    room = division.capacity(others, had)
+    isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
     home = old.pool if old and old.pool in room.tree.by_name else room.tree.home(had).name if had else ""
     owning = _owning_candidates(division, room, request, isolated, home)
     choice = _choose(room, owning)
@@ -203,11 +203,12 @@ def _owning_candidates(
 ) -> Iterator[Candidate]:
     """The pools that have enough CPUs, taken from their isolated ones or from those who share."""
     shared_milli = request.shared_milli
-    can_take = division.own_sharable() and request.owned <= len(room.shared[0]) - room.needed(0, shared_milli)
+    can_take = division.own_sharable() and request.owned <= _available(room, shared_milli)
     for pool in room.tree.pools:
         index = pool.index
         quiet = len(isolated & pool.cpus) >= request.owned and (not shared_milli or bool(room.shared[index]))
-        if not quiet and not (can_take and len(room.shared[index]) >= request.owned + bool(shared_milli)):
+        left = len(room.shared[index]) - bool(shared_milli)
+        if not quiet and not (can_take and request.owned <= min(left, len(room.ownable(index)))):
             continue
         # With isolated CPUs it takes from those who share only what it shares itself.
         missing_milli = max(0, shared_milli - room.free_milli(index))
@@ -221,6 +222,11 @@ def _owning_candidates(
             Criterion("it has fewer containers", room.loads[index].containers),
         )
         yield Candidate(index, pool.name, criteria)
+
+
+def _available(room: Capacity, shared_milli: int) -> int:
+    """How many CPUs of the machine can be owned, beside those that stay with those who share."""
+    return max(0, min(len(room.ownable(0)), len(room.shared[0]) - room.needed(0, shared_milli)))
 
 
 def _choose(room: Capacity, candidates: Iterator[Candidate]) -> Choice | None:
@@ -249,7 +255,9 @@ def _refusal(division: Division, room: Capacity, container: Container, request: 
     needed = room.needed(0, request.shared_milli)
     granted = f", who were granted {load.granted_milli}m" if load.granted_milli else ""
     stay = f", and {needed} of them must stay with those who share{granted}" if needed else ""
-    available = max(0, len(free) - needed)
+    if room.watched:
+        stay += f", and on CPUs {format_cpuset(room.watched)} run containers that others than criproxy started"
+    available = _available(room, request.shared_milli)
     return f"{asks}, but {available} are available: free are {where or 'none on any NUMA node'}{stay}"
 
 

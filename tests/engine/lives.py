@@ -1,6 +1,7 @@
 """Random machines and lives of containers, for property tests."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -12,18 +13,21 @@ from criproxy.engine.events import (
     ContainerResized,
     ContainerStarted,
     Event,
+    Found,
     PodCreated,
     PodGone,
     PodStopped,
     PolicyChanged,
+    Present,
     UnknownOutcome,
     UpdateApplied,
 )
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
+from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.policy.api import Policy
 from criproxy.sim.machines import GIB, machine
 
@@ -57,7 +61,27 @@ containers = st.builds(
 )
 sizes = st.builds(Sizes, cpu_milli=cpu_sizes, memory_limit_bytes=memory_sizes)
 keys = st.sampled_from(KEYS)
+cpu_sets = st.frozensets(st.integers(0, 7))
+applied = st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)))
+
+
+def _key(present: Present) -> str:
+    return present.container.key
+
+
+@st.composite
+def presents(draw: st.DrawFn) -> Present:
+    """A container of ours or of others that the runtime has."""
+    container = draw(containers)
+    state = draw(st.sampled_from([ContainerState.CREATED, ContainerState.RUNNING, ContainerState.UNKNOWN]))
+    key = f"{draw(st.sampled_from(['id', 'foreign']))}-{container.key}"
+    reservation = container.key if key.startswith("id-") else ""
+    return Present(replace(container, key=key, state=state, reservation=reservation), draw(st.none() | applied))
+
+
+found = st.builds(Found, containers=st.lists(presents(), max_size=5, unique_by=_key).map(tuple), watch=st.booleans())
 events = st.one_of(
+    found,
     st.builds(ContainerCreating, containers),
     st.builds(ContainerCreating, containers),
     st.sampled_from(RESERVATIONS).map(lambda key: ContainerCreated(key, f"id-{key}")),
@@ -68,7 +92,7 @@ events = st.one_of(
     st.builds(UnknownOutcome, keys),
     st.builds(ContainerResized, keys, sizes),
     st.builds(PolicyChanged, apply_all=st.booleans()),
-    st.builds(UpdateApplied, keys, st.frozensets(st.integers(0, 7)), st.frozensets(st.integers(0, 3))),
+    st.builds(UpdateApplied, keys, cpu_sets, st.frozensets(st.integers(0, 3))),
     st.sampled_from(PODS).map(lambda key: PodCreated(Pod(key=key))),
     st.builds(PodStopped, st.sampled_from(PODS)),
     st.builds(PodGone, st.sampled_from(PODS)),

@@ -1,0 +1,203 @@
+"""Taking in what runs already: containers that somebody else started, or whose rows the store has lost.
+
+Nothing moves because of it: where a container is becomes its grant, unless that breaks a rule. The policy is asked what
+each would get on the empty machine: that says who owns CPUs and who shares, whatever the policy's rules are. About the
+real node it is asked only for owners that cannot stay as they are, so a thousand containers cost a thousand small
+questions and not a thousand that grow with the node.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import Found, Present
+from criproxy.engine.updates import updates_between
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Newcomer:
+    """A container that is taken in."""
+
+    container: Container
+    has: CpuSet
+    """CPUs that pods may use, of those that it is on; empty where it is not known."""
+    mems: CpuSet
+    """For its grant: memory is never moved by this."""
+    present: Present
+    wish: Grant
+    """What it would get on the empty machine."""
+
+
+def take_in(node: Node, event: Found, policy: Policy) -> Decision:
+    """Add the pods and containers of *event* that are not known yet."""
+    known = node.replace(pods={**{pod.key: pod for pod in event.pods}, **node.pods})
+    news = [present for present in event.containers if _is_news(known, present.container, watch=event.watch)]
+    if not news:
+        return Decision(known if len(known.pods) > len(node.pods) else node)
+    watched = [present for present in news if event.watch and not present.container.reservation]
+    newcomers = [_newcomer(known, present, policy) for present in news if present not in watched]
+    after = _added(known, news)
+    after = after.replace(applied={**after.applied, **{p.container.key: p.has or _anywhere(node) for p in watched}})
+    placed = [newcomer for newcomer in newcomers if newcomer]
+    after, reasons = _placed(after, placed, policy)
+    summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
+    return Decision(after, updates_between(node, after), (summary, *reasons))
+
+
+def _is_news(node: Node, container: Container, *, watch: bool) -> bool:
+    if container.state is ContainerState.EXITED or container.reservation in node.containers:
+        return False  # of the latter, the create has not been confirmed yet
+    return container.key not in node.containers or (node.is_watched(container.key) and not watch)
+
+
+def _anywhere(node: Node) -> Applied:
+    return Applied(node.topology.cpus, node.topology.mems)
+
+
+def _newcomer(node: Node, present: Present, policy: Policy) -> _Newcomer | None:
+    """None if the policy leaves it alone."""
+    wish = _wish(node.topology, policy, present.container)
+    if wish is None:
+        return None
+    has = present.has.cpus & node.topology.cpus if present.has else NO_CPUS
+    return _Newcomer(present.container, has, _mems(node.topology, present.has), present, wish)
+
+
+def _wish(topology: Topology, policy: Policy, container: Container, old: Grant | None = None) -> Grant | None:
+    """What *container* would get if it were alone on the machine, or would keep of *old*."""
+    key = container.key
+    alone = Node(topology, containers={key: container}, grants={key: old} if old else {})
+    try:
+        return policy.place(alone, container).grants.get(key)
+    except Exception:  # noqa: BLE001 (it runs already, whatever a stranger's policy says; larger than the machine: it shares)
+        return Grant(topology.cpus, NO_CPUS)
+
+
+def _mems(topology: Topology, has: Applied | None) -> CpuSet:
+    """The memory nodes that it has, if a grant may say so; else empty, and nobody touches them."""
+    if has is None or not has.mems <= topology.mems or not topology.can_hold(has.mems):
+        return NO_CPUS
+    return has.mems
+
+
+def _added(node: Node, news: Sequence[Present]) -> Node:
+    containers = {present.container.key: present.container for present in news}
+    return node.replace(containers={**node.containers, **containers})
+
+
+def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple[Node, tuple[str, ...]]:
+    """Owners first: the others make room for them."""
+    others = _Others(node, newcomers)
+    owners = [newcomer for newcomer in newcomers if _may_own(newcomer, others)]
+    reasons = list[str]()
+    homeless = list[_Newcomer]()
+    for owner in owners:
+        node, told, placed = _own(node, owner, others, policy)
+        reasons += told
+        if not placed:
+            homeless.append(owner)
+    owning = {owner.container.key for owner in owners}
+    sharers = [newcomer for newcomer in newcomers if newcomer.container.key not in owning]
+    node = _share(node, sharers + homeless)
+    node, told = _kept_off(node)
+    applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in newcomers if n.present.has}
+    return node.replace(applied={**node.applied, **applied}), (*reasons, *told)
+
+
+def _as_granted(node: Node, key: str, has: Applied) -> Applied:
+    """The same, with the very set of the grant where it is the same set: that makes comparing a thousand cheap."""
+    grant = node.grants.get(key)
+    return Applied(grant.cpus, has.mems) if grant and grant.cpus == has.cpus else has
+
+
+class _Others:
+    """Who else is on which CPUs."""
+
+    def __init__(self, node: Node, newcomers: Iterable[_Newcomer]) -> None:
+        # Most share one of a few sets.
+        self._sets = Counter(newcomer.has for newcomer in newcomers)
+        self._sets.update(grant.cpus for grant in node.grants.values())
+
+    def besides(self, newcomer: _Newcomer) -> CpuSet:
+        """All CPUs that somebody but *newcomer* is on."""
+        own = newcomer.has
+        return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
+
+
+def _may_own(newcomer: _Newcomer, others: _Others) -> bool:
+    """Whether it is to own CPUs: ours if the policy says so, others' only if they do already."""
+    wish = newcomer.wish
+    if not wish.exclusive or newcomer.container.reservation:
+        return bool(wish.exclusive)
+    alone = newcomer.has.isdisjoint(others.besides(newcomer))
+    return alone and len(newcomer.has) == len(wish.exclusive) == len(wish.cpus)
+
+
+def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple[Node, tuple[str, ...], bool]:
+    """The node with *owner* where it is, else where the policy puts it, else (and False) without a place for it."""
+    container, count = owner.container, len(owner.wish.exclusive)
+    claim = owner.has if len(owner.has) == count else owner.has - others.besides(owner)
+    claim -= node.exclusive_cpus
+    if grant := _confirmed(node, owner, claim, policy):
+        return node.replace(grants={**node.grants, container.key: grant}), (), True
+    known = node
+    if claim:
+        known = node.replace(grants={**node.grants, container.key: Grant(owner.has, owner.mems, claim)})
+    had = f"{container.title} cannot go on as the only one on {count} of CPUs {format_cpuset(owner.has) or 'unknown'}"
+    try:
+        layout = policy.place(known, container)
+    except Exception as error:  # noqa: BLE001 (as above)
+        return node, (f"{had} and shares: {error}",), False
+    grants = {**layout.grants, container.key: replace(layout.grants[container.key], mems=owner.mems)}
+    return node.replace(grants=grants), (had, *layout.reasons), True
+
+
+def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> Grant | None:
+    """Its present place as a grant, if the policy would let it keep that on an empty machine; else None."""
+    count, alone = len(owner.wish.exclusive), len(owner.wish.cpus) == len(owner.wish.exclusive)
+    if len(claim) < count or (alone and len(owner.has) != count):
+        return None
+    kept = _wish(node.topology, policy, owner.container, Grant(owner.has, owner.mems, claim))
+    if kept is None or not kept.exclusive <= claim or len(kept.exclusive) != count:
+        return None
+    leaves_some = node.shared_cpus - kept.exclusive
+    return Grant(owner.has, owner.mems, kept.exclusive, kept.pool) if leaves_some else None
+
+
+def _share(node: Node, sharers: Iterable[_Newcomer]) -> Node:
+    """The node with *sharers* where they are, as far as nobody owns CPUs there."""
+    grants = dict(node.grants)
+    made: dict[tuple[CpuSet, CpuSet, str], Grant] = {}
+    for sharer in sharers:
+        pool = sharer.wish.pool if sharer.has and sharer.has <= sharer.wish.cpus else ""
+        place = sharer.has, sharer.mems, pool
+        if place not in made:
+            cpus = sharer.has - node.exclusive_cpus or node.shared_cpus
+            made[place] = Grant(sharer.has if cpus == sharer.has else cpus, sharer.mems, pool=pool)
+        if made[place].cpus:
+            grants[sharer.container.key] = made[place]
+    return node.replace(grants=grants)
+
+
+def _kept_off(node: Node) -> tuple[Node, tuple[str, ...]]:
+    """The node with everybody off the CPUs that others own, and a word about it."""
+    owned = node.exclusive_cpus
+    made: dict[Grant, Grant] = {}
+    grants, left = dict(node.grants), NO_CPUS
+    for key, grant in node.grants.items():
+        foreign = (grant.cpus & owned) - grant.exclusive if len(grant.cpus) > len(grant.exclusive) else NO_CPUS
+        if foreign:
+            if grant not in made:
+                made[grant] = replace(grant, cpus=grant.cpus - foreign or node.shared_cpus)
+            grants[key] = made[grant]
+            left |= foreign
+    if not left:
+        return node, ()
+    return node.replace(grants=grants), (f"who shares leaves CPUs {format_cpuset(left)}, which others own",)
