@@ -22,7 +22,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
-from tests.engine.lives import found, live, lives, machines
+from tests.engine.lives import found, live, lives, lives_with_found, machines
 
 POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
 EMPTY = Node(machine(cores=8, threads=1))
@@ -208,8 +208,7 @@ def test_a_policy_that_raises_does_not_keep_us_from_knowing_what_runs() -> None:
 def test_a_lost_store_is_rebuilt_from_what_runs(name: str, topology: Topology, life: list[Event]) -> None:
     """Whatever has happened before: everybody has the CPUs that they had, and nothing has to be sent."""
     policy = build(name)
-    own = [event for event in life if not isinstance(event, Found)]
-    before = [Node(topology), *(node for *_, node in live(topology, policy, own))][-1]
+    before = [Node(topology), *(node for *_, node in live(topology, policy, life))][-1]
     for key in [key for key, container in before.containers.items() if key == container.reservation]:
         before = step(before, ContainerGone(key), policy).node  # it was never more than a plan
 
@@ -229,7 +228,7 @@ def as_found(node: Node) -> Iterator[Present]:
         yield Present(container, Applied(grant.cpus, grant.mems))
 
 
-@given(st.sampled_from(PLACING), machines(), lives, found)
+@given(st.sampled_from(PLACING), machines(), lives_with_found, found)
 def test_nobody_becomes_the_owner_of_a_watched_cpu(
     name: str, topology: Topology, life: list[Event], event: Found
 ) -> None:
@@ -241,7 +240,7 @@ def test_nobody_becomes_the_owner_of_a_watched_cpu(
             assert not (after.exclusive_cpus - before.exclusive_cpus) & before.watched_cpus, happened
 
 
-@given(st.sampled_from(PLACING), machines(), lives, found)
+@given(st.sampled_from(PLACING), machines(), lives_with_found, found)
 def test_taking_in_takes_nothing_from_owners(name: str, topology: Topology, life: list[Event], event: Found) -> None:
     """Whatever newcomers claim, CPUs that were owned before stay with their owners."""
     policy = build(name)

@@ -19,7 +19,7 @@ from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
 from criproxy.sim.machines import machine
-from tests.engine.lives import containers, live, lives, machines
+from tests.engine.lives import containers, live, lives, lives_with_found, machines
 
 reserved_sets = st.sampled_from(["", "0", "0,3", "77"]).map(parse_cpuset)
 policies = st.sampled_from(sorted(BUILTIN))
@@ -33,14 +33,14 @@ def build(name: str, reserved: CpuSet) -> Policy:
     return entry.build(entry.options.model_validate({"reservedCpus": reserved}))
 
 
-@given(policies, reserved_sets, machines(), lives)
+@given(policies, reserved_sets, machines(), lives_with_found)
 def test_hold_in_every_life(name: str, reserved: CpuSet, topology: Topology, life: list[Event]) -> None:
     """Whatever comes and goes, no invariant is violated."""
     for _, event, node in live(topology, build(name, reserved), life):
         assert violations(node, reserved) == [], event
 
 
-@given(policies, reserved_sets, machines(), lives)
+@given(policies, reserved_sets, machines(), lives_with_found)
 def test_step_is_deterministic(name: str, reserved: CpuSet, topology: Topology, life: list[Event]) -> None:
     """The same life leads to the same node."""
     runs = [[node for *_, node in live(topology, build(name, reserved), life)] for _ in range(2)]
