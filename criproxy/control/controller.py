@@ -12,6 +12,7 @@ from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
 from criproxy.control.starting import Starts, Updates
 from criproxy.control.tasks import Tasks
+from criproxy.control.watch import Watch
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import UnreadableMessage
@@ -56,6 +57,7 @@ class Controller:
         kernel = Kernel(runtime, settings.host_root)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
         inquiry = Inquiry(self._followups)
+        self._watch = Watch(inquiry)
         self._resync = Resync(self._followups, inquiry)
         self._creates = Creates(self._followups, inquiry)
         starts, updates = Starts(self._followups, inquiry), Updates(self._followups, inquiry)
@@ -94,6 +96,7 @@ class Controller:
             # What the store remembers is from before: CPUs may be gone.
             self._followups.submit(TopologyChanged(self._manager.node.topology))
             self._tasks.spawn("resync", self._resync.again())
+            self._watch.start()
 
     def table(self) -> Table:
         """Which calls are held and watched."""

@@ -64,10 +64,11 @@ class Followups:
     _over: Mapping[str, CpuSet] = field(default_factory=dict)
     _over_of: tuple[Node | None, frozenset[str]] = (None, frozenset())
     """What `_over` was worked out of: it is asked for often between two changes."""
-    _slots: asyncio.Semaphore = field(init=False)
+    slots: asyncio.Semaphore = field(init=False)
+    """Taken, before the container's lane, by whoever updates."""
 
     def __post_init__(self) -> None:
-        self._slots = asyncio.Semaphore(self.settings.concurrent_updates)
+        self.slots = asyncio.Semaphore(self.settings.concurrent_updates)
 
     @property
     def counters(self) -> Counters:
@@ -129,8 +130,23 @@ class Followups:
         node = self.manager.node
         return (self._target(key) or node.applied.get(key)) if key in node.grants else None
 
+    def looking(self, key: str) -> bool:
+        """Whether a worker is about to read what *key* has."""
+        worker = self._workers.get(key)
+        return worker is not None and worker.look
+
+    async def look(self, key: str) -> Seen:
+        """Read what *key* has and tell the node; the caller holds its lane.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked.
+        """
+        seen = await self.kernel.look(key)
+        await self._note(key, seen, None)
+        return seen
+
     async def settle(self, key: str) -> None:
-        """Bring a container that does not run to its grant; the caller holds its lane.
+        """Bring a container to its grant, as far as others have made room; the caller holds its lane.
 
         Raises:
             RuntimeCallError: if the runtime refused.
@@ -153,7 +169,7 @@ class Followups:
     async def _attempt(self, key: str, worker: _Worker) -> None:
         """Look or update once; after a failure, pause."""
         try:
-            async with self._slots, self.lanes.of(key):
+            async with self.slots, self.lanes.of(key):
                 await self._step(key, worker)
         except RuntimeCallError as error:
             worker.failures += 1
@@ -169,7 +185,7 @@ class Followups:
         if not self._updatable(key):
             return
         if worker.look:
-            await self._note(key, await self.kernel.look(key), None)
+            await self.look(key)
             worker.look = False
         elif wanted := self._target(key):
             await self._update(key, wanted)

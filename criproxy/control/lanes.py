@@ -26,6 +26,10 @@ class Lanes:
             self._forget(key)
             raise
 
+    def busy(self, key: str) -> bool:
+        """Whether somebody holds the lane of *key* or waits for it."""
+        return key in self._locks
+
     def leave(self, key: str) -> None:
         """Give back the lane of *key*, which the caller holds."""
         self._locks[key].release()

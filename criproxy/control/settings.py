@@ -44,6 +44,12 @@ class Settings:
     """Pause after the first failed update; it doubles up to `retry_limit_s`."""
     retry_limit_s: float = 30.0
     store: StoreLimits = StoreLimits()
+    exit_list_s: float = 10.0
+    """How often the runtime is asked which containers have exited, where it sends no events."""
+    exit_list_beside_events_s: float = 60.0
+    """The same where it does: runtimes drop events that nobody fetches in time."""
+    drift_period_s: float = 5.0
+    """How long it takes to read the cgroups of all containers once; then it begins again."""
     host_root: Path = Path("/")
     """Prefix of /proc and /sys/fs/cgroup."""
 

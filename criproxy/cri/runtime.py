@@ -1,4 +1,4 @@
-"""Our own calls to the runtime, through grpc.aio: lists, statuses, updates.
+"""Our own calls to the runtime, through grpc.aio: lists, statuses, updates, events.
 
 grpc is imported at the first call, in a thread: a daemon answers its first pass-through call before that.
 Everything that grpc raises leaves this file as a `RuntimeCallError`.
@@ -6,7 +6,7 @@ Everything that grpc raises leaves this file as a `RuntimeCallError`.
 
 import asyncio
 import importlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
@@ -16,7 +16,7 @@ from criproxy.cri.methods import METHODS, PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
 
 if TYPE_CHECKING:
-    from grpc.aio import Channel, UnaryUnaryMultiCallable
+    from grpc.aio import AioRpcError, Channel, UnaryStreamMultiCallable, UnaryUnaryMultiCallable
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -78,8 +78,28 @@ class RuntimeClient:
 
     async def list_containers(self, sandbox_id: str = "") -> Sequence[api.Container]:
         """All containers in every state, or those of one sandbox."""
-        chosen = api.ListContainersRequest(filter=api.ContainerFilter(pod_sandbox_id=sandbox_id))
-        return (await self.call("ListContainers", chosen, api.ListContainersResponse)).containers
+        return await self._list(api.ContainerFilter(pod_sandbox_id=sandbox_id))
+
+    async def list_exited(self) -> Sequence[api.Container]:
+        """The containers that have ended and were not removed yet."""
+        return await self._list(api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_EXITED)))
+
+    async def container_events(self) -> AsyncIterator[api.ContainerEventResponse]:
+        """What happens to containers from now on, in order, until the runtime ends the stream.
+
+        Raises:
+            RuntimeCallError: for every end but OK; UNIMPLEMENTED where the runtime has no such stream.
+        """
+        call = (await self._events_call())(api.GetEventsRequest())
+        from grpc.aio import AioRpcError
+
+        try:
+            async for event in call:
+                yield event
+        except AioRpcError as error:
+            raise _failure("GetContainerEvents", error) from error
+        finally:
+            call.cancel()
 
     async def list_pod_sandbox(self) -> Sequence[api.PodSandbox]:
         """All sandboxes, ready or not."""
@@ -108,8 +128,7 @@ class RuntimeClient:
             answer: Reply = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
             return answer
         except AioRpcError as error:
-            code = StatusCode(error.code().value[0])
-            raise RuntimeCallError(name, code, error.details() or "") from error
+            raise _failure(name, error) from error
 
     async def close(self) -> None:
         """Cancel what is under way and drop the connection."""
@@ -123,19 +142,39 @@ class RuntimeClient:
         self._calls.clear()
         return await self.call("Version", api.VersionRequest(), api.VersionResponse)
 
-    async def _prepare(self, name: str, reply: type[Message]) -> "UnaryUnaryMultiCallable[Any, Any]":
+    async def _list(self, chosen: api.ContainerFilter) -> Sequence[api.Container]:
+        request = api.ListContainersRequest(filter=chosen)
+        return (await self.call("ListContainers", request, api.ListContainersResponse)).containers
+
+    async def _events_call(self) -> "UnaryStreamMultiCallable[Any, Any]":
+        channel = await self._connected()
+        return channel.unary_stream(
+            f"/{self._package}.RuntimeService/GetContainerEvents",
+            request_serializer=_serialise,
+            response_deserializer=api.ContainerEventResponse.FromString,
+        )
+
+    async def _connected(self) -> "Channel":
         if self._channel is None:
             await asyncio.to_thread(importlib.import_module, "grpc.aio")
         if self._channel is None:
             from grpc.aio import insecure_channel
 
             self._channel = insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
-        call = self._calls[name] = self._channel.unary_unary(
+        return self._channel
+
+    async def _prepare(self, name: str, reply: type[Message]) -> "UnaryUnaryMultiCallable[Any, Any]":
+        channel = await self._connected()
+        call = self._calls[name] = channel.unary_unary(
             f"/{self._package}.{METHODS[name].service}/{name}",
             request_serializer=_serialise,
             response_deserializer=reply.FromString,
         )
         return call
+
+
+def _failure(method: str, error: "AioRpcError") -> RuntimeCallError:
+    return RuntimeCallError(method, StatusCode(error.code().value[0]), error.details() or "")
 
 
 def _serialise(request: Message) -> bytes:

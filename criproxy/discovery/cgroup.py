@@ -48,6 +48,13 @@ def read_allowed(host_root: Path) -> Allowed:
     return next((allowed for allowed in found if allowed), Allowed(None, None, None))
 
 
+def deciding_files(host_root: Path) -> list[Path]:
+    """The files on which `read_allowed` depends, those included that are not there yet."""
+    parents = [(each, each.root / parent) for each in _hierarchies(host_root) for parent in POD_PARENTS]
+    files = [path / f"{each.prefix}{kind}{each.suffix}" for each, path in parents for kind in ("cpus", "mems")]
+    return list(dict.fromkeys(files))
+
+
 def _hierarchies(host_root: Path) -> Iterator[_Hierarchy]:
     unified: list[Path] = []
     for line in (read_text(host_root / "proc/mounts") or "").splitlines():

@@ -16,6 +16,11 @@ class Events:
         self._records = records
         self._listeners: set[asyncio.Queue[cri.ContainerEventResponse]] = set()
 
+    @property
+    def listeners(self) -> int:
+        """How many streams are open."""
+        return len(self._listeners)
+
     def of_container(self, kind: cri.ContainerEventType, container: Container) -> None:
         """Tell that *container* was created, started, stopped or deleted."""
         self._publish(kind, container.id, container.sandbox)

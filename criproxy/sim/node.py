@@ -1,21 +1,24 @@
 """Calls about the runtime itself, as the embedded runtime answers them."""
 
-from criproxy import __version__
 from criproxy.cri import api_pb2 as cri
+
+NAME = "criproxy-sim"
+"""What the embedded runtime calls itself, if nothing else is asked for."""
 
 
 class Node:
     """One coroutine per method; *api_version* is the one of the path, such as ``v1``."""
 
-    def __init__(self, api_version: str) -> None:
+    def __init__(self, api_version: str, name: str, version: str) -> None:
         self._api_version = api_version
+        self._name, self._version = name, version
 
     async def version(self, request: cri.VersionRequest) -> cri.VersionResponse:
         """Serve Version; the kubelet takes no other *version* than 0.1.0."""
         return cri.VersionResponse(
             version="0.1.0",
-            runtime_name="criproxy-sim",
-            runtime_version=__version__,
+            runtime_name=self._name,
+            runtime_version=self._version,
             runtime_api_version=self._api_version,
         )
 

@@ -12,11 +12,13 @@ from typing import Self
 
 import grpc
 
+from criproxy import __version__
 from criproxy.sim.core import Core
 from criproxy.sim.cpusets import Cpuset, Machine
 from criproxy.sim.events import Events
 from criproxy.sim.hostfiles import HostFiles
 from criproxy.sim.images import ImageStore
+from criproxy.sim.node import NAME
 from criproxy.sim.prefill import prefill
 from criproxy.sim.records import Records
 from criproxy.sim.serving import Handlers
@@ -32,7 +34,8 @@ class RuntimeOptions:
 
     *cpus* and *mems* are the lists of the machine; *latency_s* is the duration of every call, or per method
     (``{"CreateContainer": 0.05}``); *containers* run from the start; *unreachable* begins references whose pull
-    fails; *missing* names methods that are unknown, as they are in older runtimes; below *host_root* files like
+    fails; *missing* names methods that are unknown, as they are in older runtimes; *name* and *version*
+    are what Version says; below *host_root* files like
     those of /proc and cgroup v1 say where the processes of containers run.
     """
 
@@ -43,6 +46,8 @@ class RuntimeOptions:
     unreachable: str = "unreachable.test/"
     missing: frozenset[str] = frozenset()
     api_versions: tuple[str, ...] = ("v1", "v1alpha2")
+    name: str = NAME
+    version: str = __version__
     host_root: Path | None = None
 
     def delay_s(self, method: str) -> float:
@@ -79,12 +84,16 @@ class EmbeddedRuntime:
     async def start(self) -> None:
         """Listen; raises OSError if the socket cannot be made."""
         self._server = grpc.aio.server(options=_UNLIMITED)
-        self._server.add_generic_rpc_handlers([Handlers(self.core, self.options.api_versions, self.options.missing)])
+        self._server.add_generic_rpc_handlers([self._handlers()])
         try:
             self._server.add_insecure_port(f"unix:{self.path}")
         except RuntimeError as error:
             raise OSError(f"cannot listen at {self.path}: {error}") from error
         await self._server.start()
+
+    def _handlers(self) -> Handlers:
+        options = self.options
+        return Handlers(self.core, options.api_versions, options.missing, (options.name, options.version))
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop listening; calls get *grace_s* seconds to end."""

@@ -41,13 +41,16 @@ class Handlers(grpc.GenericRpcHandler):
         core: what the handlers work on.
         api_versions: of the paths, such as ``v1``; the messages are those of v1 for all.
         missing: names of methods to be unknown.
+        runtime: its name and version.
     """
 
-    def __init__(self, core: Core, api_versions: Iterable[str], missing: frozenset[str]) -> None:
+    def __init__(
+        self, core: Core, api_versions: Iterable[str], missing: frozenset[str], runtime: tuple[str, str]
+    ) -> None:
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Future[Reply]] = set()
         for version in api_versions:
-            for name, act in _methods(core, version).items():
+            for name, act in _methods(core, Node(version, *runtime)).items():
                 if name not in missing:
                     path = f"/runtime.{version}.{METHODS[name].service}/{name}"
                     self._handlers[path] = self._handler(core, METHODS[name], act)
@@ -133,8 +136,8 @@ def _once(act: Unary) -> Stream:
     return stream
 
 
-def _methods(core: Core, api_version: str) -> dict[str, Action]:
-    node, images = Node(api_version), ImageService(core.images)
+def _methods(core: Core, node: Node) -> dict[str, Action]:
+    images = ImageService(core.images)
     sandboxes, containers, streaming = Sandboxes(core), Containers(core), Streaming(core)
     return {
         "Version": node.version,

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from criproxy.control.controller import Controller
+from criproxy.control.counters import Counters
 from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -144,6 +145,11 @@ class World:
         """Wait until *happened* is true, where no change of the node tells of it."""
         while not happened():  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
+
+    @property
+    def counters(self) -> Counters:
+        """What the controller counts."""
+        return self.controller._followups.counters
 
     def groups(self) -> set[str]:
         """The containers of whose cgroups the controller knows the place."""
