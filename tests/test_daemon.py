@@ -244,6 +244,39 @@ async def test_a_port_in_use_is_found_at_the_start(tmp_path: Path) -> None:
     assert not serve.socket.exists()
 
 
+@pytest.mark.parametrize("log_format", ["json", "journal"])
+async def test_a_failed_start_is_one_line_for_programs(tmp_path: Path, log_format: str) -> None:
+    """Who collects JSON, or the journal's priorities, gets the error of the start in that form and no other line."""
+    file = tmp_path / "none.yaml"
+    serve = Serve(tmp_path, "--config", str(file), "--log-format", log_format)
+
+    await serve.spawn()
+
+    assert await serve.exit_status() == 1
+    (line,) = serve.log.read_text().splitlines()
+    if log_format == "journal":
+        assert line.startswith("<2>cannot serve error=")
+    else:
+        entry = json.loads(line)
+        assert (entry["level"], entry["event"]) == ("critical", "cannot serve")
+        assert entry["error"].startswith(f"{file}: there is no such file")
+
+
+async def test_a_fault_of_ours_is_one_line_for_programs(tmp_path: Path) -> None:
+    """What nobody expected is one JSON line, too, with the traceback in it."""
+    (tmp_path / "uvloop.py").write_text("raise RuntimeError('planted')\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    serve = Serve(tmp_path, "--log-format", "json", PYTHONPATH=path)
+
+    await serve.spawn()
+
+    assert await serve.exit_status() == 1
+    (line,) = serve.log.read_text().splitlines()
+    entry = json.loads(line)
+    assert entry["error"] == "RuntimeError('planted')"
+    assert "Traceback" in entry["exception"]
+
+
 def small_machine(root: Path) -> None:
     """The files of a machine with four CPUs and one NUMA node, below *root*."""
     node = "Node 0 MemTotal: 16777216 kB\n"

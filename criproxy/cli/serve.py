@@ -1,10 +1,12 @@
 """``criproxy serve``: the daemon."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.errors import CriproxyError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "journal", "json")
@@ -81,6 +83,20 @@ def command(log_level: str, log_format: str, **options: object) -> None:
     from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
 
     writer = log.setup(log_format, log_level)
-    from criproxy import daemon
+    try:
+        from criproxy import daemon
 
-    daemon.run(daemon.Options(**options), writer)  # type: ignore[arg-type]  # click has checked them
+        daemon.run(daemon.Options(**options), writer)  # type: ignore[arg-type]  # click has checked them
+    except Exception as error:
+        if log.chosen(log_format) == "console":
+            raise
+        raise click.exceptions.Exit(_tell(log.structlog.get_logger("criproxy"), error)) from error
+
+
+def _tell(logger: Any, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
+    """Log for programs why there is no daemon (any more); returns the exit status."""
+    if isinstance(error, CriproxyError):
+        logger.critical("cannot serve", error=str(error))
+        return error.exit_status
+    logger.critical("failed by a mistake of its own", error=repr(error), exc_info=error)
+    return CriproxyError.exit_status

@@ -98,9 +98,15 @@ def is_journal(fd: int, environ: "os._Environ[str] | dict[str, str]" = os.enviro
     return (stat.st_dev, stat.st_ino) == (int(device), int(inode))
 
 
+def chosen(log_format: str, fd: int = 2) -> str:
+    """What ``auto`` means for *fd*; every other format is itself."""
+    if log_format != "auto":
+        return log_format
+    return "journal" if is_journal(fd) else "console"
+
+
 def _renderers(log_format: str, fd: int) -> list[Any]:
-    if log_format == "auto":
-        log_format = "journal" if is_journal(fd) else "console"
+    log_format = chosen(log_format, fd)
     if log_format == "journal":
         return [_render_journal]
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
