@@ -23,6 +23,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
+from criproxy.store.record import Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
 
@@ -85,6 +86,14 @@ class Controller:
     def policy_faults(self) -> int:
         """How many answers of a policy that is not ours broke an invariant and were not used."""
         return self._policy.faults if isinstance(self._policy, Guarded) else 0
+
+    async def history(self, text: str) -> list[Record]:
+        """What happened to all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER.
+
+        Raises:
+            StoreError: if the disk fails.
+        """
+        return await self._manager.find_history(text)
 
     async def changed(self) -> None:
         """Return after the next change of the node."""

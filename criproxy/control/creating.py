@@ -8,12 +8,14 @@ from criproxy.control.followups import Followups
 from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
+from criproxy.cri.asked import asked
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Container, ContainerState
+from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 
@@ -42,10 +44,15 @@ class Creates:
         container = translate.container(request, f"r-{uuid.uuid4().hex}", capacity_bytes)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
+        wishes = asked(
+            request.config.linux.resources, container, request.sandbox_config.linux.cgroup_parent, capacity_bytes
+        )
+        self.followups.manager.note(container, Kind.ASKED, *wishes.sentences, **wishes.facts)
         try:
             decision = await self._place(request, container)
         except (NotEnough, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
+            self.followups.manager.note(container, Kind.REFUSED, str(error))
             return Refuse(error.code, str(error))
         if decision.key and decision.key != creating.place:
             self._leave(creating.place)

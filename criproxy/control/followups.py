@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 
 from criproxy.control.counters import Counters
+from criproxy.control.journal import cause, told_update
 from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
@@ -26,9 +28,14 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
+from criproxy.store.record import Kind
 
 _NAMED_BLOCKERS = 3
 """How many blockers a refused start names; the status of a call has little room."""
+
+
+class UpdateLost(RuntimeCallError):
+    """The runtime answered OK to an update, and the cgroup says otherwise."""
 
 
 class Blocked(Exception):
@@ -41,6 +48,8 @@ class _Worker:
 
     look: bool
     """Read the cgroup before anything else: somebody may have changed it."""
+    why: str = ""
+    """What brought the container out of its place, for the history."""
     failures: int = 0
     error: str = ""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,25 +84,27 @@ class Followups:
         """What everybody counts."""
         return self.manager.counters
 
-    def kick(self, keys: Iterable[str], *, look: bool = False) -> None:
+    def kick(self, keys: Iterable[str], *, look: bool = False, why: str = "") -> None:
         """See to it that the containers *keys* get what they were granted; one that is tried again later is tried now.
 
         Args:
             keys: containers; those that have no grant are left out.
             look: read what they have first, instead of believing what was applied last.
+            why: what brought them out of their places, for the history.
         """
         for key in keys:
             if worker := self._workers.get(key):
                 worker.look |= look
+                worker.why = why or worker.why
                 worker.wake.set()
             elif key in self.manager.node.grants:
-                self._workers[key] = _Worker(look)
+                self._workers[key] = _Worker(look, why)
                 self.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
 
     def submit(self, event: Event) -> "asyncio.Future[Decision]":
         """Step the node and start the updates that follow; the future is that of `Manager.submit`."""
         done = self.manager.submit(event)
-        done.add_done_callback(partial(self._decided, event))
+        done.add_done_callback(partial(self._decided, event, cause(event, self.manager.node)))
         return done
 
     async def apply(self, event: Event) -> Decision:
@@ -152,7 +163,7 @@ class Followups:
             RuntimeCallError: if the runtime refused.
         """
         while self._updatable(key) and (wanted := self._target(key)):
-            await self._update(key, wanted)
+            await self._update(key, wanted, "it had to be in its place before its start")
 
     async def _work(self, key: str, worker: _Worker) -> None:
         try:
@@ -173,6 +184,8 @@ class Followups:
                 await self._step(key, worker)
         except RuntimeCallError as error:
             worker.failures += 1
+            if worker.error != str(error):  # every one is tried again, and most fail as the one before
+                self.manager.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
             worker.error = str(error)
             self.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
             worker.wake.clear()
@@ -188,12 +201,13 @@ class Followups:
             await self.look(key)
             worker.look = False
         elif wanted := self._target(key):
-            await self._update(key, wanted)
+            await self._update(key, wanted, worker.why, worker.failures)
             if worker.failures:
                 self.log.info("update went through at last", container=key, failures=worker.failures)
             worker.failures, worker.error = 0, ""
 
-    async def _update(self, key: str, wanted: Applied) -> None:
+    async def _update(self, key: str, wanted: Applied, why: str, failures: int = 0) -> None:
+        had, begun_s = self.manager.node.applied.get(key), monotonic()
         linux = rewrite.cpuset_only(format_cpuset(wanted.cpus), format_cpuset(wanted.mems))
         try:
             await self.runtime.update_container_resources(key, linux)
@@ -203,12 +217,36 @@ class Followups:
         seen = await self.kernel.look(key)
         await self._note(key, seen, wanted)
         if seen.applied and not _reached(seen.applied, wanted):
-            raise RuntimeCallError(
+            raise UpdateLost(
                 "UpdateContainerResources",
                 StatusCode.ABORTED,
                 f"answered OK, but the cgroup has CPUs {format_cpuset(seen.applied.cpus)} and memory nodes "
                 f"{format_cpuset(seen.applied.mems)} instead of {linux.cpuset_cpus} and {linux.cpuset_mems}",
             )
+
+        self._tell(key, seen, had, wanted, took_s=monotonic() - begun_s, failures=failures, why=why)
+
+    def _tell(
+        self, key: str, seen: Seen, had: Applied | None, has: Applied, *, took_s: float, failures: int, why: str
+    ) -> None:
+        """Tell the history that an update went through."""
+        if seen.state not in (ContainerState.RUNNING, ContainerState.CREATED):
+            return
+        sentence = told_update(had, has, why, seen.applied is not None)
+        after = (f"after {failures} failures",) if failures else ()
+        self.manager.note(
+            key,
+            Kind.UPDATED,
+            sentence,
+            *after,
+            cpus=format_cpuset(has.cpus),
+            mems=format_cpuset(has.mems),
+            had_cpus=format_cpuset(had.cpus) if had else "",
+            had_mems=format_cpuset(had.mems) if had else "",
+            why=why,
+            failures=failures,
+            took_ms=round(took_s * 1000, 1),
+        )
 
     async def _note(self, key: str, seen: Seen, sent: Applied | None) -> None:
         """Tell the node what was seen of *key*; where its sets cannot be seen, the runtime has what was *sent*."""
@@ -222,14 +260,14 @@ class Followups:
             cpus = grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus
             await self.apply(UpdateApplied(key, cpus, applied.mems))
 
-    def _decided(self, event: Event, done: "asyncio.Future[Decision]") -> None:
+    def _decided(self, event: Event, why: str, done: "asyncio.Future[Decision]") -> None:
         if isinstance(event, ContainerExited | ContainerGone):
             self.kernel.forget(event.key)
         elif isinstance(event, PodStopped | PodGone):
             self.kernel.keep(self.manager.node.grants.keys())
         error = done.exception()
         if error is None:
-            self.kick(update.key for update in done.result().updates)
+            self.kick((update.key for update in done.result().updates), why=why)
         elif not isinstance(error, CriproxyError):
             self.log.error("event failed", error=str(error), exc_info=error)
 

@@ -14,14 +14,17 @@ from criproxy.engine.events import (
     ContainerResized,
     ContainerStarted,
     Event,
+    Found,
     PodCreated,
     PodGone,
     PodStopped,
+    PolicyChanged,
+    TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
 )
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Grant
+from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.store.record import Fact, Kind, Record
@@ -105,10 +108,48 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
                 yield from _ended(before, after, container, "its pod was removed", ())
         case ContainerResized(key) if key in after.containers:
             yield Entry(after.containers[key], Kind.RESIZED, decision.reasons, _facts(decision.grant))
+        case Found(_, containers):
+            yield from _found(before, decision, [present.container.key for present in containers])
         case _ if decision.reasons:
             about = after.containers.get(decision.key or "")
             kind = Kind.GRANTED if about else Kind.NODE
             yield Entry(about, kind, decision.reasons, _facts(decision.grant))
+
+
+_CAUSES: dict[type[Event], str] = {
+    ContainerCreated: "its create message said what was right before others came or went",
+    PolicyChanged: "the policy changed",
+    TopologyChanged: "the machine changed",
+}
+
+
+def cause(event: Event, node: Node) -> str:
+    """Why containers may move because of *event*, which is about to happen to *node*; empty where nobody does."""
+    match event:
+        case ContainerCreating(container):
+            return f"{container.title} came"
+        case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
+            verb = "was resized" if isinstance(event, ContainerResized) else "ended"
+            return f"{node.containers[key].title} {verb}"
+        case PodStopped(key) | PodGone(key) if key in node.pods:
+            return f"{node.pods[key].title} ended"
+        case _:
+            return _CAUSES.get(type(event), "")
+
+
+def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
+    """One sentence about an update that went through: from where to where, why, and how we know."""
+    changes = [
+        f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
+        for name, old, new in (
+            ("CPUs", had.cpus if had else frozenset(), has.cpus),
+            ("memory nodes", had.mems if had else frozenset(), has.mems),
+        )
+        if new and old != new
+    ]
+    because = f", because {why}" if why else ""
+    known = "read back" if seen else "it is for its start: it does not run yet"
+    return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
 
 
 def _placed(newcomer: Container, decision: Decision) -> Entry:
@@ -118,6 +159,21 @@ def _placed(newcomer: Container, decision: Decision) -> Entry:
     kind = Kind.GRANTED if newcomer.state is ContainerState.CREATING else Kind.ADOPTED
     placed = decision.node.containers.get(newcomer.key, newcomer)
     return Entry(placed, kind, decision.reasons or ("it is left where it is",), _facts(decision.grant))
+
+
+def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[Entry]:
+    after = decision.node
+    for key in keys:
+        if key in before.containers or key not in after.containers:
+            continue
+        container, grant = after.containers[key], after.grants.get(key)
+        origin = "is ours by its stamp" if container.reservation else "was started by somebody else"
+        where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
+        placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
+        own = tuple(reason for reason in decision.reasons if reason.startswith(f"{container.title} "))
+        yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
+    if decision.reasons:
+        yield Entry(None, Kind.NODE, decision.reasons[:1], {})
 
 
 def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:

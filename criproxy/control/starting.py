@@ -4,18 +4,24 @@ A start is the barrier: it waits until nobody can still be running on the CPUs t
 """
 
 from dataclasses import dataclass
+from time import monotonic
 
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
+from criproxy.cri.asked import asked_anew
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ContainerResized, ContainerStarted, UnknownOutcome
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Sizes
+from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+NAMED = 3
+"""How many of those for whom a start waited the history names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +52,29 @@ class Starts:
         key = followups.manager.resolve(translate.read(api.StartContainerRequest, message).container_id)
         try:
             while key in followups.manager.node.grants:
-                await followups.clear(key)
+                await self._clear(key)
                 if await self._enter(key):
                     call.context = InLane(key)
                     break
         except Blocked as error:
             followups.log.warning("start refused", container=key, error=str(error))
+            followups.manager.note(key, Kind.WAITED, f"its start was refused: {error}")
             return Refuse(StatusCode.UNAVAILABLE, str(error))
         except RuntimeCallError as error:
             return Refuse(StatusCode.UNAVAILABLE, f"cannot set the cpuset of container {key} before its start: {error}")
         return Proceed()
+
+    async def _clear(self, key: str) -> None:
+        """Wait for those who still have its CPUs, and tell the history for whom, and how long; raises Blocked."""
+        followups, begun_s = self.followups, monotonic()
+        containers = followups.manager.node.containers
+        others = [containers[other].title for other in followups.blockers(key)]
+        await followups.clear(key)
+        if others:
+            waited_ms = round((monotonic() - begun_s) * 1000, 1)
+            names = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} others" if len(others) > NAMED else "")
+            text = f"its start waited {waited_ms:g} ms until its CPUs were left by {names}"
+            followups.manager.note(key, Kind.WAITED, text, waited_ms=waited_ms)
 
     async def _enter(self, key: str) -> bool:
         """Take the lane with everything in order; False (without the lane) if something changed meanwhile."""
@@ -120,6 +139,7 @@ class Updates:
             await self._resize(call, key, request)
         except (NotEnough, PolicyFault) as error:
             followups.log.warning("resize refused", container=key, error=str(error))
+            followups.manager.note(key, Kind.RESIZED, f"the resize was refused: {error}")
             return Refuse(error.code, str(error))
         ours = followups.now(key)
         if ours is None:
@@ -145,7 +165,8 @@ class Updates:
 
     async def _place(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
         await self.followups.lanes.enter(key)
-        node = self.followups.manager.node
+        manager = self.followups.manager
+        node = manager.node
         container = node.containers.get(key)
         if container is None:
             call.context = InLane(key)
@@ -153,6 +174,8 @@ class Updates:
         call.context = Resizing(key, container.sizes)
         sizes = translate.sizes(request.linux, container, node.topology.capacity_bytes)
         if sizes != container.sizes:
+            wishes = asked_anew(request.linux, container.resized(sizes))
+            manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
             await self.followups.apply(ContainerResized(key, sizes))
 
     def done(self, call: Call, outcome: Outcome) -> None:

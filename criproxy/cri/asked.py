@@ -24,22 +24,11 @@ def asked(
     """What *resources* say of *container*, which was made out of them.
 
     Args:
-        resources: of a CreateContainer, or of an UpdateContainerResources of the kubelet.
+        resources: of a CreateContainer.
         container: with the sizes that were read.
         cgroup_parent: of its sandbox, as the kubelet sent it.
         capacity_bytes: memory of the node, with which oom_score_adj was read.
     """
-    facts: dict[str, str | int] = {
-        "cpu_shares": resources.cpu_shares,
-        "cpu_quota": resources.cpu_quota,
-        "cpu_period": resources.cpu_period,
-        "memory_limit_in_bytes": resources.memory_limit_in_bytes,
-        "oom_score_adj": resources.oom_score_adj,
-        "cpuset_cpus": resources.cpuset_cpus,
-        "cpuset_mems": resources.cpuset_mems,
-        "cgroup_parent": cgroup_parent,
-        "node_memory_bytes": capacity_bytes,
-    }
     sentences = [
         _cpu_request(resources, container),
         _cpu_limit(resources, container),
@@ -48,7 +37,33 @@ def asked(
     ]
     if resources.cpuset_cpus:
         sentences.append(f"the kubelet sent CPUs {resources.cpuset_cpus} of its own, which are not used")
-    return Asked(tuple(sentences), {name: value for name, value in facts.items() if value})
+    return Asked(tuple(sentences), _facts(resources, cgroup_parent=cgroup_parent, node_memory_bytes=capacity_bytes))
+
+
+def asked_anew(resources: api.LinuxContainerResources, container: Container) -> Asked:
+    """What an UpdateContainerResources of the kubelet says of *container*: what is empty or 0 stays as it is."""
+    sentences: list[str] = []
+    if resources.cpu_shares:
+        sentences.append(_cpu_request(resources, container))
+    if resources.cpu_quota:
+        sentences.append(_cpu_limit(resources, container))
+    if resources.memory_limit_in_bytes:
+        sentences.append(_memory(resources, container, 0))
+    return Asked(tuple(sentences), _facts(resources))
+
+
+def _facts(resources: api.LinuxContainerResources, **more: str | int) -> dict[str, str | int]:
+    facts: dict[str, str | int] = {
+        "cpu_shares": resources.cpu_shares,
+        "cpu_quota": resources.cpu_quota,
+        "cpu_period": resources.cpu_period,
+        "memory_limit_in_bytes": resources.memory_limit_in_bytes,
+        "oom_score_adj": resources.oom_score_adj,
+        "cpuset_cpus": resources.cpuset_cpus,
+        "cpuset_mems": resources.cpuset_mems,
+        **more,
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _cpu_request(resources: api.LinuxContainerResources, container: Container) -> str:
@@ -71,7 +86,7 @@ def _cpu_limit(resources: api.LinuxContainerResources, container: Container) -> 
 def _memory(resources: api.LinuxContainerResources, container: Container, capacity_bytes: int) -> str:
     limit, request = container.memory_limit_bytes, container.memory_request_bytes
     words = f"memory limit {format_bytes(limit)}" if limit else "no memory limit"
-    if request is None or container.qos is not QosClass.BURSTABLE:
+    if not resources.oom_score_adj or request is None or container.qos is not QosClass.BURSTABLE:
         return words
     amount = format_interval(request, format_bytes)
     return (

@@ -49,6 +49,11 @@ class Pod:
     cgroup_parent: str = ""
     """As in the sandbox configuration, cgroupfs or systemd notation; empty where none was sent."""
 
+    @property
+    def title(self) -> str:
+        """NAMESPACE/POD for people, without the parts that nobody sent."""
+        return "/".join(part for part in (self.namespace, self.name) if part) or self.key
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:

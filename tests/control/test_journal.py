@@ -1,0 +1,159 @@
+"""The history tells what was asked, granted, refused, waited for and updated, of those who live and who ended."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.journal import MAX_PENDING, Entry, Journal
+from criproxy.control.settings import StoreLimits
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.sim.runtime import RuntimeOptions
+from criproxy.store.record import Kind, Record
+from tests.control.test_trouble import FailingStore
+from tests.control.world import FAST, World, owner, sharer
+
+LIMIT_S = 20.0
+
+
+async def story(world: World, text: str) -> list[Record]:
+    """The history that a user would see."""
+    return await world.controller.history(text)
+
+
+def kinds(records: Sequence[Record]) -> list[Kind]:
+    """What happened, in order."""
+    return [record.kind for record in records]
+
+
+def of_kind(records: Sequence[Record], kind: Kind) -> list[Record]:
+    """Those of one kind."""
+    return [record for record in records if record.kind is kind]
+
+
+async def test_the_life_of_an_owner(tmp_path: Path) -> None:
+    """From what its message said to what it gave back, under its id and its name."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        container_id = await world.run(owner("trader", 2))
+        await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
+
+        records = await story(world, container_id[:12])
+
+        assert kinds(records) == [Kind.ASKED, Kind.GRANTED, Kind.CREATED, Kind.STARTED, Kind.EXITED, Kind.GONE]
+        assert records == await story(world, "default/trader/main")
+        asked, granted, *_, exited, _ = records
+        assert asked.facts["cpu_shares"] == 2048
+        assert asked.facts["cpu_quota"] == 200_000
+        assert "CPU request 2, from cpu_shares 2048" in asked.sentences
+        assert granted.facts["exclusive_cpus"] == "1-2"
+        assert "its pod is Guaranteed and it asks for 2" in granted.sentences[0]
+        assert exited.sentences == ("it ended: CPUs 1-2, which it owned, are free",)
+
+
+async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path) -> None:
+    """Who is moved off CPUs finds the newcomer's name in its story, and the newcomer for whom its start waited."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        web = await world.run(sharer("web"))
+        await world.run(owner("trader", 2))
+
+        (update,) = of_kind(await story(world, web), Kind.UPDATED)
+        (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
+
+        assert (update.facts["had_cpus"], update.facts["cpus"]) == ("0-3", "0,3")
+        assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main came; read back",)
+        assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
+
+
+async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
+    """It has no id, but what it asked and why it was refused is told."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        asked, refused = await story(world, "default/greedy/main")
+
+        assert (asked.kind, refused.kind) == (Kind.ASKED, Kind.REFUSED)
+        assert refused.sentences == (caught.value.details,)
+
+
+async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
+    """An update that fails again and again in the same way is one entry."""
+    stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.3)) as world:
+        web = await world.run(sharer("web"))
+        with pytest.raises(RuntimeCallError, match="cannot start"):
+            await world.run(owner("trader", 1))
+        assert world.log.events().count("update failed") > 2
+
+        (failed,) = of_kind(await story(world, web), Kind.FAILED)
+        (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
+
+        assert "UNIMPLEMENTED" in failed.sentences[0]
+        assert "default/web/main" in waited.sentences[0]
+
+
+async def test_a_resize_tells_what_the_kubelet_sent(tmp_path: Path) -> None:
+    """Only the fields that the update sets are told, then what came of it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        container_id = await world.run(owner("trader", 1))
+        linux = api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000, cpu_period=100_000)
+        await world.client.update_container_resources(container_id, linux)
+
+        asked, placed = of_kind(await story(world, container_id), Kind.RESIZED)
+
+        assert asked.sentences == (
+            "the kubelet resizes it",
+            "CPU request 2, from cpu_shares 2048",
+            "CPU limit 2, from cpu_quota 200000 µs of 100000 µs",
+        )
+        assert placed.facts["exclusive_cpus"] == "1-2"
+
+
+async def test_the_history_outlives_a_restart(tmp_path: Path) -> None:
+    """A new criproxy tells what the old one did, and goes on with the same story."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        container_id = await world.run(owner("trader", 1))
+        before = await story(world, container_id)
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
+
+        assert kinds(await story(world, container_id)) == [*kinds(before), Kind.EXITED, Kind.GONE]
+
+
+async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> None:
+    """While the disk fails, the history does not tell of places that nobody got."""
+    quick = replace(FAST, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.02))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=quick) as world:
+        await world.stop_criproxy()
+        store = FailingStore(tmp_path / "state")
+        world.make_store = lambda: store
+        await world.start_criproxy()
+        await world.run(owner("trader", 1))
+        store.full = False
+        while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)
+            await asyncio.sleep(0.01)
+        await world.run(sharer("web"))
+
+        records = await story(world, "default/trader/main")
+
+        assert Kind.ASKED in kinds(records)
+        assert Kind.GRANTED not in kinds(records)
+        assert Kind.ADOPTED in kinds(records)
+
+
+def test_what_cannot_be_written_is_bounded() -> None:
+    """While the store fails, the newest entries are kept; what is given back comes first again."""
+    journal = Journal(clock=lambda: 1.0)
+    for number in range(MAX_PENDING + 5):
+        journal.add(Entry(None, Kind.NODE, (f"{number}",), {}))
+    taken = journal.take()
+    assert (len(taken), taken[0].sentences) == (MAX_PENDING, ("5",))
+    assert not journal
+
+    journal.add(Entry(None, Kind.NODE, ("last",), {}))
+    journal.give_back(taken[-2:])
+    assert [record.sentences[0] for record in journal.take()] == [*(r.sentences[0] for r in taken[-2:]), "last"]
