@@ -23,6 +23,8 @@ WRITE_LIMIT_BYTES = 1_048_576
 DIAL_TIMEOUT_S = 10.0
 LINGER_S = 5.0
 """How long a closing side may take to read what is left for it."""
+GO_AWAY_S = 0.25
+"""What a kubelet connection without calls gets to read our GOAWAY and to close; some never do."""
 PAUSED_CHECK_S = 2.0
 """How often a side that is not read, because the other one is full, is asked whether it is still there."""
 
@@ -84,7 +86,13 @@ class Proxy:
             self._server.close()
         for link in list(self.links):
             link.go_away()
-        if not await self._closed_within(timeout_s):
+        grace_s = min(GO_AWAY_S, timeout_s)
+        if await self._closed_within(grace_s):
+            return
+        for link in list(self.links):
+            if link.splice.idle:
+                link.close()
+        if not await self._closed_within(timeout_s - grace_s):
             busy = sum(not link.splice.idle for link in self.links)
             log.warning("connections cut", after_s=timeout_s, connections=len(self.links), with_open_calls=busy)
             for link in list(self.links):
@@ -354,8 +362,8 @@ class Link:
     def go_away(self) -> None:
         """Let open calls finish and take no new ones.
 
-        The kubelet closes the connection once its calls are over. If we closed it, a call that it sends before it has
-        read the GOAWAY would fail instead of going elsewhere.
+        The kubelet closes the connection once its calls are over. If we closed it at once, a call that it sends before
+        it has read the GOAWAY would fail instead of going elsewhere.
         """
         self.splice.go_away()
         self.flush()

@@ -219,6 +219,21 @@ async def test_drain_lets_open_calls_finish(tmp_path: Path) -> None:
         assert world.proxy.links == set()
 
 
+async def test_drain_does_not_wait_for_who_keeps_a_connection_without_calls(tmp_path: Path) -> None:
+    """A client that reads our GOAWAY and does not close holds up nobody: its successor waits for our end."""
+    async with running(tmp_path, {}) as world:
+        reader, writer = await asyncio.open_unix_connection(world.path)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+        await asyncio.wait_for(reader.readexactly(9), 5)
+
+        async with asyncio.timeout(3):
+            await world.proxy.drain(60)
+
+        assert world.proxy.links == set()
+        assert bytes([7, 0, 0, 0, 0, 0]) in await reader.read(), "a GOAWAY came first"
+        writer.close()
+
+
 async def test_drain_cuts_what_does_not_end(tmp_path: Path) -> None:
     """After its time, a call that hangs is ended with the connection, its outcome unknown."""
     outcomes: list[Outcome] = []
