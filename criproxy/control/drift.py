@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from criproxy.control.followups import Followups
 from criproxy.control.hotplug import Hotplug
 from criproxy.control.kernel import CpusetGroup
-from criproxy.control.targets import in_place
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Applied, Grant, in_place
 from criproxy.model.node import Node
 
 _AT_ONCE = 50

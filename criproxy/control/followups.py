@@ -17,7 +17,7 @@ from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.settings import Log, Settings
-from criproxy.control.targets import in_place, in_the_way, overhang, target
+from criproxy.control.targets import in_the_way, overhang, target
 from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
@@ -25,7 +25,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGone, PodStopped, UpdateApplied
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import Applied
+from criproxy.model.grant import Applied, in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.store.record import Kind

@@ -7,7 +7,7 @@ grows that need them, follows from the state and survives failures, retries and 
 from collections.abc import Collection, Mapping
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.grant import NO_CPUS, Applied, in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import MAY_RUN, Container
 
@@ -54,11 +54,6 @@ def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
 
 def _others(over: Mapping[str, CpuSet], key: str) -> CpuSet:
     return NO_CPUS.union(*(cpus for other, cpus in over.items() if other != key))
-
-
-def in_place(grant: Grant, applied: Applied | None) -> bool:
-    """Whether a container has exactly what it was granted."""
-    return applied is not None and applied.cpus == grant.cpus and (not grant.mems or applied.mems == grant.mems)
 
 
 def in_the_way(node: Node, key: str, over: Mapping[str, CpuSet]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision
+from criproxy.engine.release import release, still_released
 from criproxy.engine.updates import updates_between
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -16,17 +17,45 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+
+NO_MEMS: CpuSet = frozenset()
 
 
 def policy_changed(node: Node, policy: Policy, *, apply_all: bool) -> Decision:
-    """Place who is here by the new *policy*, or leave that to newcomers.
+    """Place who is here by the new *policy*, or leave that to newcomers; a release is over.
 
-    Whoever does not fit under the new policy shares from now on.
+    Whoever does not fit under the new policy shares from now on. The policy none lets everybody go.
     """
+    back = node.replace(released="") if node.released else node
     if not apply_all:
-        return Decision(node, reasons=("the policy has changed: it places newcomers, and who is here stays",))
-    after, reasons = _place_all(node, policy, may_stay=False)
+        after = _share_rest(back, policy)
+        reason = "the policy has changed: it places newcomers, and who is here stays"
+        return Decision(after, updates_between(node, after, placed=True), (reason,))
+    if isinstance(policy, NonePolicy):
+        return release(back, "the policy is none")
+    after, reasons = _place_all(back, policy, may_stay=False)
     return _decision(node, after, "the policy has changed", reasons)
+
+
+def _share_rest(node: Node, policy: Policy) -> Node:
+    """The node with a place for everybody whom the policy does not leave alone: CPUs that nobody owns.
+
+    Otherwise they would run on what newcomers own. Where their memory is the kernel knows, and nobody touches it.
+    """
+    shared = Grant(node.shared_cpus or node.topology.cpus, NO_MEMS)
+    homeless = (each for key, each in node.containers.items() if key not in node.grants and not node.is_watched(key))
+    alive = (container for container in homeless if container.state is not ContainerState.EXITED)
+    rest = [container for container in alive if _wants(policy, node, container)]
+    return node.replace(grants={**node.grants, **{container.key: shared for container in rest}}) if rest else node
+
+
+def _wants(policy: Policy, node: Node, container: Container) -> bool:
+    """Whether *policy* would place a container that asks for nothing, or leave it alone."""
+    try:
+        return container.key in policy.place(node, replace(container, cpu_milli=0)).grants
+    except NotEnough:
+        return True
 
 
 def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision:
@@ -36,6 +65,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     """
     if not topology.cpus:
         return Decision(node, reasons=("the machine cannot be read: it seems to have no CPU that pods may use",))
+    if node.released:
+        return still_released(node, topology)
     moved = _fitted(node, topology)
     if topology == node.topology and moved.grants == node.grants:
         return Decision(node)
@@ -52,7 +83,7 @@ def _difference(old: Topology, new: Topology) -> str:
 
 
 def _decision(before: Node, after: Node, why: str, reasons: tuple[str, ...]) -> Decision:
-    updates = updates_between(before, after)
+    updates = updates_between(before, after, placed=True)
     placed = sum(1 for key in after.grants if after.grants[key] != before.grants.get(key))
     return Decision(after, updates, (f"{why}: {placed} of {len(after.grants)} containers move", *reasons))
 
@@ -88,7 +119,7 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
 
 def _with_memory_as_it_is(grants: Mapping[str, Grant], key: str, old: Grant | None) -> Mapping[str, Grant]:
     """The layout with memory where it was; of who had no place, the kernel knows, and nobody touches it."""
-    mems: CpuSet = old.mems if old else frozenset()
+    mems = old.mems if old else NO_MEMS
     if key not in grants or grants[key].mems == mems:
         return grants
     return {**grants, key: replace(grants[key], mems=mems)}
@@ -102,7 +133,7 @@ def _unfit(
         return node, (f"{container.title} stays on CPUs {format_cpuset(old.cpus)}: {error}",)
     if old:
         node = node.replace(grants=policy.release(node, container.key).grants)
-    shared = Grant(node.shared_cpus, old.mems if old else frozenset())
+    shared = Grant(node.shared_cpus, old.mems if old else NO_MEMS)
     return node.replace(grants={**node.grants, container.key: shared}), (f"{container.title} shares now: {error}",)
 
 

@@ -93,10 +93,18 @@ class ContainerResized:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """The policy that is passed with this event is another than before, or has other options."""
+    """The policy that is passed with this event is another than before, or has other options; ends a release."""
 
     apply_all: bool = False
-    """Whether who is here is placed anew by it; otherwise only newcomers are."""
+    """Whether who is here is placed anew by it; otherwise only newcomers are, and who has no place shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Everybody shall be let go and nobody placed, until a `PolicyChanged`."""
+
+    reason: str
+    """For people: who wanted it, and when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,7 @@ class Found:
     """Whether containers that are not ours stay unplaced; their CPUs are `Node.watched_cpus` then."""
 
 
-Event = (
+WorkloadEvent = (
     PodCreated
     | PodStopped
     | PodGone
@@ -142,7 +150,10 @@ Event = (
     | UnknownOutcome
     | UpdateApplied
     | ContainerResized
-    | PolicyChanged
-    | TopologyChanged
-    | Found
 )
+"""About one pod or container."""
+
+NodeEvent = PolicyChanged | Released | TopologyChanged | Found
+"""About the whole node: its cost grows with everybody who is there."""
+
+Event = WorkloadEvent | NodeEvent

@@ -1,7 +1,7 @@
 """What must be true of a node at every moment, as functions that tests, simulator and ``status --check`` share.
 
 Each yields one sentence for every violation; no sentence means that all is well. `violations` looks at one node; the
-three functions behind it try what a policy does with one, and so are for tests and simulations only.
+functions behind it compare two, or try what a policy does with one, and so are for tests and simulations only.
 """
 
 from collections.abc import Callable, Iterator
@@ -87,6 +87,14 @@ def grants_have_containers(node: Node) -> Iterator[str]:
             yield f"a place is held for {_title(node, key)}, which has exited"
 
 
+def released_are_free(node: Node) -> Iterator[str]:
+    """After a release nobody owns a CPU, and whoever still has a grant is to get the whole machine."""
+    if node.released:
+        for key, grant in node.grants.items():
+            if grant.exclusive or grant.cpus != node.topology.cpus:
+                yield f"{_title(node, key)} is still kept to CPUs {format_cpuset(grant.cpus)} after a release"
+
+
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     one_owner,
     sharers_keep_off,
@@ -95,7 +103,16 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     within_machine,
     memory_is_usable,
     grants_have_containers,
+    released_are_free,
 )
+
+
+def memory_stays(before: Node, after: Node) -> Iterator[str]:
+    """A new policy moves nobody's memory; only a release, which the policy none is, lets it go everywhere."""
+    for key, grant in before.grants.items():
+        if key in after.grants and after.grants[key].mems != grant.mems and not after.released:
+            nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
+            yield f"the memory of {_title(after, key)} moves from NUMA nodes {nodes[0]} to {nodes[1]}"
 
 
 def step_is_deterministic(node: Node, event: Event, policy: Policy) -> Iterator[str]:

@@ -23,11 +23,14 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
+    Released,
     TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
+    WorkloadEvent,
 )
 from criproxy.engine.found import take_in
+from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
@@ -37,12 +40,30 @@ from criproxy.policy.api import Policy
 V = TypeVar("V")
 
 
-def step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one return for each event)
+def step(node: Node, event: Event, policy: Policy) -> Decision:
     """Apply *event* to *node*.
 
     Raises:
         NotEnough: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
+    match event:
+        case PolicyChanged(apply_all):
+            return policy_changed(node, policy, apply_all=apply_all)
+        case Released(reason):
+            return release(node, reason)
+    if node.released:
+        policy = LET_GO
+    match event:
+        case TopologyChanged(topology):
+            return topology_changed(node, topology, policy)
+        case Found():
+            return take_in(node, event, policy)
+        case _:
+            return _of_workload(node, event, policy)
+
+
+def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
+    """Apply an event about one pod or container."""
     match event:
         case PodCreated(pod):
             return Decision(node.replace(pods={**node.pods, pod.key: pod}))
@@ -64,8 +85,6 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911
             return _applied(node, key, Applied(cpus, mems))
         case ContainerResized(key, sizes):
             return _resized(node, key, sizes, policy)
-        case PolicyChanged() | TopologyChanged() | Found():
-            return _of_many(node, event, policy)
 
 
 def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decision:
@@ -122,17 +141,11 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     return Decision(after, updates_between(node, after), layout.reasons, key)
 
 
-def _of_many(node: Node, event: PolicyChanged | TopologyChanged | Found, policy: Policy) -> Decision:
-    if isinstance(event, Found):
-        return take_in(node, event, policy)
-    if isinstance(event, PolicyChanged):
-        return policy_changed(node, policy, apply_all=event.apply_all)
-    return topology_changed(node, event.topology, policy)
-
-
 def _applied(node: Node, key: str, applied: Applied) -> Decision:
     if key not in node.containers or node.applied.get(key) == applied:
         return Decision(node)
+    if node.released:
+        return Decision(let_go(node, key, applied), key=key)
     return Decision(node.replace(applied={**node.applied, key: applied}), key=key)
 
 

@@ -9,25 +9,32 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 
 
-def updates_between(before: Node, after: Node, arrived: str | None = None) -> tuple[Update, ...]:
+def updates_between(
+    before: Node, after: Node, arrived: str | None = None, *, placed: bool = False
+) -> tuple[Update, ...]:
     """The containers whose place in *after* is another than in *before*; those that lose CPUs first, then by key.
 
     Args:
         before: the state whose layout has been sent already.
         after: the state to reach. Containers without a runtime id, new ones and those that left are not updated.
         arrived: the key of a container that just got its id; it is compared with what its create message said.
+        placed: whoever has a place in *after* only was there before all the same, and is updated: it may use any CPU.
     """
-    updates = sorted(_changes(before, after, arrived), key=lambda change: (not change[0], change[1].key))
+    updates = sorted(_changes(before, after, arrived, placed=placed), key=lambda change: (not change[0], change[1].key))
     return tuple(update for _, update in updates)
 
 
-def _changes(before: Node, after: Node, arrived: str | None) -> Iterator[tuple[bool, Update]]:
+def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) -> Iterator[tuple[bool, Update]]:
     """Each update, and whether its container loses a CPU."""
     # Most containers share one pool, so most comparisons are of the very same two sets.
     loses: dict[tuple[CpuSet, CpuSet], bool] = {}
     for key, new in after.grants.items():
         old = _as_sent(after, key) if key == arrived else before.grants.get(key)
-        if old is None or old is new or not _has_id(after.containers[key]):
+        if old is new or not _has_id(after.containers[key]):
+            continue
+        if old is None:
+            if placed:
+                yield True, Update(key, new)
             continue
         pair = old.cpus, new.cpus
         if pair not in loses:

@@ -31,6 +31,11 @@ class Applied:
     mems: CpuSet
 
 
+def in_place(grant: Grant, applied: Applied | None) -> bool:
+    """Whether a container has exactly what it was granted."""
+    return applied is not None and applied.cpus == grant.cpus and (not grant.mems or applied.mems == grant.mems)
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The places of all containers of a node. A container without a grant is not touched at all."""

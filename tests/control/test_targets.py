@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.targets import in_place, in_the_way, overhang, target
+from criproxy.control.targets import in_the_way, overhang, target
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -18,6 +18,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
+from criproxy.model.grant import in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.policy.options import Options

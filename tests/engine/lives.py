@@ -19,6 +19,7 @@ from criproxy.engine.events import (
     PodStopped,
     PolicyChanged,
     Present,
+    Released,
     UnknownOutcome,
     UpdateApplied,
 )
@@ -97,8 +98,9 @@ events = st.one_of(
     st.builds(PodGone, st.sampled_from(PODS)),
 )
 lives = st.lists(events, max_size=30)
-lives_with_found = st.lists(st.one_of(found, events, events), max_size=30)
-"""Some containers are found in places that the policy would not have given them."""
+released = st.just(Released("somebody asked for it"))
+lives_with_found = st.lists(st.one_of(found, released, events, events, events), max_size=30)
+"""Some containers are in places that the policy would not have given them: found there, or left over from a release."""
 
 
 def live(topology: Topology, policy: Policy, life: Iterable[Event]) -> Iterator[tuple[Node, Event, Node]]:

@@ -19,7 +19,13 @@ from criproxy.engine.events import (
     PolicyChanged,
     TopologyChanged,
 )
-from criproxy.engine.invariants import departure_undoes_arrival, release_gives_back, step_is_deterministic, violations
+from criproxy.engine.invariants import (
+    departure_undoes_arrival,
+    memory_stays,
+    release_gives_back,
+    step_is_deterministic,
+    violations,
+)
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
@@ -142,6 +148,8 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
             tally.refusals += 1
             continue
         yield from step_is_deterministic(node, event, policy)
+        if isinstance(event, PolicyChanged):
+            yield from memory_stays(node, decision.node)
         node = decision.node
         yield from violations(node, case.reserved)
         owned, tally.most = owned or bool(node.exclusive_cpus), max(tally.most, len(node.grants))

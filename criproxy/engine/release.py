@@ -1,0 +1,63 @@
+"""Letting everybody go: what a release does to a node, and what a node does while it is released.
+
+Each container is granted the whole machine and loses that grant as soon as it is applied: so what is left of a release
+is in `Node.grants`, over restarts too, and whoever has been let go is touched no more.
+"""
+
+from criproxy.engine.decision import Decision, Update
+from criproxy.engine.updates import updates_between
+from criproxy.model.grant import Applied, Grant, Layout, in_place
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, ContainerState
+
+
+class LetGo:
+    """The policy of a released node: places nobody, and those to be unpinned stay so until they are or have gone."""
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The same layout: *container* gets no grant."""
+        return Layout(node.grants, (f"{container.title} is left alone: {node.released}",))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*."""
+        return Layout({other: grant for other, grant in node.grants.items() if other != key})
+
+
+LET_GO = LetGo()
+
+
+def release(node: Node, reason: str) -> Decision:
+    """Unpin everybody: what is applied is forgotten, so that each is updated and looked at once more.
+
+    Containers that are only watched were never pinned by us and stay as they are.
+    """
+    whole = Grant(node.topology.cpus, node.topology.mems)
+    watched = {key: node.applied[key] for key in node.containers if node.is_watched(key)}
+    alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
+    grants = {key: whole for key in alive if key not in watched} if whole.cpus else {}
+    updates = tuple(Update(key, whole) for key in sorted(grants) if key != node.containers[key].reservation)
+    after = node.replace(grants=grants, applied=watched, released=reason)
+    return Decision(after, updates, (f"{len(grants)} containers are let go and nobody is placed: {reason}",))
+
+
+def still_released(node: Node, topology: Topology) -> Decision:
+    """A released node on the machine *topology*: who is left gets all of that one."""
+    whole = Grant(topology.cpus, topology.mems)
+    if topology == node.topology and all(grant == whole for grant in node.grants.values()):
+        return Decision(node)
+    after = node.replace(topology=topology, grants=dict.fromkeys(node.grants, whole))
+    return Decision(after, updates_between(node, after))
+
+
+def let_go(node: Node, key: str, applied: Applied) -> Node:
+    """A released node after *applied* was seen of *key*: if that is the whole machine, the container is done with."""
+    grant = node.grants.get(key)
+    if grant is None and not node.is_watched(key):
+        return node
+    if grant is None or not in_place(grant, applied):
+        return node.replace(applied={**node.applied, key: applied})
+    return node.replace(
+        grants={other: kept for other, kept in node.grants.items() if other != key},
+        applied={other: has for other, has in node.applied.items() if other != key},
+    )

@@ -1,0 +1,196 @@
+"""Letting everybody go, and placing them again."""
+
+import pytest
+from hypothesis import given
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    PolicyChanged,
+    Released,
+    TopologyChanged,
+    UpdateApplied,
+)
+from criproxy.engine.invariants import memory_stays, violations
+from criproxy.engine.step import step
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Grant
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.sim.machines import GIB, machine
+from tests.engine.lives import live, lives_with_found, machines
+
+MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
+STATIC = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+WHOLE = Grant(MACHINE.cpus, MACHINE.mems)
+ASKED = Released("somebody asked for it")
+
+
+def asking(name: str, cpus: float) -> Container:
+    """A Guaranteed container; with a whole number of *cpus* it owns them."""
+    return Container(
+        key=f"r-{name}",
+        pod="s",
+        name=name,
+        qos=QosClass.GUARANTEED,
+        cpu_milli=int(cpus * 1000),
+        memory_limit_bytes=GIB,
+    )
+
+
+def after(node: Node, *events: Event, policy: Policy = STATIC) -> Node:
+    """The node after *events*."""
+    for event in events:
+        node = step(node, event, policy).node
+    return node
+
+
+def started(name: str, cpus: float) -> tuple[Event, ...]:
+    """A container runs under its name."""
+    return ContainerCreating(asking(name, cpus)), ContainerCreated(f"r-{name}", name), ContainerStarted(name)
+
+
+RUNNING = after(Node(MACHINE), *started("a", 2), *started("b", 0.5))
+
+
+def applied(key: str, grant: Grant = WHOLE) -> Event:
+    """The container was seen to have what *grant* says."""
+    return UpdateApplied(key, grant.cpus, grant.mems)
+
+
+def released(node: Node = RUNNING) -> Node:
+    """The node after a release that went through."""
+    return after(node, ASKED, *(applied(key) for key in node.grants))
+
+
+def cpus(node: Node) -> dict[str, str]:
+    """Everybody's CPUs."""
+    return {key: format_cpuset(grant.cpus) for key, grant in node.grants.items()}
+
+
+def test_everybody_is_to_get_the_whole_machine() -> None:
+    """CPUs and memory, and each is updated whatever was applied before."""
+    decision = step(RUNNING, ASKED, STATIC)
+
+    assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
+    assert decision.node.applied == {}
+    assert [update.key for update in decision.updates] == ["a", "b"]
+    assert decision.node.released == "somebody asked for it"
+    assert decision.reasons == ("2 containers are let go and nobody is placed: somebody asked for it",)
+
+
+def test_who_has_been_let_go_has_no_place_any_more() -> None:
+    """So nobody repairs it; who has not yet is what is left."""
+    node = after(RUNNING, ASKED, applied("b", Grant(MACHINE.cpus, frozenset({0}))), applied("a"))
+
+    assert node.grants == {"b": WHOLE}
+    assert after(node, applied("b")).grants == {}
+
+
+def test_a_newcomer_is_not_placed() -> None:
+    """It gets no grant, and the reason says why."""
+    decision = step(released(), ContainerCreating(asking("c", 1)), STATIC)
+
+    assert decision.grant is None
+    assert decision.reasons == ("s/c is left alone: somebody asked for it",) or "somebody asked" in decision.reasons[0]
+    assert decision.key == "r-c"
+
+
+def test_a_create_in_flight_is_let_go_when_it_has_an_id() -> None:
+    """Its message carried a place: it is updated like the others."""
+    node = after(Node(MACHINE), ContainerCreating(asking("a", 2)), ASKED)
+    assert step(Node(MACHINE), ContainerCreating(asking("a", 2)), STATIC).node.grants["r-a"].exclusive
+
+    node = after(node, ContainerCreated("r-a", "a"))
+
+    assert node.grants == {"a": WHOLE}
+    assert "a" not in node.applied
+    assert after(node, applied("a")).grants == {}
+
+
+@pytest.mark.parametrize("end", [ContainerExited("a"), ContainerGone("a")])
+def test_who_ends_is_not_left(end: Event) -> None:
+    """A container that is gone needs no update."""
+    assert after(RUNNING, ASKED, end).grants == {"b": WHOLE}
+
+
+def test_a_resize_and_another_machine_place_nobody() -> None:
+    """Sizes are remembered for later; nobody gets a place."""
+    node = after(released(), ContainerResized("a", Sizes(cpu_milli=3000)), TopologyChanged(machine(1, 4, 1)))
+
+    assert node.grants == {}
+    assert node.containers["a"].cpu_milli == 3000
+
+
+def test_a_machine_that_shrinks_changes_what_is_left_to_do() -> None:
+    """Nobody can be given CPUs that are no more."""
+    node = after(RUNNING, ASKED, TopologyChanged(machine(1, 4, 1)))
+
+    assert cpus(node) == {"a": "0-3", "b": "0-3"}
+
+
+def test_undone_everybody_is_placed_by_size() -> None:
+    """As under a new policy for all; memory stays where it is by now."""
+    decision = step(released(), PolicyChanged(apply_all=True), STATIC)
+
+    assert cpus(decision.node) == {"a": "1-2", "b": "0,3-7"}
+    assert {grant.mems for grant in decision.node.grants.values()} == {frozenset()}
+    assert {update.key for update in decision.updates} == {"a", "b"}
+    assert decision.node.released == ""
+
+
+def test_a_new_policy_for_newcomers_ends_it_too() -> None:
+    """Who is here shares what nobody owns, so that newcomers can own CPUs alone."""
+    decision = step(released(), PolicyChanged(), STATIC)
+    node = after(decision.node, *started("c", 2))
+
+    assert cpus(decision.node) == {"a": "0-7", "b": "0-7"}
+    assert {update.key for update in decision.updates} == {"a", "b"}
+    assert cpus(node) == {"a": "0,3-7", "b": "0,3-7", "c": "1-2"}
+
+
+def test_the_policy_none_leaves_alone_who_has_no_place() -> None:
+    """It asks for nobody to share either."""
+    node = after(released(), PolicyChanged(), policy=NonePolicy(Options()))
+
+    assert node.grants == {}
+    assert node.released == ""
+
+
+def test_the_policy_none_for_all_lets_everybody_go() -> None:
+    """Applied to all, it is a release with its own reason."""
+    decision: Decision = step(RUNNING, PolicyChanged(apply_all=True), NonePolicy(Options()))
+
+    assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
+    assert decision.node.released == "the policy is none"
+
+
+@given(machines(), lives_with_found)
+def test_a_release_and_its_end_keep_every_promise(topology: Topology, life: list[Event]) -> None:
+    """At any moment of any life: free after the release, and after its end as if placed for the first time."""
+    policy = TopologyAwarePolicy(TopologyAwareOptions())
+    node = Node(topology)
+    for _, event, state in live(topology, policy, life):
+        node = state
+        if isinstance(event, PolicyChanged):
+            assert not node.released
+    free = after(node, ASKED, policy=policy)
+    assert violations(free) == []
+    for apply_all in (False, True):
+        back = after(free, PolicyChanged(apply_all), policy=policy)
+        alive = {key for key in node.containers if key in free.grants}
+        assert violations(back) == []
+        assert back.grants.keys() == alive
+        assert list(memory_stays(free, back)) == []
