@@ -70,6 +70,8 @@ class _ProxyCollector(Collector):
             method = self._label(entry)
             counts[method, entry.way] += entry.calls
             counts[method, "bypass"] += entry.bypassed
+            for way, calls in entry.earlier.items():
+                counts[method, way] += calls
         family = CounterMetricFamily(
             "criproxy_calls",
             "Calls by what was done to them: pass, watch, hold, edit or bypass.",

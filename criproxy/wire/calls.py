@@ -16,7 +16,7 @@ from criproxy.errors import StatusCode
 class Call:
     """One gRPC call on one connection; handlers may keep their own state in `context`."""
 
-    __slots__ = ("begun_s", "connection", "context", "encoding", "expires_s", "method", "request", "stream")
+    __slots__ = ("begun_s", "connection", "context", "encoding", "expires_s", "method", "request", "rule", "stream")
 
     def __init__(
         self, method: str, connection: int, stream: int, encoding: str, timeout_s: float | None = None
@@ -37,6 +37,8 @@ class Call:
         """When its deadline passes, on the same clock."""
         self.context: object = None
         """For the handlers: nothing in `wire` reads it."""
+        self.rule: Rule | None = None
+        """What is done to it: its method's rule when it began, whatever the table says by now."""
 
     def __repr__(self) -> str:
         return f"<Call {self.method} {self.connection}/{self.stream}>"

@@ -216,6 +216,7 @@ class Requests(FrameLoop):
         encoding = header.get(b"grpc-encoding", b"identity").decode("latin-1")
         deadline = timeout_s(header.get(b"grpc-timeout", b""))
         state.call = Call(state.entry.method, connection.number, state.id, encoding, deadline)
+        state.call.rule = rule
         if state.id > connection.lost_above:  # it crossed the runtime's GOAWAY, and nobody will look at it
             connection.end(state, OutcomeKind.NOT_SENT)
             return

@@ -71,6 +71,10 @@ class Proxy:
     def bypass(self, on: bool) -> None:
         self.stats.bypass = on
 
+    def use(self, table: Table) -> None:
+        """Treat new calls by *table*; those under way end as they began."""
+        self.stats.use(table)
+
     @property
     def window_debt(self) -> int:
         """Bytes of window promised beyond what the receivers allow, over all connections and both directions."""
@@ -293,7 +297,7 @@ class Link:
                     self._count_failure(call, error)
 
     def _notify(self, event: Replied | Ended) -> None:
-        rule = self.proxy.stats.entries[event.call.method.encode()].rule
+        rule = event.call.rule
         if rule is None:
             return
         if isinstance(event, Ended):
@@ -327,7 +331,7 @@ class Link:
             self.flush()
 
     async def _decide(self, call: Call, body: bytes) -> Verdict:
-        rule = self.proxy.stats.entries[call.method.encode()].rule
+        rule = call.rule
         assert rule is not None
         assert rule.hold is not None
         try:

@@ -1,6 +1,7 @@
 """Counters of the data plane: plain numbers, so that counting costs nothing; `observe` turns them into metrics."""
 
 from bisect import bisect_left
+from collections import Counter
 
 from criproxy.wire.calls import Rule, Table
 
@@ -31,7 +32,7 @@ class Histogram:
 class Entry:
     """One method path: its rule and its counts."""
 
-    __slots__ = ("bypassed", "calls", "held", "method", "rule")
+    __slots__ = ("bypassed", "calls", "earlier", "held", "method", "rule")
 
     def __init__(self, method: str, rule: Rule | None) -> None:
         self.method = method
@@ -41,6 +42,15 @@ class Entry:
         self.bypassed = 0
         """Calls of a method with a rule that passed because of bypass."""
         self.held = Histogram()
+        self.earlier: Counter[str] = Counter()
+        """Calls by the way that they went under rules that the method had before."""
+
+    def with_rule(self, rule: Rule | None) -> "Entry":
+        """An entry that goes on counting under another rule; calls under way keep the old one and its rule."""
+        entry = Entry(self.method, rule)
+        entry.bypassed, entry.held = self.bypassed, self.held
+        entry.earlier = self.earlier + Counter({self.way: self.calls})
+        return entry
 
     @property
     def way(self) -> str:
@@ -70,6 +80,15 @@ class Stats:
         """Messages to be held or edited that could not be read."""
         self.protocol_errors = 0
         self.unknown_outcomes = 0
+
+    def use(self, table: Table) -> None:
+        """Treat calls that begin from now on by *table*."""
+        for path in self.entries.keys() | {path.encode() for path in table}:
+            rule, known = table.get(path.decode("latin-1")), self.entries.get(path)
+            if known is None:
+                self.entries[path] = Entry(path.decode("latin-1"), rule)
+            elif known.rule is not rule:
+                self.entries[path] = known.with_rule(rule)
 
     def entry(self, path: bytes) -> Entry:
         """The entry of a method path; a new one while there are not too many."""

@@ -59,6 +59,20 @@ def test_calls_are_counted_by_method_and_way() -> None:
     assert found[(("method", "other"), ("way", "pass"))] >= 254
 
 
+def test_calls_from_before_another_table_still_count() -> None:
+    """A counter never goes back, whatever is done to a method's calls by now."""
+    stats = counted()
+    stats.use({})
+    stats.entry(CREATE.encode()).calls = 7
+
+    found = samples(stats)
+
+    assert found["criproxy_calls_total", (("method", CREATE), ("way", "watch"))] == 2
+    assert found["criproxy_calls_total", (("method", CREATE), ("way", "pass"))] == 7
+    assert found["criproxy_calls_total", (("method", CREATE), ("way", "bypass"))] == 1
+    assert found["criproxy_held_seconds_count", (("method", CREATE),)] == 2
+
+
 def test_held_times_are_a_histogram() -> None:
     """Buckets are cumulative, and what exceeds all of them counts as well."""
     found = samples(counted())

@@ -95,6 +95,32 @@ async def test_held_call_gets_the_handlers_verdict(tmp_path: Path) -> None:
     assert (entry.calls, sum(entry.held.counts)) == (1, 1)
 
 
+async def test_another_table_is_for_new_calls(tmp_path: Path) -> None:
+    """A call under way ends by the rule that it began with, and no count is lost."""
+    waiting, go_on, ended = asyncio.Event(), asyncio.Event(), list[OutcomeKind]()
+
+    async def hold(call: Call, message: bytes) -> Verdict:
+        waiting.set()
+        await go_on.wait()
+        return Proceed(message + b" held")
+
+    held = Rule(hold=hold, done=lambda call, outcome: ended.append(outcome.kind))
+    async with running(tmp_path, {HOLD: held}) as world:
+        first = asyncio.create_task(world.call(HOLD, b"x"))
+        await waiting.wait()
+        world.proxy.use({})
+        assert await world.call(HOLD, b"y") == b"y"
+        go_on.set()
+        assert await first == b"x held"
+        assert await world.call(HOLD, b"y") == b"y"
+        world.proxy.use({HOLD: held})
+        assert await world.call(HOLD, b"z") == b"z held"
+        entry = world.proxy.stats.entries[HOLD.encode()]
+
+    assert ended == [OutcomeKind.OK, OutcomeKind.OK]
+    assert (entry.calls, entry.earlier, sum(entry.held.counts)) == (1, {"hold": 1, "pass": 2}, 2)
+
+
 async def test_refused_call_shows_code_and_text(tmp_path: Path) -> None:
     """The client sees what the handler said, and the runtime nothing."""
 
