@@ -1,0 +1,74 @@
+"""What the documentation tells users to type, follow and copy exists."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from criproxy.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&]*)")
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+
+
+def code(text: str) -> Iterator[str]:
+    """Lines of a page that are code: fenced, indented by four, or between backticks."""
+    for _, block in _FENCE.findall(text):
+        yield from block.splitlines()
+    rest = _FENCE.sub("", text)
+    yield from (line for line in rest.splitlines() if line.startswith("    "))
+    yield from re.findall(r"`([^`\n]+)`", rest)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub links to them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_exists(page: Path) -> None:
+    """A command of criproxy in a page is one of its commands, with options that it has."""
+    context = click.Context(main)
+    for line in code(page.read_text()):
+        for call in _CALL.finditer(line):
+            command = main.get_command(context, call["command"])
+            assert command is not None, f"{page.name}: no such command: {line}"
+            known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+            used = {word.partition("=")[0] for word in shlex.split(call["rest"]) if word.startswith("--")}
+            assert used <= known | {"--help"}, f"{page.name}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Links within the repository name a file or folder that is there, and a heading of it."""
+    for target, heading in _LINK.findall(page.read_text()):
+        place = page.parent / target if target else page
+        assert place.exists(), f"{page.name}: {target}"
+        if heading:
+            assert heading in anchors(place), f"{page.name}: {target}#{heading}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_yaml_example_is_yaml(page: Path) -> None:
+    """What is to be copied parses."""
+    for kind, block in _FENCE.findall(page.read_text()):
+        if kind == "yaml":
+            assert yaml.safe_load(block) is not None, f"{page.name}: {block}"
+
+
+def test_every_file_to_copy_is_there() -> None:
+    """The units, policies and drop-ins that the installation copies."""
+    page = (ROOT / "docs" / "install.md").read_text() + (ROOT / "README.md").read_text()
+    wanted = re.findall(r"(?<![\w/.])(?:systemd|policies)/[\w.*/-]+", page)
+
+    assert wanted
+    for pattern in wanted:
+        assert list(ROOT.glob(pattern.rstrip("/."))), pattern
