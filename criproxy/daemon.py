@@ -23,7 +23,7 @@ from criproxy.engine.guard import Guarded
 from criproxy.errors import UsageError
 from criproxy.model.topology import Topology
 from criproxy.observe.address import Address
-from criproxy.observe.bypass import Bypass
+from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.log import structlog
@@ -33,6 +33,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options as PolicyOptions
 from criproxy.store.store import Store
+from criproxy.wire.calls import ErrorHandler
 from criproxy.wire.server import Proxy, pass_on_error
 from criproxy.wire.sockets import Listener, listen, unix_path
 
@@ -154,7 +155,8 @@ class Daemon:
         self._traced = resolve(options.trace_calls)
         self._proxies: list[Proxy] = []
         self._status = ""
-        self._bypass = Bypass(self._proxies, lambda text: self._notifier.status(text or self._status))
+        self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
+        self._controller: Controller | None = None
         self._stop = asyncio.Event()
 
     async def serve(self) -> None:
@@ -212,19 +214,26 @@ class Daemon:
         )
         stack.push_async_callback(controller.stop)
         await controller.start()
+        self._controller = controller
         return controller
 
     async def _start_proxies(
         self, stack: AsyncExitStack, listeners: Mapping[str, Listener], controller: Controller
     ) -> None:
         stack.push_async_callback(self._drain)
+        stack.callback(self._bypass.close)
         for name, (_, runtime) in self._endpoints.pairs.items():
             # What is behind the image socket has no containers: nothing there is for the controller.
             table = controller.table() if name == MAIN else {}
-            on_error = self._bypass.watch(controller.on_error) if name == MAIN else pass_on_error
+            on_error = self._on_error(controller) if name == MAIN else pass_on_error
             proxy = Proxy(runtime, traced(table, self._traced, log.info), on_error=on_error)
             self._proxies.append(proxy)
             await proxy.start(listeners[name].sock)
+
+    def _on_error(self, controller: Controller) -> ErrorHandler:
+        """Who wants refusals gets them: only otherwise failures that repeat switch the bypass on."""
+        refuses = controller.settings.on_error is OnError.REFUSE
+        return controller.on_error if refuses else self._bypass.watch(controller.on_error)
 
     async def _drain(self) -> None:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
@@ -261,6 +270,16 @@ class Daemon:
         stack.push_async_callback(server.stop)
         await server.start(listener)
         log.info("serving metrics and health", address=str(self._endpoints.http))
+
+    def _bypassed(self, mode: BypassMode) -> None:
+        if self._controller is not None:
+            self._controller.bypass(mode)
+
+    def _ailing(self) -> bool:
+        return self._controller is not None and self._controller.problem is not None
+
+    def _state(self, bypass: str | None) -> None:
+        self._notifier.status(bypass or self._status)
 
     async def _healthy(self) -> str | None:
         overdue_s = self._heartbeat.overdue_s()

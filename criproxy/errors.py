@@ -61,7 +61,11 @@ class WireError(CriproxyError):
         self.http2_code = http2_code
 
 
-class StoreError(CriproxyError):
-    """State that could not be kept (full or read-only disk, a locked or broken database)."""
+class Fault(CriproxyError):
+    """A failure of criproxy itself, not of its user or of the runtime; those that repeat switch the bypass on."""
 
     code = StatusCode.UNAVAILABLE
+
+
+class StoreError(Fault):
+    """State that could not be kept (full or read-only disk, a locked or broken database)."""

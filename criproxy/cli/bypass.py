@@ -19,8 +19,12 @@ def command(state: str, control_socket: str, output: str) -> None:
     """Switch the bypass of the running daemon on or off, or show it.
 
     While it is on, every new call passes between kubelet and runtime byte for byte: no container is placed,
-    watched or refused. Containers keep the CPUs they have. The daemon remembers it only as long as it runs:
-    after a restart the bypass is off.
+    watched or refused. Containers keep the CPUs they have, but nobody's exclusive CPUs are guarded: new containers
+    may run on all of them. It stays on until it is switched off or the daemon restarts; then the runtime is asked
+    what runs, and exclusive CPUs are exclusive again.
+
+    The daemon also bypasses its policy by itself after repeated failures of its own. That mode, "automatic", keeps
+    exclusive CPUs exclusive, and new containers share the others; it tries to end it by itself.
     """
     result = ask(control_socket, "bypass", {"state": state})
     if output == "json":
@@ -28,5 +32,5 @@ def command(state: str, control_socket: str, output: str) -> None:
 
         click.echo(json.dumps(result))
         return
-    since = f" since {result['since']} ({result['reason']})" if result["bypass"] else ""
+    since = f" ({result['mode']}) since {result['since']}: {result['reason']}" if result["bypass"] else ""
     click.echo(f"bypass is {'on' if result['bypass'] else 'off'}{since}")

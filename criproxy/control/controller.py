@@ -15,12 +15,13 @@ from criproxy.control.tasks import Tasks
 from criproxy.control.watch import Watch
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.cri.translate import UnreadableMessage
+from criproxy.cri.translate import UnreadableMessage, has_cpuset
 from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.store.record import Record
@@ -48,7 +49,7 @@ class Controller:
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._log = log
         self._runtime = runtime
         self._policy = policy
@@ -61,7 +62,7 @@ class Controller:
         self._watch = Watch(inquiry)
         self._resync = Resync(self._followups, inquiry)
         self._creates = Creates(self._followups, inquiry)
-        starts, updates = Starts(self._followups, inquiry), Updates(self._followups, inquiry)
+        starts, updates = Starts(self._followups, inquiry, self._resync), Updates(self._followups, inquiry)
         self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, updates)
 
     @property
@@ -111,23 +112,42 @@ class Controller:
         """Which calls are held and watched."""
         return self._handlers.table() if self._places else {}
 
+    def bypass(self, mode: BypassMode) -> None:
+        """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""
+        self._manager.bypassed = mode is BypassMode.AUTOMATIC
+        if mode is BypassMode.OFF and self._places:
+            self._resync.doubt()
+
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         """What becomes of a held call whose handler failed, or whose message cannot be read (None).
 
-        A container never starts on CPUs that another owns: with `OnError.SHARED`, only a create that can be read goes
-        on, with the shared CPUs; the kubelet is asked to repeat everything else.
+        No container starts on CPUs that another owns, whatever `OnError` says: StartContainer is always refused, so
+        that the kubelet repeats it, and a create goes on only where its container is taken in before it starts.
         """
-        self._log.error(
-            "call not handled", method=call.method, error=str(error), on_error=self._settings.on_error.value
-        )
-        way = OnError.REFUSE if isinstance(error, NotReady) else self._settings.on_error
-        if way is OnError.PASS:
+        verdict = self._verdict(call, message, error)
+        refused = isinstance(verdict, Refuse)
+        counters = self._manager.counters
+        counters.fallbacks["refuse" if refused else self.settings.on_error.value] += 1
+        if isinstance(verdict, Refuse):
+            counters.refusals[verdict.code.name] += 1
+        self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused)
+        return verdict
+
+    def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+        way, method = self.settings.on_error, BY_PATH[call.method].name
+        if way is OnError.REFUSE or isinstance(error, NotReady) or not self.ready:
+            return _refusal(error)
+        readable = message if not isinstance(error, UnreadableMessage) else None
+        if method == "CreateContainer" and way is OnError.PASS:
             self._creates.abandon(call)
             return Proceed()
-        if way is OnError.REFUSE or message is None or isinstance(error, UnreadableMessage):
+        if readable is None:
             return _refusal(error)
-        create = BY_PATH[call.method].name == "CreateContainer"
-        return self._creates.shared(call, message) if create else _refusal(error)
+        if method == "CreateContainer":
+            return self._creates.shared(call, readable)
+        if way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable):
+            return Proceed()
+        return _refusal(error)
 
     async def stop(self) -> None:
         """End background work, after what has been submitted is stored; the calls must have ended before."""
@@ -138,5 +158,8 @@ class Controller:
 
 def _refusal(error: Exception) -> Refuse:
     """The status of a call that cannot go on because of *error*; the kubelet tries again."""
-    code = error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE
-    return Refuse(code, str(error) if isinstance(error, CriproxyError) else f"criproxy failed: {error!r}")
+    return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, _sentence(error))
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, CriproxyError) else f"criproxy failed: {error!r}"

@@ -1,5 +1,6 @@
 """The table of held and watched calls, and the small handlers: sandboxes, and the ends of containers."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,8 +13,13 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
 from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped
+from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
-from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Rule, Table, Verdict
+from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
+
+
+class Overdue(Fault):
+    """A handler of ours took too long; what it had done for the call is undone at the call's end."""
 
 
 @dataclass(slots=True)
@@ -33,7 +39,7 @@ class Handlers:
             "RunPodSandbox": Rule(done=_readable(self.sandbox_run)),
             "StopPodSandbox": Rule(done=_readable(self.sandbox_stopped)),
             "RemovePodSandbox": Rule(done=_readable(self.sandbox_removed)),
-            "CreateContainer": Rule(hold=self._known(self.creates.hold), done=self.container_created),
+            "CreateContainer": Rule(hold=self._known(self.creates.hold, hurry=True), done=self.container_created),
             "StartContainer": Rule(hold=self._known(self.starts.hold), done=self.starts.done),
             "UpdateContainerResources": Rule(hold=self._known(self.updates.hold), done=self.updates.done),
             "StopContainer": Rule(done=_readable(self.container_stopped)),
@@ -94,11 +100,26 @@ class Handlers:
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
             self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
 
-    def _known(self, hold: HoldHandler) -> HoldHandler:
+    def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
+        """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
+        manager, settings, counters = self.followups.manager, self.followups.settings, self.followups.counters
+
         async def when_known(call: Call, message: bytes) -> Verdict:
-            await self.resync.ready()
-            await self.followups.manager.settled()
-            return await hold(call, message)
+            limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s
+            limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    await self.resync.ready()
+                    await manager.settled()
+                    verdict = await hold(call, message)
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                name = call.method.rpartition("/")[2]
+                raise Overdue(f"criproxy did not get done with {name} within {limit_s:g} s") from error
+            if isinstance(verdict, Refuse):
+                counters.refusals[verdict.code.name] += 1
+            return verdict
 
         return when_known
 

@@ -15,14 +15,14 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
-from criproxy.errors import CriproxyError, StoreError
+from criproxy.errors import CriproxyError, Fault, NotEnough, StoreError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.store.record import Fact, Kind, Record
 
 
-class PolicyFailed(Exception):
+class PolicyFailed(Fault):
     """A policy raised what no policy may; the cause is what it raised. The node is as before."""
 
 
@@ -191,14 +191,16 @@ class Manager:
             return step(self.node, event, Fallback())
         try:
             return step(self.node, event, self._policy)
-        except CriproxyError:
-            raise
         except Exception as error:
+            if isinstance(error, NotEnough) and isinstance(event, ContainerCreating | ContainerResized):
+                raise  # an answer, and no failure
             self.counters.policy_failures += 1
-            if _can_be_refused(event):
-                raise PolicyFailed(f"the policy failed: {error!r}") from error
-            self._log.error("policy failed; nobody moves", event_kind=type(event).__name__, exc_info=error)
-            return step(self.node, event, Fallback())
+            if not _can_be_refused(event):
+                self._log.error("policy failed; nobody moves", event_kind=_kind(type(event).__name__), exc_info=error)
+                return step(self.node, event, Fallback())
+            if isinstance(error, CriproxyError):
+                raise
+            raise PolicyFailed(f"the policy failed: {error!r}") from error
 
 
 def _can_be_refused(event: Event) -> bool:

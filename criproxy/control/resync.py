@@ -62,6 +62,22 @@ class Resync:
                 f"({self._error})"
             ) from None
 
+    def doubt(self) -> None:
+        """Calls have passed unseen: held ones wait until the runtime has been asked again what runs."""
+        self._ready.clear()
+        self._error = "it has not answered yet"
+        self.followups.tasks.spawn("resync", self.again())
+
+    async def meet(self, container_id: str) -> None:
+        """Take in a container that is about to start and that we know nothing of: it was made while nobody watched.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked.
+        """
+        async with self._one:
+            if self.followups.manager.resolve(container_id) not in self.followups.manager.node.containers:
+                await self._compare()
+
     @property
     def is_ready(self) -> bool:
         """Whether held calls are served."""

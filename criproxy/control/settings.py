@@ -12,7 +12,7 @@ class OnError(Enum):
     SHARED = "shared"
     """A new container goes on with the last known shared set; everything else that is held is refused."""
     PASS = "pass"  # noqa: S105 (no password)
-    """The call goes on as the kubelet sent it."""
+    """A create or a resize goes on as the kubelet sent it; its container gets its CPUs before it starts."""
     REFUSE = "refuse"
 
 
@@ -36,6 +36,11 @@ class Settings:
     """How long StartContainer waits for others to give up CPUs."""
     resync_timeout_s: float = 30.0
     """How long a held call waits for the first resync."""
+    handler_timeout_s: float = 60.0
+    """What a held call may take with us before it is answered as `on_error` says: more than all our own waits
+    together, and less than the two minutes after which the kubelet gives up."""
+    bypass_timeout_s: float = 2.0
+    """The same for creates while the bypass has switched itself on."""
     unknown_pause_s: float = 5.0
     """Pause before each of the two lists that settle a create without an answer."""
     concurrent_updates: int = 16

@@ -8,6 +8,7 @@ from time import monotonic
 
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
+from criproxy.control.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
@@ -45,12 +46,17 @@ class Starts:
 
     followups: Followups
     inquiry: Inquiry
+    resync: Resync
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Let the start through once its CPUs are free and its own cpuset is up to date."""
         followups = self.followups
-        key = followups.manager.resolve(translate.read(api.StartContainerRequest, message).container_id)
+        container_id = translate.read(api.StartContainerRequest, message).container_id
+        key = followups.manager.resolve(container_id)
         try:
+            if key not in followups.manager.node.containers:
+                await self.resync.meet(container_id)
+                key = followups.manager.resolve(container_id)
             while key in followups.manager.node.grants:
                 await self._clear(key)
                 if await self._enter(key):
@@ -61,7 +67,7 @@ class Starts:
             followups.manager.note(key, Kind.WAITED, f"its start was refused: {error}")
             return Refuse(StatusCode.UNAVAILABLE, str(error))
         except RuntimeCallError as error:
-            return Refuse(StatusCode.UNAVAILABLE, f"cannot set the cpuset of container {key} before its start: {error}")
+            return Refuse(StatusCode.UNAVAILABLE, f"cannot prepare container {key} for its start: {error}")
         return Proceed()
 
     async def _clear(self, key: str) -> None:

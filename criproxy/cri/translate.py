@@ -100,6 +100,16 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
     return asked.resized(sizes(resources, asked, capacity_bytes))
 
 
+def has_cpuset(message: bytes) -> bool:
+    """Whether an UpdateContainerResourcesRequest sets CPUs or memory nodes.
+
+    Raises:
+        UnreadableMessage: if it is none.
+    """
+    linux = read(api.UpdateContainerResourcesRequest, message).linux
+    return bool(linux.cpuset_cpus or linux.cpuset_mems)
+
+
 def sizes(resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0) -> Sizes:
     """What *before* asks for after an update with *resources*, in which 0 means that nothing changes."""
     shares, quota = resources.cpu_shares, resources.cpu_quota

@@ -1,19 +1,42 @@
-"""The switch that makes the proxies a pure splice: by command, or when our own failures repeat."""
+"""The switch that takes us out of the way: by command, or by itself when our own failures repeat.
 
+Ordered, every new call passes untouched, and nobody's exclusive CPUs are guarded any more. Automatic, newcomers share,
+without the policy, the disk or questions to the runtime; owners keep their CPUs (docs/decisions/0004-bypass.md).
+"""
+
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, Protocol
 
-from criproxy.errors import CriproxyError, StoreError, UsageError
+from criproxy.errors import CriproxyError, Fault, UsageError
 from criproxy.observe.log import structlog
 from criproxy.wire.calls import Call, ErrorHandler, Verdict
 
 FAILURES = 10
-"""So many failures of ours within `WINDOW_S` switch the bypass on."""
+"""So many failures of ours within `WINDOW_S` switch the automatic bypass on."""
 WINDOW_S = 60.0
+FIRST_TRY_S, LONGEST_TRY_S = 60.0, 3600.0
+"""After so long it tries to place containers again; the time doubles each time that this fails at once."""
 
 log = structlog.get_logger("criproxy.bypass")
+
+
+class BypassMode(Enum):
+    """Who has switched it on."""
+
+    OFF = "off"
+    AUTOMATIC = "automatic"
+    ORDERED = "ordered"
+
+
+_SENTENCES = {
+    BypassMode.OFF: "bypass is off: containers are placed",
+    BypassMode.AUTOMATIC: "bypass is on: newcomers share, and nobody gets exclusive CPUs",
+    BypassMode.ORDERED: "bypass is on: every call passes, and nobody's exclusive CPUs are guarded",
+}
 
 
 class Switchable(Protocol):
@@ -23,27 +46,53 @@ class Switchable(Protocol):
 
 
 class Bypass:
-    """On, every new call passes untouched: no container is placed, which is worth being loud about."""
+    """Off until somebody orders it or our own failures repeat.
 
-    def __init__(self, proxies: Sequence[Switchable], changed: Callable[[str | None], None]) -> None:
-        """Switch all *proxies*; tell *changed* a sentence while the bypass is on, None when it is off again."""
+    Args:
+        proxies: a pure splice while the bypass is ordered.
+        switched: told of every change.
+        stated: told a sentence for the service manager while it is on, None when it is off again.
+        ailing: whether what fails is known to fail still, so that there is no use in trying.
+    """
+
+    def __init__(
+        self,
+        proxies: Sequence[Switchable],
+        switched: Callable[[BypassMode], None],
+        stated: Callable[[str | None], None],
+        ailing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._proxies = proxies
-        self._changed = changed
+        self._switched = switched
+        self._stated = stated
+        self._ailing = ailing
         self._failures: deque[float] = deque(maxlen=FAILURES)
-        self.on = False
+        self._pause_s = FIRST_TRY_S
+        self._trial_until_s = 0.0
+        """Until then, on the monotonic clock, one failure is enough: the last try has just begun."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.mode = BypassMode.OFF
         self.reason = ""
         self.since = ""
 
-    def set(self, on: bool, reason: str) -> None:
+    @property
+    def on(self) -> bool:
+        """Whether containers are not placed as the policy says, whoever wanted that."""
+        return self.mode is not BypassMode.OFF
+
+    def set(self, mode: BypassMode, reason: str) -> None:
         """Switch, and say so where it changes something."""
         for proxy in self._proxies:
-            proxy.bypass = on
-        if on == self.on:
+            proxy.bypass = mode is BypassMode.ORDERED
+        self._arm(mode)
+        if mode is self.mode:
             return
-        self.on, self.reason, self.since = on, reason, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.mode, self.reason, self.since = mode, reason, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._failures.clear()
-        log.warning("bypass is on: no container is placed" if on else "bypass is off", reason=reason)
-        self._changed(f"BYPASS since {self.since}, no container is placed: {reason}" if on else None)
+        again_s = {"tries_again_after_s": self._pause_s} if mode is BypassMode.AUTOMATIC else {}
+        log.warning(_SENTENCES[mode], reason=reason, **again_s)
+        self._switched(mode)
+        self._stated(f"BYPASS ({mode.value}) since {self.since}: {reason}" if self.on else None)
 
     async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``criproxy bypass``.
@@ -53,25 +102,51 @@ class Bypass:
         """
         match arguments.get("state"):
             case "on" | "off" as state:
-                self.set(state == "on", "asked for by criproxy bypass")
+                self._pause_s, self._trial_until_s = FIRST_TRY_S, 0.0
+                self.set(BypassMode.ORDERED if state == "on" else BypassMode.OFF, "asked for by criproxy bypass")
             case "status":
                 pass
             case other:
                 raise UsageError(f"bypass is on, off or status, not {other!r}")
-        return {"bypass": self.on, "since": self.since, "reason": self.reason}
+        return {"bypass": self.on, "mode": self.mode.value, "since": self.since, "reason": self.reason}
 
     def watch(self, on_error: ErrorHandler) -> ErrorHandler:
-        """*on_error*, with the failures counted that are ours: of the store, and those nobody foresaw."""
+        """*on_error*, with the failures counted that are ours: faults, and those that nobody foresaw."""
 
         async def watched(call: Call, message: bytes | None, error: Exception) -> Verdict:
-            if isinstance(error, StoreError) or not isinstance(error, CriproxyError):
+            verdict = await on_error(call, message, error)
+            if isinstance(error, Fault) or not isinstance(error, CriproxyError):
                 self._count(error)
-            return await on_error(call, message, error)
+            return verdict
 
         return watched
+
+    def close(self) -> None:
+        """Try no more."""
+        self._arm(BypassMode.OFF)
 
     def _count(self, error: Exception) -> None:
         now_s = time.monotonic()
         self._failures.append(now_s)
-        if not self.on and len(self._failures) == FAILURES and now_s - self._failures[0] <= WINDOW_S:
-            self.set(True, f"{FAILURES} failures within {WINDOW_S:.0f} s, the last one: {error}")
+        if self.on:
+            return
+        if now_s < self._trial_until_s:
+            self._pause_s = min(self._pause_s * 2, LONGEST_TRY_S)
+            self.set(BypassMode.AUTOMATIC, f"it still fails: {error}")
+        elif len(self._failures) == FAILURES and now_s - self._failures[0] <= WINDOW_S:
+            self._pause_s = FIRST_TRY_S
+            self.set(BypassMode.AUTOMATIC, f"{FAILURES} failures within {WINDOW_S:.0f} s, the last one: {error}")
+
+    def _arm(self, mode: BypassMode) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if mode is BypassMode.AUTOMATIC:
+            self._timer = asyncio.get_running_loop().call_later(self._pause_s, self._try)
+
+    def _try(self) -> None:
+        if self._ailing():
+            self._arm(self.mode)
+            return
+        self._trial_until_s = time.monotonic() + WINDOW_S
+        self.set(BypassMode.OFF, "trying again")

@@ -83,6 +83,7 @@ class World:
         self.client = RuntimeClient(f"unix://{directory}/criproxy.sock")
         self.kubelet = MiniKubelet(self.client)
         self.controller: Controller
+        self.proxy: Proxy
         self._criproxy: AsyncExitStack
         self.make_store: Callable[[], Store] = lambda: Store(directory / "state", may_fail=True)
 
@@ -111,7 +112,9 @@ class World:
             self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
             await self.controller.start()
             stack.push_async_callback(self.controller.stop)
-            proxy = Proxy(str(self.runtime.path), self.controller.table(), on_error=self.controller.on_error)
+            self.proxy = proxy = Proxy(
+                str(self.runtime.path), self.controller.table(), on_error=self.controller.on_error
+            )
             listener = listen(str(self._directory / "criproxy.sock"), 0o600)
             stack.callback(listener.close)
             await proxy.start(listener.sock)

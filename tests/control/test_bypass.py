@@ -1,0 +1,165 @@
+"""Failures of ours that repeat: nobody lands on CPUs with an owner, before, during and after the bypass."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.settings import OnError, Settings
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.observe.bypass import FAILURES, Bypass, BypassMode
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.sim.runtime import RuntimeOptions
+from tests.control.test_trouble import overlaps
+from tests.control.world import FAST, World, owner, sharer
+
+LIMIT_S = 20.0
+HURRY = replace(FAST, handler_timeout_s=0.5, bypass_timeout_s=0.1)
+
+
+class Fragile(StaticPolicy):
+    """A policy that raises while it is broken."""
+
+    broken = False
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Fail, or place."""
+        if self.broken:
+            raise ZeroDivisionError
+        return super().place(node, container)
+
+    def release(self, node: Node, key: str) -> Layout:
+        """Fail, or release."""
+        if self.broken:
+            raise LookupError(key)
+        return super().release(node, key)
+
+
+class Placing(World):
+    """A world whose bypass is connected as the daemon connects it, and whose policy may break."""
+
+    def __init__(self, directory: Path, settings: Settings = FAST, options: RuntimeOptions | None = None) -> None:
+        self.fragile = Fragile(Options.model_validate({"reservedCpus": "0"}))
+        super().__init__(directory, options, settings, self.fragile)
+
+    async def start_criproxy(self) -> None:
+        """Connect the bypass, too."""
+        await super().start_criproxy()
+        self.bypass = Bypass([self.proxy], self.controller.bypass, lambda _text: None)
+        self.proxy.on_error = self.bypass.watch(self.controller.on_error)
+
+    async def stop_criproxy(self) -> None:
+        """End the bypass's timer first."""
+        self.bypass.close()
+        await super().stop_criproxy()
+
+
+async def test_a_broken_policy_engages_the_bypass_and_owners_stay_alone(tmp_path: Path) -> None:
+    """Newcomers share, owners that end give their CPUs back, and all is placed again once the policy works."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        owned = await world.run(owner("owner", 2))
+        world.fragile.broken = True
+        newcomers = [await world.run(owner(f"n{number}", 1)) for number in range(FAILURES + 3)]
+        assert world.bypass.mode is BypassMode.AUTOMATIC
+        assert {world.cpus(key) for key in newcomers} == {"0,3"}
+        assert world.cpus(owned) == "1-2"
+        await world.kubelet.stop(owned)
+        await world.until(lambda: not world.owned())
+
+        world.fragile.broken = False
+        world.bypass.set(BypassMode.OFF, "mended")
+
+        assert world.cpus(await world.run(owner("late", 2))) == "1-2"
+        assert not overlaps(world)
+        await world.until(lambda: {world.cpus(key) for key in newcomers} == {"0,3"})
+
+
+async def test_in_bypass_nothing_but_the_message_is_needed(tmp_path: Path) -> None:
+    """A create goes on although neither the runtime answers questions nor the policy; a resize keeps the place."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        owned = await world.run(owner("owner", 2))
+        world.fragile.broken = True
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        pod = owner("second", 1)
+        second = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.kubelet.start(second)
+        assert (world.cpus(owned), world.cpus(second)) == ("1-2", "0,3")
+
+        resize = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
+        await world.client.update_container_resources(owned, resize)
+
+        assert world.cpus(owned) == "1-2"
+        assert "call not handled" not in world.log.events()
+
+
+@pytest.mark.parametrize("on_error", OnError)
+async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnError) -> None:
+    """After the limit the create goes on or is refused, its reservation is undone, and nobody is on owned CPUs."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(HURRY, on_error=on_error)) as world:
+        owned = await world.run(owner("owner", 2))
+        released = asyncio.Event()
+        world.controller._creates.inquiry = Hanging(released)  # type: ignore[assignment]
+        pod = owner("owner", 1)
+        sandbox_id = next(iter(world.controller.node.pods))
+        late = replace(pod, containers=(replace(pod.containers[0], name="late"),))
+        if on_error is OnError.REFUSE:
+            with pytest.raises(
+                RuntimeCallError, match=r"did not get done with CreateContainer within 0\.5 s"
+            ) as caught:
+                await world.kubelet.create(late, sandbox_id, late.containers[0])
+            assert caught.value.code is StatusCode.UNAVAILABLE
+            assert set(world.controller.node.containers) == {owned}
+        else:
+            created = await world.kubelet.create(late, sandbox_id, late.containers[0])
+            await world.kubelet.start(created)
+            assert not world.cpus(created) or set(world.cpus(created).split(",")) <= {"0", "3"}
+        assert world.cpus(owned) == "1-2"
+        assert not overlaps(world)
+        released.set()
+
+
+class Hanging:
+    """Questions to the runtime that are never answered."""
+
+    def __init__(self, released: asyncio.Event) -> None:
+        self._released = released
+        self.creating: set[str] = set()
+
+    async def try_release_exited(self, sandbox_id: str = "") -> None:
+        """Hang."""
+        await self._released.wait()
+
+
+async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path) -> None:
+    """A container made during an ordered bypass runs anywhere; afterwards it shares, and owners are alone again."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        running = await world.run(sharer("running"))
+        pod = sharer("made")
+        made = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        assert world.cpus(running) == "0-3"
+
+        world.bypass.set(BypassMode.OFF, "done")
+        owned = await world.run(owner("owner", 2))
+        assert not overlaps(world)
+        await world.kubelet.start(made)
+
+        assert (world.cpus(owned), world.cpus(running), world.cpus(made)) == ("1-2", "0,3", "0,3")
+
+
+async def test_a_passed_create_gets_its_cpus_before_it_starts(tmp_path: Path) -> None:
+    """With onError pass a container is created as the kubelet sent it, and taken in before its start."""
+    slow = RuntimeOptions(latency_s={"ListContainers": 0.1})
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(FAST, on_error=OnError.PASS), slow) as world:
+        owned = await world.run(owner("owner", 2))
+        world.fragile.broken = True
+        passed = await world.run(sharer("passed"))
+
+        assert (world.cpus(owned), world.cpus(passed)) == ("1-2", "0,3")
