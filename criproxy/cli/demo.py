@@ -40,6 +40,8 @@ class Demo:
     console: "Console"
     pods: dict[str, Playing] = field(default_factory=dict)
     failures: int = 0
+    shown: dict[str, str] = field(default_factory=dict)
+    """Pod → its CPUs in the last table."""
 
     async def run(self) -> None:
         """All acts in order."""
@@ -52,30 +54,30 @@ class Demo:
     async def sharer(self) -> None:
         """A pod that shares gets every CPU."""
         self._title("A Burstable pod arrives: it shares the CPUs that nobody owns.")
-        await self._start(_pod("web", self.stage.image, request_milli=200))
+        await self._start(_pod("web", self.stage.runtime.image, request_milli=200))
         await self._show({"web": self._all})
 
     async def owner(self) -> None:
         """A Guaranteed pod takes one CPU away from it."""
-        self._title("A Guaranteed pod asks for one whole CPU: it owns it, and web is moved off first.")
-        await self._start(_pod("trader", self.stage.image, limit_milli=1000))
+        self._title("A Guaranteed pod asks for a whole CPU: it owns it; web is moved off first.")
+        await self._start(_pod("trader", self.stage.runtime.image, limit_milli=1000))
         await self._show(self._split())
 
     async def restart(self) -> None:
         """Criproxy is killed and started again."""
-        self._title("criproxy is killed (kill -9) and started again: nothing moves, everything is remembered.")
+        self._title("criproxy is killed (kill -9) and started again: nothing moves.")
         await self.stage.end_criproxy(signal.SIGKILL)
         await self._show(self._split())
         await self.stage.start_criproxy()
-        await self._start(_pod("batch", self.stage.image))
+        await self._start(_pod("batch", self.stage.runtime.image))
         self._title("A BestEffort pod arrives after the restart: it keeps off trader's CPU.")
         await self._show(self._split())
 
     async def refusal(self) -> None:
         """More CPUs than there are cannot be owned."""
         count = len(self._all)
-        self._title(f"A Guaranteed pod asks for {count} whole CPUs, which cannot be: it is refused, and told why.")
-        pod = _pod("greedy", self.stage.image, limit_milli=1000 * count)
+        self._title(f"A Guaranteed pod asks for {count} whole CPUs: it is refused, and told why.")
+        pod = _pod("greedy", self.stage.runtime.image, limit_milli=1000 * count)
         sandbox_id = await self.stage.kubelet.run_sandbox(pod)
         try:
             await self.stage.kubelet.create(pod, sandbox_id, pod.containers[0])
@@ -129,15 +131,22 @@ class Demo:
             await asyncio.sleep(0.05)  # the kernel tells nobody when a cgroup changes
 
     def _table(self, found: dict[str, Applied | None]) -> object:
+        from rich import box
         from rich.table import Table
 
-        table = Table("pod", "class", "asks", "CPUs", "memory nodes", "why", title_justify="left")
+        table = Table("pod", "class", "asks", "CPUs", "memory", "why", box=box.SIMPLE_HEAD, show_edge=False)
         for name, applied in found.items():
             pod = self.pods[name].pod
             asks = f"{pod.containers[0].cpu_milli}m" if pod.containers[0].cpu_milli else "nothing"
-            cpus, mems = (format_cpuset(applied.cpus), format_cpuset(applied.mems)) if applied else ("?", "?")
-            table.add_row(name, pod.qos, asks, cpus, mems, self._why(pod))
+            mems = format_cpuset(applied.mems) if applied else "?"
+            table.add_row(name, pod.qos, asks, self._moved(name, applied), f"node {mems}", self._why(pod))
         return table
+
+    def _moved(self, name: str, applied: Applied | None) -> str:
+        """The CPUs now, after those of the last table if they were others."""
+        before, now = self.shown.get(name), format_cpuset(applied.cpus) if applied else "?"
+        self.shown[name] = now
+        return now if before in (None, now) else f"{before} → {now}"
 
     def _why(self, pod: "PodSpec") -> str:
         """What criproxy has logged about its decision, without the title and the CPUs."""
@@ -186,7 +195,8 @@ async def _perform() -> None:
         demo = Demo(stage, console)
         cpus, reserved = format_cpuset(stage.topology.cpus), min(stage.topology.cpus)
         console.print(
-            f"Runtime: {stage.runtime_name}. CPUs: {cpus}. Policy: static, with CPU {reserved} reserved.",
+            f"Runtime: {stage.runtime.name}. CPUs: {cpus}. Policy: static, with CPU {reserved} reserved.\n"
+            f"The CPUs in the tables are read from {stage.runtime.read_from}.",
             highlight=False,
         )
         await demo.run()

@@ -30,15 +30,26 @@ READY_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The runtime behind criproxy."""
+
+    name: str
+    endpoint: str
+    image: str
+    """For containers; its default command sleeps."""
+    read_from: str
+    """Where `Stage.read_back` finds what it tells."""
+    cgroups: PodCgroups | None = None
+
+
 @dataclass(slots=True)
 class Stage:
     """A running runtime, and criproxy in front of it. Make one with `open_stage`."""
 
     directory: Path
     topology: Topology
-    runtime_name: str
-    runtime_endpoint: str
-    image: str
+    runtime: Runtime
     kubelet: MiniKubelet
     """Talks to criproxy."""
     kernel: Kernel
@@ -93,7 +104,7 @@ class Stage:
         return [
             *(sys.executable, "-m", "criproxy", "serve", "--config", str(self.directory / "policy.yaml")),
             *("--listen", f"unix://{run}/criproxy.sock", "--control-socket", f"{run}/control.sock"),
-            *("--runtime-endpoint", self.runtime_endpoint, "--state-dir", str(state), "--log-format", "json"),
+            *("--runtime-endpoint", self.runtime.endpoint, "--state-dir", str(state), "--log-format", "json"),
         ]
 
 
@@ -110,15 +121,13 @@ async def open_stage(stack: AsyncExitStack) -> Stage:
     policy = directory / "policy.yaml"
     policy.write_text(f'policy: static\nreservedCpus: "{min(topology.cpus)}"\n')
     policy.chmod(0o644)  # `serve` takes no file that others can write, whatever our umask
-    name, endpoint, image, cgroups = await _start_runtime(stack, directory, topology)
-    through, past = RuntimeClient(f"unix://{directory}/run/criproxy.sock"), RuntimeClient(endpoint)
+    behind = await _start_runtime(stack, directory, topology)
+    through, past = RuntimeClient(f"unix://{directory}/run/criproxy.sock"), RuntimeClient(behind.endpoint)
     stage = Stage(
         directory=directory,
         topology=topology,
-        runtime_name=name,
-        runtime_endpoint=endpoint,
-        image=image,
-        kubelet=MiniKubelet(through, cgroups),
+        runtime=behind,
+        kubelet=MiniKubelet(through, behind.cgroups),
         kernel=Kernel(past, Path("/")),
     )
     stack.push_async_callback(stage.end_criproxy, signal.SIGTERM)
@@ -128,17 +137,17 @@ async def open_stage(stack: AsyncExitStack) -> Stage:
     return stage
 
 
-async def _start_runtime(
-    stack: AsyncExitStack, directory: Path, topology: Topology
-) -> tuple[str, str, str, PodCgroups | None]:
+async def _start_runtime(stack: AsyncExitStack, directory: Path, topology: Topology) -> Runtime:
     reason = containerd.available()
     if reason is None:
         private = stack.enter_context(containerd.PrivateContainerd())
-        return "a private containerd", private.endpoint, containerd.IMAGE, private.cgroups
+        read_from = f"the kernel, below /sys/fs/cgroup/…{private.cgroups.root}"
+        return Runtime("a private containerd", private.endpoint, containerd.IMAGE, read_from, private.cgroups)
     cpus, mems = format_cpuset(topology.cpus), format_cpuset(topology.mems) or "0"
     options = runtime.RuntimeOptions(cpus=cpus, mems=mems)
     embedded = await stack.enter_async_context(runtime.EmbeddedRuntime(directory / "runtime.sock", options))
-    return f"the embedded runtime ({reason})", f"unix://{embedded.path}", runtime.IMAGE, None
+    name = f"the embedded runtime ({reason})"
+    return Runtime(name, f"unix://{embedded.path}", runtime.IMAGE, "what that runtime was told, and tells")
 
 
 async def _ready(notify: socket.socket, process: asyncio.subprocess.Process) -> bool:
