@@ -105,7 +105,7 @@ class Controller:
         if self._places:
             # What the store remembers is from before: CPUs may be gone.
             self._followups.submit(TopologyChanged(self._manager.node.topology))
-            self._tasks.spawn("resync", self._resync.again())
+            self._tasks.spawn("resync", self._resync.run())
             self._watch.start()
 
     def table(self) -> Table:

@@ -40,10 +40,12 @@ class Handlers:
             "StopPodSandbox": Rule(done=_readable(self.sandbox_stopped)),
             "RemovePodSandbox": Rule(done=_readable(self.sandbox_removed)),
             "CreateContainer": Rule(hold=self._known(self.creates.hold, hurry=True), done=self.container_created),
-            "StartContainer": Rule(hold=self._known(self.starts.hold), done=self.starts.done),
+            "StartContainer": Rule(hold=self._known(self.starts.hold), done=self.container_started),
             "UpdateContainerResources": Rule(hold=self._known(self.updates.hold), done=self.updates.done),
             "StopContainer": Rule(done=_readable(self.container_stopped)),
             "RemoveContainer": Rule(done=_readable(self.container_removed)),
+            "UpdatePodSandboxResources": Rule(done=_readable(self.sandbox_resized)),
+            "RestorePod": Rule(done=self.sandbox_restored),
         }
         return {path: rule for name, rule in rules.items() for path in paths(name)}
 
@@ -64,14 +66,36 @@ class Handlers:
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
         self._sandbox(sandbox_id, outcome, PodGone)
 
+    def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
+        """The pod has another size: whatever the runtime did with its containers is looked at."""
+        sandbox_id = translate.read(api.UpdatePodSandboxResourcesRequest, request).pod_sandbox_id
+        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
+            key = self.followups.manager.resolve_pod(sandbox_id)
+            self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
+
+    def sandbox_restored(self, call: Call, outcome: Outcome) -> None:
+        """A pod came back from a checkpoint: its containers run without a create or a start of theirs."""
+        if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
+            key = translate.read(api.RestorePodResponse, outcome.reply).pod_sandbox_id
+            self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
+        elif outcome.kind is not OutcomeKind.NOT_SENT:
+            self.resync.soon()
+
     def container_created(self, call: Call, outcome: Outcome) -> None:
         """A create ended; a container that we did not place is adopted."""
         if not self.creates.done(call, outcome):
-            self.followups.tasks.spawn("adopt", self.resync.again())
+            self.resync.soon()
+
+    def container_started(self, call: Call, outcome: Outcome) -> None:
+        """A start ended; lists from before it say nothing of the container."""
+        self.starts.done(call, outcome)
+        if call.request is not None:
+            self.resync.touch(translate.read(api.StartContainerRequest, call.request).container_id)
 
     def container_stopped(self, request: bytes, outcome: Outcome) -> None:
         """A container has ended and gives up its place; one that never ran may still be started."""
         key = self.followups.manager.resolve(translate.read(api.StopContainerRequest, request).container_id)
+        self.resync.touch(key)
         container = self.followups.manager.node.containers.get(key)
         if outcome.kind is OutcomeKind.OK and container and container.state is not ContainerState.CREATED:
             self.followups.submit(ContainerExited(key))
@@ -81,6 +105,7 @@ class Handlers:
     def container_removed(self, request: bytes, outcome: Outcome) -> None:
         """A container is gone."""
         key = self.followups.manager.resolve(translate.read(api.RemoveContainerRequest, request).container_id)
+        self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
             self.followups.submit(ContainerGone(key))
         else:
@@ -88,6 +113,7 @@ class Handlers:
 
     def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[PodStopped | PodGone]) -> None:
         key = self.followups.manager.resolve_pod(sandbox_id)
+        self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
             self.followups.submit(event(key))
             return

@@ -17,12 +17,13 @@ from criproxy.engine.events import (
     ContainerCreated,
     ContainerExited,
     ContainerGone,
+    ContainerResized,
     ContainerStarted,
     Event,
     UnknownOutcome,
 )
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Sizes
 
 
 @dataclass(slots=True)
@@ -40,7 +41,11 @@ class Inquiry:
             RuntimeCallError: if the runtime cannot be asked.
         """
         before = self.followups.manager.node
-        listed = {item.id: item for item in await self.followups.runtime.list_containers(sandbox_id)}
+        await self.judge(before, await self.followups.runtime.list_containers(sandbox_id), sandbox_id)
+
+    async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
+        """Give back the places of those who have ended, by a list (of one sandbox) requested after *before*."""
+        listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
@@ -74,6 +79,7 @@ class Inquiry:
         """
         pause_s = self.followups.settings.unknown_pause_s
         self.followups.kernel.forget(key)
+        self.followups.counters.unknown_outcomes += unknown
         looks = 2 if unknown else 1
         while looks:
             if unknown:
@@ -88,10 +94,42 @@ class Inquiry:
             if not looks:
                 await self._learn(key, state)
 
+    async def resize_unknown(self, key: str, before: Sizes) -> None:
+        """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*.
+
+        The runtime may still be at it, so only the second time that it says "the old one" counts.
+        """
+        asked = self.followups.manager.node.containers.get(key)
+        if asked is None or asked.sizes == before:
+            return
+        self.followups.counters.unknown_outcomes += 1
+        looks = 2
+        while looks:
+            await asyncio.sleep(self.followups.settings.unknown_pause_s)
+            try:
+                async with self.followups.lanes.of(key):
+                    in_force = await self._size_in_force(key, asked.sizes, before)
+                    looks = looks - 1 if in_force else 0
+                    if in_force and not looks:
+                        await self.followups.apply(ContainerResized(key, in_force))
+            except RuntimeCallError as error:
+                self.followups.log.warning("outcome still unknown", container=key, error=str(error))
+
+    async def _size_in_force(self, key: str, asked: Sizes, before: Sizes) -> Sizes | None:
+        """What the runtime has instead of *asked*; None if it has that, does not tell, or was asked for more since."""
+        reply = (await self.followups.kernel.ask(key))[1]
+        node = self.followups.manager.node
+        known = node.containers.get(key)
+        if reply is None or known is None or known.sizes != asked or not reply.status.resources.HasField("linux"):
+            return None
+        sizes = translate.sizes(reply.status.resources.linux, known.resized(before), node.topology.capacity_bytes)
+        return None if sizes == asked else sizes
+
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists tell its outcome."""
         if reservation not in self.creating:
             self.creating.add(reservation)
+            self.followups.counters.unknown_outcomes += 1
             self.followups.submit(UnknownOutcome(reservation))
             self.followups.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
 

@@ -142,18 +142,26 @@ class Kernel:
                 return Seen(ContainerState.RUNNING, group.read())
             except OSError:
                 pass  # it has ended, or is about to: the runtime tells
+        return (await self.ask(container_id))[0]
+
+    async def ask(self, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+        """The same by the runtime's own words, which come along; None: it does not know the container.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked.
+        """
         try:
             reply = await self._runtime.container_status(container_id, verbose=True)
         except RuntimeCallError as error:
             if error.not_found:
                 self.forget(container_id)
-                return Seen(None)
+                return Seen(None), None
             raise
         state = translate.state(reply.status)
         if state is ContainerState.RUNNING:
-            return Seen(state, self._sets(container_id, reply))
+            return Seen(state, self._sets(container_id, reply)), reply
         self.forget(container_id)
-        return Seen(state)
+        return Seen(state), reply
 
     def forget(self, container_id: str) -> None:
         """Look for the cgroup of that container anew, should it be asked for again."""

@@ -1,31 +1,29 @@
-"""The runtime's truth minus ours → events: at start, and when something happened beside us.
+"""The runtime's truth minus ours → events: at start, when the runtime came back, and from time to time.
 
-Held calls wait for the first one; pass-through calls never do.
+Held calls wait for the first comparison only. Later ones judge nobody who was touched since the lists were requested,
+so calls and lists need not wait for each other (docs/decisions/0007). Pass-through calls never wait.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
 from criproxy.control.inquiry import Inquiry, stamped, unconfirmed
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import (
-    ContainerCreated,
-    ContainerCreating,
-    ContainerStarted,
-    PodCreated,
-    PodGone,
-    UpdateApplied,
-)
-from criproxy.errors import CriproxyError, NotEnough, StatusCode
-from criproxy.model.grant import Applied
+from criproxy.engine.events import ContainerStarted, PodGone
+from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+_BETWEEN_S = 0.1
+"""Pause between two comparisons, however often one is asked for."""
+_AT_ONCE = 32
+"""Workers that are started before other things get their turn."""
 
 
 class NotReady(CriproxyError):
@@ -42,7 +40,12 @@ class Resync:
     inquiry: Inquiry
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _error: str = "it has not answered yet"
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _touched: set[str] = field(default_factory=set)
+    """Containers and sandboxes that calls were about since the lists were requested."""
+    _error: str = ""
+    _is_first: bool = True
+    """What the store remembers to be under way is from before our start."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -59,14 +62,13 @@ class Resync:
         except TimeoutError:
             raise NotReady(
                 f"criproxy does not know yet what runs on this node: the runtime has not answered for {timeout_s:g} s "
-                f"({self._error})"
+                f"({self._error or 'it has not answered yet'})"
             ) from None
 
     def doubt(self) -> None:
         """Calls have passed unseen: held ones wait until the runtime has been asked again what runs."""
         self._ready.clear()
-        self._error = "it has not answered yet"
-        self.followups.tasks.spawn("resync", self.again())
+        self.soon()
 
     async def meet(self, container_id: str) -> None:
         """Take in a container that is about to start and that we know nothing of: it was made while nobody watched.
@@ -76,81 +78,149 @@ class Resync:
         """
         async with self._one:
             if self.followups.manager.resolve(container_id) not in self.followups.manager.node.containers:
-                await self._compare()
+                await self._compare(thorough=False)
 
     @property
     def is_ready(self) -> bool:
         """Whether held calls are served."""
         return self._ready.is_set()
 
-    async def again(self) -> None:
-        """Compare until it worked once; the runtime may be away."""
+    async def run(self) -> None:
+        """Compare now, whenever `soon` says so, and every ``resync_interval_s``, for ever."""
+        thorough = True
+        while True:
+            self._wanted.clear()
+            await self.again(thorough=thorough)
+            await asyncio.sleep(_BETWEEN_S)
+            thorough = await self._asked_for()
+
+    def soon(self) -> None:
+        """Something may have happened beside us: compare as soon as possible, in the background. Cheap to repeat."""
+        self._wanted.set()
+
+    def touch(self, key: str) -> None:
+        """A call about the container or sandbox *key* has ended: lists requested before say nothing about it."""
+        if self._one.locked():
+            self._touched.add(key)
+
+    async def again(self, *, thorough: bool = True) -> None:
+        """Compare until it worked once; the runtime may be away.
+
+        Args:
+            thorough: also read the cgroups of all, instead of only of those who are new.
+        """
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
                 async with self._one:
-                    await self._compare()
+                    await self._compare(thorough=thorough)
             except RuntimeCallError as error:
-                self._error = str(error)
-                self.followups.log.warning("cannot ask the runtime what runs", error=self._error)
+                self._failed(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             else:
-                self._ready.set()
+                self._succeeded()
                 return
 
-    async def _compare(self) -> None:
-        """One comparison: what ended gives its place back, what we do not know is adopted."""
+    async def of_sandbox(self, sandbox_id: str) -> None:
+        """Compare one sandbox; if the runtime cannot be asked, all of them as soon as it can."""
+        runtime = self.followups.runtime
+        try:
+            async with self._one:
+                self._touched.clear()
+                before = self.followups.manager.node
+                sandboxes = await runtime.list_pod_sandbox()
+                containers = await runtime.list_containers(sandbox_id)
+                mine = [item for item in sandboxes if item.id == sandbox_id]
+                await self._take_over(before, mine, containers, sandbox_id)
+        except RuntimeCallError as error:
+            self._failed(error)
+            self.soon()
+            return
+        node = self.followups.manager.node
+        self.followups.kick([container.key for container in node.containers_of(sandbox_id)], look=True)
+
+    async def _asked_for(self) -> bool:
+        """Wait for the next comparison; whether somebody asked for it, else it is just time."""
+        try:
+            async with asyncio.timeout(self.followups.settings.resync_interval_s):
+                await self._wanted.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _compare(self, *, thorough: bool) -> None:
+        """One comparison: what ended gives its place back, what we do not know is taken in."""
         runtime = self.followups.runtime
         await runtime.version()
+        self._touched.clear()
         before = self.followups.manager.node
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
-        await self._pods(before, sandboxes)
         await self._reservations(before, containers)
-        await self.inquiry.release_exited()
-        for item in containers:
-            await self._container(before, item)
-        self.followups.kick(self.followups.manager.node.grants, look=True)
-
-    async def _pods(self, before: Node, sandboxes: Sequence[api.PodSandbox]) -> None:
-        for item in sandboxes:
-            if item.id not in self.followups.manager.node.pods:
-                await self.followups.apply(PodCreated(translate.found_pod(item)))
+        await self._take_over(before, sandboxes, containers)
         for key in before.pods.keys() - {item.id for item in sandboxes}:
             await self.followups.apply(PodGone(key))
+        await self._adoption.follow_watched()
+        if thorough:
+            await self._look_at_all()
+
+    async def _take_over(
+        self,
+        before: Node,
+        sandboxes: Sequence[api.PodSandbox],
+        containers: Sequence[api.Container],
+        sandbox_id: str = "",
+    ) -> None:
+        await self.inquiry.judge(before, containers, sandbox_id)
+        for item in containers:
+            await self._has_started(item)
+        await self._adoption.take_in(sandboxes, containers, self._is_disturbed)
+
+    @property
+    def _adoption(self) -> Adoption:
+        return Adoption(self.followups)
+
+    def _is_disturbed(self, item: api.Container) -> bool:
+        """Whether the list is too old to say anything of *item*; the next comparison will."""
+        disturbed = not self._touched.isdisjoint((item.id, item.pod_sandbox_id))
+        if disturbed:
+            self.soon()
+        return disturbed
 
     async def _reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
         """Creates that were under way when criproxy last ended: found by their stamp, or asked for."""
         for container in unconfirmed(before):
             if found := stamped(containers, container.key):
                 await self.inquiry.created(container.key, found)
-            elif not self._ready.is_set():
+            elif self._is_first:
                 self.inquiry.create_unknown(container.key, container.pod)
 
-    async def _container(self, before: Node, item: api.Container) -> None:
-        state = translate.state(item)
+    async def _has_started(self, item: api.Container) -> None:
+        """A container of which we have not heard that it runs."""
         known = self.followups.manager.node.containers.get(item.id)
-        if known is None:
-            if state is not ContainerState.EXITED and item.id not in before.containers:
-                await self._adopt(item, state)
-        elif state is ContainerState.RUNNING and known.state is not state and await self.inquiry.undisturbed(known):
-            await self.followups.apply(ContainerStarted(item.id))
-
-    async def _adopt(self, item: api.Container, state: ContainerState) -> None:
-        """Take in a container that we did not place: it shares, whatever it asked for."""
-        reservation = f"found-{item.id}"
-        container = replace(translate.found_container(item), key=reservation, cpu_milli=0)
-        try:
-            await self.followups.apply(ContainerCreating(container))
-        except NotEnough as error:
-            self.followups.log.warning("container left alone", container=container.title, error=str(error))
+        if known is None or known.state in (ContainerState.RUNNING, ContainerState.EXITED):
             return
-        await self.followups.apply(ContainerCreated(reservation, item.id))
-        if state is not ContainerState.CREATED:
+        if translate.state(item) is ContainerState.RUNNING and await self.inquiry.undisturbed(known):
             await self.followups.apply(ContainerStarted(item.id))
-        seen = (await self.followups.kernel.look(item.id)).applied
-        topology = self.followups.manager.node.topology
-        has = seen or Applied(topology.cpus, topology.mems)
-        await self.followups.apply(UpdateApplied(item.id, has.cpus, has.mems))
-        self.followups.log.info("container adopted", container=container.title, id=item.id)
-        self.followups.kick([item.id])
+            self.followups.kick([item.id], look=True)
+
+    async def _look_at_all(self) -> None:
+        keys = list(self.followups.manager.node.grants)
+        for first in range(0, len(keys), _AT_ONCE):
+            self.followups.kick(keys[first : first + _AT_ONCE], look=True)
+            await asyncio.sleep(0)
+
+    def _failed(self, error: RuntimeCallError) -> None:
+        self.followups.counters.resync_failures += 1
+        if str(error) != self._error:  # it is tried again every second
+            self.followups.log.warning("cannot ask the runtime what runs", error=str(error))
+        self._error = str(error)
+
+    def _succeeded(self) -> None:
+        counters = self.followups.counters
+        counters.resyncs += 1
+        counters.last_resync_s = asyncio.get_running_loop().time()
+        if self._error:
+            self.followups.log.info("the runtime tells what runs again")
+        self._error, self._is_first = "", False
+        self._ready.set()

@@ -16,6 +16,15 @@ class OnError(Enum):
     REFUSE = "refuse"
 
 
+class Adopt(Enum):
+    """What becomes of a container that is found and that criproxy did not place."""
+
+    PIN = "pin"
+    """It gets a place like any other: it stays where it is, but for CPUs that somebody owns."""
+    WATCH = "watch"
+    """It is left alone, and nobody becomes the owner of a CPU that it is on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
     """How patient we are with the disk."""
@@ -32,6 +41,7 @@ class Settings:
     """Limits and switches of one controller."""
 
     on_error: OnError = OnError.SHARED
+    adopt: Adopt = Adopt.PIN
     barrier_timeout_s: float = 10.0
     """How long StartContainer waits for others to give up CPUs."""
     resync_timeout_s: float = 30.0
@@ -41,6 +51,8 @@ class Settings:
     together, and less than the two minutes after which the kubelet gives up."""
     bypass_timeout_s: float = 2.0
     """The same for creates while the bypass has switched itself on."""
+    resync_interval_s: float = 60.0
+    """How often the runtime is asked what runs, beside the times when something has happened to it."""
     unknown_pause_s: float = 5.0
     """Pause before each of the two lists that settle a create without an answer."""
     concurrent_updates: int = 16

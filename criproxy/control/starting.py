@@ -101,6 +101,7 @@ class Starts:
     def done(self, call: Call, outcome: Outcome) -> None:
         """Book the start, and give the lane back when that is done."""
         if not isinstance(call.context, InLane):
+            self._unplaced(call, outcome)
             return
         key = call.context.key
         if outcome.kind is OutcomeKind.OK:
@@ -115,6 +116,13 @@ class Starts:
         booked.add_done_callback(lambda _: self._ended(key))
         if outcome.kind is OutcomeKind.UNKNOWN:
             self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key, unknown=True))
+
+    def _unplaced(self, call: Call, outcome: Outcome) -> None:
+        """The start of a container that had no place when it began; it may have been taken in since."""
+        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and call.request is not None:
+            key = self.followups.manager.resolve(translate.read(api.StartContainerRequest, call.request).container_id)
+            if key in self.followups.manager.node.containers:
+                self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
 
     def _ended(self, key: str) -> None:
         self.followups.starting.discard(key)
@@ -192,6 +200,8 @@ class Updates:
         if isinstance(call.context, Resizing) and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
             self.followups.submit(ContainerResized(key, call.context.before))
         self.followups.lanes.leave(key)
+        if isinstance(call.context, Resizing) and outcome.kind is OutcomeKind.UNKNOWN:
+            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.resize_unknown(key, call.context.before))
         if outcome.kind is not OutcomeKind.NOT_SENT:
             self.followups.kick([key], look=True)
 

@@ -3,7 +3,10 @@
 What a field cannot tell is left at the model's default. Bytes that are no message of their type are the one error.
 """
 
+import json
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -151,30 +154,72 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
     return _STATES.get(found.state, ContainerState.UNKNOWN)
 
 
-def found_pod(item: api.PodSandbox) -> Pod:
-    """A sandbox from a list, which does not tell its cgroup."""
+def found_pod(item: api.PodSandbox, cgroup_parent: str = "") -> Pod:
+    """A sandbox from a list, which does not tell its cgroup: see `cgroup_parent_in`."""
     names = item.metadata
-    return Pod(key=item.id, uid=names.uid, name=names.name, namespace=names.namespace, attempt=names.attempt)
+    return Pod(
+        key=item.id,
+        uid=names.uid,
+        name=names.name,
+        namespace=names.namespace,
+        attempt=names.attempt,
+        qos=qos_class(cgroup_parent),
+        cgroup_parent=cgroup_parent,
+    )
 
 
-def found_container(item: api.Container) -> Container:
-    """A container from a list: who it is, and what it asked for where a stamp of ours says so."""
-    stamp = read_stamp(item.annotations) or Stamp("", QosClass.BEST_EFFORT.value)
-    return Container(
+def found_container(item: api.Container, reply: api.ContainerStatusResponse, capacity_bytes: int = 0) -> Container:
+    """A container from a list and its verbose status: who it is, and what it asked for.
+
+    That is what our stamp says, as far as a resize has not changed it since; without a stamp all is read from the sizes
+    in force. *capacity_bytes* is the memory of the node.
+    """
+    stamp = read_stamp(item.annotations)
+    resources = reply.status.resources.linux
+    qos = qos_class(cgroup_parent_in(reply.info), resources.oom_score_adj)
+    asked = Container(
         key=item.id,
         pod=item.pod_sandbox_id,
         name=item.metadata.name,
         attempt=item.metadata.attempt,
         pod_name=item.labels.get("io.kubernetes.pod.name", ""),
         namespace=item.labels.get("io.kubernetes.pod.namespace", ""),
-        qos=next((known for known in QosClass if known.value == stamp.qos), QosClass.BEST_EFFORT),
+        qos=qos if stamp is None else next((known for known in QosClass if known.value == stamp.qos), qos),
+        state=state(reply.status),
+    )
+    if stamp:
+        asked = replace(asked.resized(_stamped_sizes(stamp)), reservation=stamp.reservation)
+    return asked.resized(sizes(resources, asked, capacity_bytes))
+
+
+def _stamped_sizes(stamp: Stamp) -> Sizes:
+    return Sizes(
         cpu_milli=stamp.cpu_milli,
         cpu_limit_milli=_limit(stamp.cpu_limit_milli),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
-        state=state(item),
-        reservation=stamp.reservation,
     )
+
+
+def cgroup_parent_in(info: Mapping[str, str]) -> str:
+    """The cgroup of the pod in the *info* of a verbose ContainerStatus, as a sandbox configuration would say it.
+
+    Empty where the runtime does not tell; containerd and CRI-O do, in the OCI specification of the container.
+    """
+    try:
+        path = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]["cgroupsPath"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    if not isinstance(path, str):
+        return ""
+    unit, colon, _ = path.partition(":")  # systemd's notation is SLICE:PREFIX:NAME
+    return _slice_path(unit) if colon else path.rpartition("/")[0]
+
+
+def _slice_path(unit: str) -> str:
+    """``a-b.slice`` → ``/a.slice/a-b.slice``."""
+    words = unit.removesuffix(".slice").split("-")
+    return "".join(f"/{'-'.join(words[:count])}.slice" for count in range(1, len(words) + 1))
 
 
 def sets(status: api.ContainerStatus) -> Applied | None:

@@ -1,5 +1,6 @@
 """Messages as the kubelet, crictl and strangers send them, read into the model."""
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -205,21 +206,74 @@ def test_the_error_names_the_message_that_the_bytes_should_have_been() -> None:
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
+def status(resources: api.LinuxContainerResources, cgroup: str = "") -> api.ContainerStatusResponse:
+    """The verbose status of a running container as containerd gives it."""
+    info = json.dumps({"pid": 1, "runtimeSpec": {"linux": {"cgroupsPath": cgroup}}})
+    reply = api.ContainerStatusResponse(info={"info": info})
+    reply.status.state = api.CONTAINER_RUNNING
+    reply.status.resources.linux.CopyFrom(resources)
+    return reply
+
+
 def test_a_listed_container_is_who_its_stamp_says() -> None:
-    """A container found at a start has its reservation and size back; one without a stamp asked for nothing."""
+    """A container of ours has its reservation, class and size back, even where the runtime tells nothing."""
     spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
-    exact = Interval(GIB, GIB)
     asked = translate.container(create(PodSpec("p", (spec,)), spec), "r-1")
-    item = api.Container(id="x", pod_sandbox_id="s", state=api.CONTAINER_RUNNING)
-    bare = translate.found_container(item)
+    item = api.Container(id="x", pod_sandbox_id="s", metadata=api.ContainerMetadata(name="c", attempt=3))
     item.annotations["criproxy/placement"] = translate.stamp_of(asked).to_text()
 
-    found = translate.found_container(item)
+    found = translate.found_container(item, status(api.LinuxContainerResources()))
 
     assert (found.key, found.reservation, found.state) == ("x", "r-1", ContainerState.RUNNING)
-    assert (found.qos, found.cpu_milli, found.cpu_limit_milli) == (QosClass.GUARANTEED, 2000, 2000)
-    assert (found.memory_limit_bytes, found.memory_request_bytes) == (GIB, exact)
-    assert (bare.reservation, bare.qos, bare.cpu_milli) == ("", QosClass.BEST_EFFORT, 0)
+    assert (found.qos, found.sizes) == (QosClass.GUARANTEED, asked.sizes)
+
+
+def test_a_resize_since_the_stamp_counts() -> None:
+    """The stamp is as old as the container; the runtime tells the size in force."""
+    spec = ContainerSpec("c", "i", cpu_limit_milli=2000, memory_limit_bytes=GIB)
+    item = api.Container(id="x")
+    asked = translate.container(create(PodSpec("p", (spec,)), spec), "r-1")
+    item.annotations["criproxy/placement"] = translate.stamp_of(asked).to_text()
+    now = api.LinuxContainerResources(cpu_shares=3072, cpu_quota=300_000, cpu_period=100_000)
+
+    found = translate.found_container(item, status(now))
+
+    assert (found.cpu_milli, found.cpu_limit_milli, found.memory_limit_bytes) == (3000, 3000, GIB)
+
+
+def test_a_container_without_a_stamp_is_read_from_its_sizes() -> None:
+    """Class by the cgroup's path, request and limits by the resources in force: as at its create."""
+    spec = ContainerSpec("c", "i", cpu_request_milli=300, memory_request_bytes=GIB, memory_limit_bytes=2 * GIB)
+    pod = PodSpec("p", (spec,), given_uid="u")
+    request = create(pod, spec)
+    path = f"{pod.cgroup_parent()}/x"
+
+    found = translate.found_container(api.Container(id="x"), status(request.config.linux.resources, path), 8 * GIB)
+
+    assert found.sizes == translate.container(request, "r", 8 * GIB).sizes
+    assert (found.reservation, found.qos) == ("", QosClass.BURSTABLE)
+    assert translate.found_container(api.Container(id="y"), api.ContainerStatusResponse()).cpu_milli == 0
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ('{"runtimeSpec":{"linux":{"cgroupsPath":"/kubepods/burstable/pod1/x"}}}', "/kubepods/burstable/pod1"),
+        (
+            '{"runtimeSpec":{"linux":{"cgroupsPath":"kubepods-burstable-pod1_2.slice:cri-containerd:x"}}}',
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice",
+        ),
+        ('{"runtimeSpec":{"linux":{"cgroupsPath":7}}}', ""),
+        ('{"runtimeSpec":{"linux":null}}', ""),
+        ('{"runtimeSpec":[]}', ""),
+        ("[]", ""),
+        ("no JSON", ""),
+    ],
+)
+def test_the_cgroup_of_the_pod_is_read_from_the_specification(info: str, expected: str) -> None:
+    """Both cgroup drivers' notations become that of a sandbox configuration; what is not there is no error."""
+    assert translate.cgroup_parent_in({"info": info}) == expected
+    assert translate.cgroup_parent_in({}) == ""
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy import Entry
 from criproxy.policy.api import Policy
-from tests.engine.lives import PODS, containers, cpu_sizes, events, memory_sizes, sizes
+from tests.engine.lives import PODS, containers, cpu_sizes, events, found, memory_sizes, sizes
 from tests.properties.machines import machines, narrowed
 
 CONTAINERS = 10
@@ -113,7 +113,7 @@ def _happenings(topology: Topology) -> st.SearchStrategy[Event]:
     numbers = st.integers(0, CONTAINERS - 1)
     changes = st.builds(PolicyChanged, st.booleans()) | st.builds(TopologyChanged, narrowed(topology))
     arrival, progress = numbers.flatmap(_arrival), numbers.flatmap(_progress)
-    return st.one_of(arrival, arrival, arrival, progress, progress, progress, events, changes)
+    return st.one_of(arrival, arrival, arrival, progress, progress, progress, events, changes, found)
 
 
 @st.composite

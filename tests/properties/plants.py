@@ -106,9 +106,12 @@ PLANTS: Mapping[str, tuple[Callable[[Options], Twisted], str]] = {
     "owns beyond": (lambda options: Twisted(options, _beyond), "on which it may not run"),
     "memory that is not there": (lambda options: Twisted(options, _far_memory), "which pods may not use"),
     "movable memory alone": (lambda options: Twisted(options, _movable_memory), "without normal memory"),
-    "owns reserved": (lambda options: Twisted(options, _reserved), "owns reserved CPUs"),
+    "owns reserved": (lambda options: Twisted(options, _reserved), "owns reserved CPUs|which another container owns"),
     "leaks": (lambda options: Twisted(options, leaks=True), " place"),
-    "gives CPUs to another": (lambda options: Twisted(options, keeps_cpus=True), "owned or free as they should not be"),
+    "gives CPUs to another": (
+        lambda options: Twisted(options, keeps_cpus=True),
+        "owned or free as they should not be|other CPUs are owned",
+    ),
     "not deterministic": (lambda options: Twisted(options, _moody), "two steps by the same"),
 }
-"""What is wrong → such a policy, and what a sentence about it says."""
+"""What is wrong → such a policy, and what a sentence about it says (a regular expression)."""

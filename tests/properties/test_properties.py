@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_planted_policy_is_caught(build: object, sentence: str) -> None:
     assert callable(build)
     (result,) = try_policies(["static"], 300, seed=3, build=lambda name, case: build(reserving(case)), shrink=False)
 
-    assert sentence in result.finding.splitlines()[0]
+    assert re.search(sentence, result.finding.splitlines()[0])
     assert "Case(topology=" in result.finding
 
 

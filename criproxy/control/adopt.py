@@ -1,0 +1,143 @@
+"""Takes in what the runtime has and we do not know: what somebody else started, and what a lost store had known.
+
+A container is asked for what it wants (its stamp, then the sizes in force) and where it is (its cgroup). The engine
+leaves it there; what that cannot mean for others is in `engine.found`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from criproxy.control.followups import Followups
+from criproxy.control.settings import Adopt
+from criproxy.control.targets import in_place
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.stamp import read_stamp
+from criproxy.engine.events import Found, Present, UpdateApplied
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
+
+_AT_ONCE = 16
+"""Containers that are asked for side by side and taken in with one event: that keeps the loop for a few ms."""
+
+T = TypeVar("T")
+Disturbed = Callable[[api.Container], bool]
+"""Whether something happened to a container since it was listed."""
+
+
+@dataclass(slots=True)
+class Adoption:
+    """Turns unknown containers of a list into events."""
+
+    followups: Followups
+
+    async def take_in(
+        self, sandboxes: Sequence[api.PodSandbox], containers: Sequence[api.Container], disturbed: Disturbed
+    ) -> None:
+        """Take in what is unknown, but for containers that are *disturbed* when their turn comes.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked; what has been taken in stays so.
+        """
+        listed = {item.id: item for item in sandboxes}
+        taken = list[str]()
+        for some in _batched(self._unknown(containers), _AT_ONCE):
+            looks = await asyncio.gather(*(self._look(item) for item in some))
+            found = [(item, look) for item, look in zip(some, looks, strict=True) if look and not disturbed(item)]
+            pods = {item.pod_sandbox_id: look.parent for item, look in found}
+            event = self._event([look.present for _, look in found], self._pods(listed, pods))
+            await self.followups.apply(event)
+            taken += [look.present.container.key for _, look in found]
+        if left := self._pods(listed, dict.fromkeys(listed, "")):
+            await self.followups.apply(self._event([], left))
+        await self._report(taken)
+
+    async def follow_watched(self) -> None:
+        """Look where containers are that are only watched; raises RuntimeCallError."""
+        node = self.followups.manager.node
+        for key in node.applied.keys() - node.grants.keys():
+            if node.is_watched(key) and (has := (await self.followups.kernel.look(key)).applied):
+                await self.followups.apply(UpdateApplied(key, has.cpus, has.mems))
+
+    def _unknown(self, containers: Sequence[api.Container]) -> list[api.Container]:
+        """Those to take in; first whom others have to make room for."""
+        node, pin = self.followups.manager.node, self.followups.settings.adopt is Adopt.PIN
+        unknown = [
+            item
+            for item in containers
+            if translate.state(item) is not ContainerState.EXITED
+            and (item.id not in node.containers or (pin and node.is_watched(item.id)))
+        ]
+        if self.followups.manager.bypassed:  # the policy is not asked who owns CPUs: ours have to wait
+            unknown = [item for item in unknown if read_stamp(item.annotations) is None]
+        return sorted(unknown, key=_rank)
+
+    async def _look(self, item: api.Container) -> "_Look | None":
+        """None for one that is gone or has ended."""
+        seen, reply = await self.followups.kernel.ask(item.id)
+        if reply is None or seen.state in (None, ContainerState.EXITED):
+            return None
+        capacity_bytes = self.followups.manager.node.topology.capacity_bytes
+        container = translate.found_container(item, reply, capacity_bytes)
+        has = seen.applied if container.state is ContainerState.RUNNING else translate.sets(reply.status)
+        return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
+
+    def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:
+        return Found(tuple(pods), tuple(presents), watch=self.followups.settings.adopt is Adopt.WATCH)
+
+    def _pods(self, listed: Mapping[str, api.PodSandbox], wanted: Mapping[str, str]) -> list[Pod]:
+        """The unknown ones of the sandboxes *wanted*, of which the path of the cgroup may be known."""
+        known = self.followups.manager.node.pods
+        return [
+            translate.found_pod(listed[key], parent)
+            for key, parent in wanted.items()
+            if key in listed and key not in known
+        ]
+
+    async def _report(self, taken: Sequence[str]) -> None:
+        """Say what was taken in, and see to it that everybody gets where they belong."""
+        if not taken:
+            return
+        self.followups.counters.adoptions += len(taken)
+        node = self.followups.manager.node
+        placed = [(key, node.grants[key]) for key in taken if key in node.grants]
+        misplaced = [key for key, grant in placed if not in_place(grant, node.applied.get(key))]
+        self.followups.log.info("containers taken in", containers=len(taken), to_be_moved=len(misplaced))
+        if contested := NO_CPUS.union(*map(self._contested, misplaced)):
+            self.followups.counters.conflicts_repaired += len(contested)
+            self.followups.log.warning("owned CPUs were used by others, too; those move", cpus=format_cpuset(contested))
+        for some in _batched(misplaced, _AT_ONCE):
+            self.followups.kick(some)
+            await asyncio.sleep(0)
+
+    def _contested(self, key: str) -> CpuSet:
+        """CPUs that *key* is on and another owns."""
+        node = self.followups.manager.node
+        has, container = node.applied.get(key), node.containers.get(key)
+        if has is None or container is None or container.state not in MAY_RUN or key not in node.grants:
+            return NO_CPUS
+        return (has.cpus & node.exclusive_cpus) - node.grants[key].exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One container as the runtime and the kernel show it."""
+
+    present: Present
+    parent: str
+    """The cgroup of its pod; empty where it is not known."""
+
+
+def _rank(item: api.Container) -> int:
+    stamp = read_stamp(item.annotations)
+    if stamp is None:
+        return 2
+    return 0 if stamp.qos == QosClass.GUARANTEED.value else 1
+
+
+def _batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
