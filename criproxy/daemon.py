@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 
 from criproxy.control.controller import Controller
-from criproxy.control.settings import OnError, Settings
+from criproxy.control.settings import Adopt, OnError, Settings
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.trace import resolve, traced
@@ -117,8 +117,8 @@ class Endpoints:
         return cls(pairs, control, http)
 
 
-def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnError]:
-    """The policy of this node, and what becomes of calls at which we fail.
+def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnError, Adopt]:
+    """The policy of this node, what becomes of calls at which we fail, and of containers that are not ours.
 
     A file that asks for what *topology* does not have is used all the same, and said loudly: a node that lost a CPU
     over a reboot must come up. `criproxy check` refuses it.
@@ -128,7 +128,7 @@ def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnErro
     """
     if config is None and not os.path.lexists(DEFAULT_CONFIG):
         log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
-        return NonePolicy(PolicyOptions()), OnError.SHARED
+        return NonePolicy(PolicyOptions()), OnError.SHARED, Adopt.PIN
     from criproxy.config.load import load
 
     settings = load(config or DEFAULT_CONFIG, os.uname().nodename)
@@ -139,7 +139,7 @@ def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnErro
     policy = settings.build_policy()
     if settings.external:
         policy = Guarded(policy, settings.common.policy, settings.options.reserved_cpus)
-    return policy, OnError(settings.common.on_error)
+    return policy, OnError(settings.common.on_error), Adopt(settings.common.adopt)
 
 
 class Daemon:
@@ -199,13 +199,13 @@ class Daemon:
 
     async def _start_controller(self, stack: AsyncExitStack) -> Controller:
         topology = discover(self._options.host_root)
-        policy, on_error = load_policy(self._options.config, topology)
+        policy, on_error, adopt = load_policy(self._options.config, topology)
         store = Store(self._options.state_dir, may_fail=True)
         stack.callback(store.close)
         if store.set_aside is not None:
             log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
         controller = Controller(
-            Settings(on_error=on_error, host_root=self._options.host_root),
+            Settings(on_error=on_error, adopt=adopt, host_root=self._options.host_root),
             topology,
             policy,
             store,
@@ -226,7 +226,8 @@ class Daemon:
             # What is behind the image socket has no containers: nothing there is for the controller.
             table = controller.table() if name == MAIN else {}
             on_error = self._on_error(controller) if name == MAIN else pass_on_error
-            proxy = Proxy(runtime, traced(table, self._traced, log.info), on_error=on_error)
+            on_lost = controller.resync if name == MAIN else _nothing
+            proxy = Proxy(runtime, traced(table, self._traced, log.info), on_error=on_error, on_runtime_lost=on_lost)
             self._proxies.append(proxy)
             await proxy.start(listeners[name].sock)
 
@@ -310,6 +311,10 @@ class Daemon:
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
+
+
+def _nothing() -> None:
+    """The image service has no containers: its restarts are its own business."""
 
 
 async def _tune_allocator() -> None:

@@ -29,6 +29,9 @@ class Common(BaseModel):
     on_error: Literal["shared", "pass", "refuse"] = "shared"
     """What becomes of a container when criproxy itself fails: it goes on with the last known shared CPUs, passes as
     the kubelet sent it, or is refused, and the kubelet tries again."""
+    adopt: Literal["pin", "watch"] = "pin"
+    """What becomes of a container that criproxy finds and did not place: it keeps the CPUs that it is on, but for those
+    that others own; or it is left alone, and nobody becomes the owner of a CPU that it is on."""
 
 
 @dataclass(frozen=True, slots=True)

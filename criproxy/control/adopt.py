@@ -11,13 +11,12 @@ from typing import TypeVar
 
 from criproxy.control.followups import Followups
 from criproxy.control.settings import Adopt
-from criproxy.control.targets import in_place
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.stamp import read_stamp
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS
+from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
 
 _AT_ONCE = 16

@@ -106,7 +106,13 @@ class Controller:
             # What the store remembers is from before: CPUs may be gone.
             self._followups.submit(TopologyChanged(self._manager.node.topology))
             self._tasks.spawn("resync", self._resync.run())
+            self._runtime.on_unavailable = self._resync.soon
             self._watch.start()
+
+    def resync(self) -> None:
+        """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""
+        if self._places:
+            self._resync.soon()
 
     def table(self) -> Table:
         """Which calls are held and watched."""

@@ -50,6 +50,7 @@ class Inquiry:
         for container in asked:
             event = _ended(container, listed.get(container.key))
             if event and await self.undisturbed(container):
+                self.followups.counters.exits["lists"] += 1
                 await self.followups.apply(event)
 
     async def try_release_exited(self, sandbox_id: str = "") -> None:

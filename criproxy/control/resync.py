@@ -1,7 +1,7 @@
 """The runtime's truth minus ours → events: at start, when the runtime came back, and from time to time.
 
 Held calls wait for the first comparison only. Later ones judge nobody who was touched since the lists were requested,
-so calls and lists need not wait for each other (docs/decisions/0007). Pass-through calls never wait.
+so calls and lists need not wait for each other (docs/decisions/0006). Pass-through calls never wait.
 """
 
 import asyncio

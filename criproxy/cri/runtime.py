@@ -6,7 +6,7 @@ Everything that grpc raises leaves this file as a `RuntimeCallError`.
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
@@ -58,6 +58,8 @@ class RuntimeClient:
 
     def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.endpoint = endpoint
+        self.on_unavailable: Callable[[], None] = lambda: None
+        """Told of every call that did not reach the runtime: it may be restarting."""
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
@@ -128,7 +130,10 @@ class RuntimeClient:
             answer: Reply = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
             return answer
         except AioRpcError as error:
-            raise _failure(name, error) from error
+            failure = _failure(name, error)
+            if failure.code is StatusCode.UNAVAILABLE:
+                self.on_unavailable()
+            raise failure from error
 
     async def close(self) -> None:
         """Cancel what is under way and drop the connection."""

@@ -3,6 +3,7 @@
 import asyncio
 import select
 import socket
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import structlog
@@ -37,17 +38,26 @@ async def pass_on_error(call: Call, message: bytes | None, error: Exception) -> 
 class Proxy:
     """Listens for the kubelet and ties each of its connections to a connection of its own to the runtime."""
 
-    def __init__(self, runtime_path: str, table: Table, *, on_error: ErrorHandler = pass_on_error) -> None:
+    def __init__(
+        self,
+        runtime_path: str,
+        table: Table,
+        *,
+        on_error: ErrorHandler = pass_on_error,
+        on_runtime_lost: Callable[[], None] = lambda: None,
+    ) -> None:
         """Prepare a proxy; nothing is opened yet.
 
         Args:
             runtime_path: path of the runtime's unix socket.
             table: what is done to the calls of which method.
             on_error: decides about held calls whose handler failed or whose message cannot be read.
+            on_runtime_lost: told when the runtime ends a connection or cannot be dialled: it may have been restarted.
         """
         self.runtime_path = runtime_path
         self.stats = Stats(table)
         self.on_error = on_error
+        self.on_runtime_lost = on_runtime_lost
         self.links: set[Link] = set()
         self._server: asyncio.AbstractServer | None = None
         self._all_closed = asyncio.Event()
@@ -247,6 +257,7 @@ class Link:
             reason = str(error) or f"no answer within {DIAL_TIMEOUT_S:g} s"
             log.warning("runtime cannot be reached", endpoint=f"unix://{path}", reason=reason, connection=self.number)
             self.close()
+            self.proxy.on_runtime_lost()
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 
@@ -374,7 +385,10 @@ class Link:
 
     def side_lost(self, side: _Side) -> None:
         """One socket is gone: so is the other, after what is in flight is written."""
+        ended_by_runtime = not side.is_client and not self._closing
         self.close()
+        if ended_by_runtime:
+            self.proxy.on_runtime_lost()
         if self.client.lost and (self.runtime.lost or self.runtime.transport is None):
             self.proxy.closed(self)
 

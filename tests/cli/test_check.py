@@ -247,6 +247,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         f"{file}: fine (it was named; pods may use CPUs 0-2)\n"
         "  policy        static\n"
         "  onError       shared  (default)\n"
+        "  adopt         pin  (default)\n"
         "  reservedCpus  0-1\n"
     )
     assert result.exit_code == 0
@@ -312,7 +313,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
             {
                 "file": str(right),
                 "chosen_because": "it was named",
-                "options": {"policy": "static", "onError": "shared", "reservedCpus": "0"},
+                "options": {"policy": "static", "onError": "shared", "adopt": "pin", "reservedCpus": "0"},
                 "mistakes": [],
             },
             {

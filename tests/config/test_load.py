@@ -34,7 +34,7 @@ def test_defaults(tmp_path: Path) -> None:
     """Only the policy must be named."""
     settings = read(tmp_path, "\ufeffpolicy: none\n")
 
-    assert settings.values() == {"policy": "none", "onError": "shared", "reservedCpus": ""}
+    assert settings.values() == {"policy": "none", "onError": "shared", "adopt": "pin", "reservedCpus": ""}
     assert settings.explicit() == {"policy"}
     assert isinstance(settings.build_policy(), NonePolicy)
 

@@ -113,7 +113,10 @@ class World:
             await self.controller.start()
             stack.push_async_callback(self.controller.stop)
             self.proxy = proxy = Proxy(
-                str(self.runtime.path), self.controller.table(), on_error=self.controller.on_error
+                str(self.runtime.path),
+                self.controller.table(),
+                on_error=self.controller.on_error,
+                on_runtime_lost=self.controller.resync,
             )
             listener = listen(str(self._directory / "criproxy.sock"), 0o600)
             stack.callback(listener.close)
