@@ -1,6 +1,5 @@
 """Which CPUs of a machine are shared, and who shares which: a function of the pools and of what is owned."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from criproxy.alloc.capacity import Capacity, capacity, pool_of
@@ -94,10 +93,3 @@ def _moved(grant: Grant, pool: str, shared: CpuSet) -> Grant | None:
     """The grant with what *pool* shares now; None if that is what it has."""
     cpus = (shared or grant.cpus) | grant.exclusive
     return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, pool)
-
-
-def without(grants: Mapping[str, Grant], key: str) -> dict[str, Grant]:
-    """The grants of all others."""
-    left = dict(grants)  # copied whole: much cheaper than to look at each
-    left.pop(key, None)
-    return left

@@ -5,7 +5,7 @@ grant counts, and whatever fails is simply tried again.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,16 +17,15 @@ from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.settings import Log, Settings
-from criproxy.control.targets import in_the_way, overhang, target
+from criproxy.control.targets import Overhang, in_the_way, target
 from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGone, PodStopped, UpdateApplied
 from criproxy.errors import CriproxyError, StatusCode
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, in_place
-from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.store.record import Kind
 
@@ -70,9 +69,7 @@ class Followups:
     starting: set[str] = field(default_factory=set)
     """Keys of containers whose StartContainer the runtime has and has not answered."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
-    _over: Mapping[str, CpuSet] = field(default_factory=dict)
-    _over_of: tuple[Node | None, frozenset[str]] = (None, frozenset())
-    """What `_over` was worked out of: it is asked for often between two changes."""
+    _over: Overhang = field(default_factory=Overhang)
     slots: asyncio.Semaphore = field(init=False)
     """Taken, before the container's lane, by whoever updates."""
 
@@ -156,14 +153,18 @@ class Followups:
         await self._note(key, seen, None)
         return seen
 
-    async def settle(self, key: str) -> None:
+    async def settle(self, key: str, why: str = "it had to be in its place before its start") -> None:
         """Bring a container to its grant, as far as others have made room; the caller holds its lane.
+
+        Args:
+            key: the container.
+            why: for the history.
 
         Raises:
             RuntimeCallError: if the runtime refused.
         """
         while self._updatable(key) and (wanted := self._target(key)):
-            await self._update(key, wanted, "it had to be in its place before its start")
+            await self._update(key, wanted, why)
 
     async def _work(self, key: str, worker: _Worker) -> None:
         try:
@@ -281,11 +282,8 @@ class Followups:
     def _target(self, key: str) -> Applied | None:
         return target(self.manager.node, key, self._overhang())
 
-    def _overhang(self) -> Mapping[str, CpuSet]:
-        basis = self.manager.node, frozenset(self.starting)
-        if basis[0] is not self._over_of[0] or basis[1] != self._over_of[1]:
-            self._over, self._over_of = overhang(*basis), basis
-        return self._over
+    def _overhang(self) -> Overhang:
+        return self._over.of(self.manager.node, self.starting)
 
     def _describe(self, key: str) -> str:
         node = self.manager.node

@@ -1,32 +1,82 @@
 """Which cpuset a container may be given at this moment: its grant, less what others still have to give up.
 
-Pure functions of the node. They are asked again after every change, so the order of updates, shrinks before the
+Nothing but the node decides it. It is asked again after every change, so the order of updates, shrinks before the
 grows that need them, follows from the state and survives failures, retries and restarts.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS, Applied, in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import MAY_RUN, Container
 
 
-def overhang(node: Node, starting: Collection[str]) -> Mapping[str, CpuSet]:
-    """CPUs beyond their grant that containers may be running on, by container key; empty at rest.
+@dataclass(slots=True)
+class Overhang:
+    """CPUs beyond their grant that containers may be running on; nothing at rest.
 
-    Args:
-        node: grants, and what is applied.
-        starting: keys of containers whose start is under way.
+    Kept up to date from node to node, at the cost of what changed, because it is asked for after every event.
     """
-    found: dict[str, CpuSet] = {}
-    for key, grant in node.grants.items():
-        applied = node.applied.get(key)
-        has = node.topology.cpus if applied is None else applied.cpus
-        # At rest, which is nearly always, both are the very same set: this line is the cost of all containers.
-        if has is not grant.cpus and not has <= grant.cpus and (key in starting or _may_run(node.containers[key])):
-            found[key] = has - grant.cpus
-    return found
+
+    by_key: dict[str, CpuSet] = field(default_factory=dict)
+    """By container key; those that have none are not in it."""
+    _sets: Counter[CpuSet] = field(default_factory=Counter)
+    """Values of `by_key` → how many have it. They are few: who shares moves alike."""
+    _node: Node | None = None
+    _starting: frozenset[str] = frozenset()
+
+    def of(self, node: Node, starting: Collection[str]) -> "Overhang":
+        """Bring it up to date, and return it.
+
+        Args:
+            node: grants, and what is applied.
+            starting: keys of containers whose start is under way.
+        """
+        before, under_way = self._node, frozenset(starting)
+        if node is before and under_way == self._starting:
+            return self
+        if before is None or before.topology is not node.topology:
+            self.by_key, self._sets = {}, Counter()
+            keys: Collection[str] = node.grants
+        else:
+            keys = {
+                *changed_keys(before.grants, node.grants),
+                *changed_keys(before.applied, node.applied),
+                *changed_keys(before.containers, node.containers),
+                *(under_way ^ self._starting),
+            }
+        self._node, self._starting = node, under_way
+        for key in keys:
+            self._set(key, _beyond(node, key, under_way))
+        return self
+
+    def others(self, key: str) -> CpuSet:
+        """All CPUs on which containers other than *key* may be running without a right to."""
+        own = self.by_key.get(key)
+        return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
+
+    def _set(self, key: str, cpus: CpuSet) -> None:
+        if old := self.by_key.pop(key, NO_CPUS):
+            self._sets[old] -= 1
+            if not self._sets[old]:
+                del self._sets[old]
+        if cpus:
+            self.by_key[key] = cpus
+            self._sets[cpus] += 1
+
+
+def _beyond(node: Node, key: str, starting: Collection[str]) -> CpuSet:
+    grant, applied = node.grants.get(key), node.applied.get(key)
+    if grant is None:
+        return NO_CPUS
+    has = node.topology.cpus if applied is None else applied.cpus
+    if has is grant.cpus or has <= grant.cpus or not (key in starting or _may_run(node.containers[key])):
+        return NO_CPUS
+    return has - grant.cpus
 
 
 def _may_run(container: Container) -> bool:
@@ -34,7 +84,7 @@ def _may_run(container: Container) -> bool:
     return container.state in MAY_RUN and container.key != container.reservation
 
 
-def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
+def target(node: Node, key: str, over: Overhang) -> Applied | None:
     """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
 
     A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
@@ -44,19 +94,17 @@ def target(node: Node, key: str, over: Mapping[str, CpuSet]) -> Applied | None:
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
         return None
-    held = NO_CPUS.union(*(over[other] for other in in_the_way(node, key, over)))
+    held = over.others(key)
     free = grant.cpus - held
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
         return None
-    wanted = Applied(free or node.shared_cpus - _others(over, key) or node.shared_cpus, grant.mems)
+    wanted = Applied(free or node.shared_cpus - held or node.shared_cpus, grant.mems)
     return wanted if wanted.cpus and wanted != applied else None
 
 
-def _others(over: Mapping[str, CpuSet], key: str) -> CpuSet:
-    return NO_CPUS.union(*(cpus for other, cpus in over.items() if other != key))
-
-
-def in_the_way(node: Node, key: str, over: Mapping[str, CpuSet]) -> list[str]:
+def in_the_way(node: Node, key: str, over: Overhang) -> list[str]:
     """Keys of the other containers that may still run on CPUs which they must give up and *key* gets."""
     cpus = node.grants[key].cpus if key in node.grants else NO_CPUS
-    return [other for other, has in over.items() if other != key and not has.isdisjoint(cpus)]
+    if over.others(key).isdisjoint(cpus):
+        return []
+    return [other for other, has in over.by_key.items() if other != key and not has.isdisjoint(cpus)]

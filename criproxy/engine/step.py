@@ -4,9 +4,8 @@
 lists, and an undo may come after the thing is gone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TypeVar
 
 from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.decision import Decision
@@ -32,12 +31,11 @@ from criproxy.engine.events import (
 from criproxy.engine.found import take_in
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
+from criproxy.model.entries import entries_of, renamed, with_entries, without
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.policy.api import Policy
-
-V = TypeVar("V")
 
 
 def step(node: Node, event: Event, policy: Policy) -> Decision:
@@ -66,7 +64,7 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
     """Apply an event about one pod or container."""
     match event:
         case PodCreated(pod):
-            return Decision(node.replace(pods={**node.pods, pod.key: pod}))
+            return Decision(node.replace(pods=with_entries(node.pods, {pod.key: pod})))
         case PodStopped() | PodGone():
             return _pod_ended(node, event, policy)
         case ContainerCreating(container):
@@ -91,7 +89,7 @@ def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decis
     containers = node.containers_of(event.key)
     if isinstance(event, PodGone):
         gone = _forget(node, {container.key for container in containers})
-        return _release(node, gone.replace(pods=_without(node.pods, {event.key})), policy)
+        return _release(node, gone.replace(pods=without(node.pods, (event.key,))), policy)
     # A create in flight keeps its place: its own reply decides.
     return _release(node, _exit(node, [c.key for c in containers if c.state is not ContainerState.CREATING]), policy)
 
@@ -105,25 +103,25 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
     freed = _release(node, _exit(node, older), policy).node if older else node
     container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
-    known = freed.replace(containers={**freed.containers, container.key: container})
+    known = freed.replace(containers=with_entries(freed.containers, {container.key: container}))
     layout = policy.place(known, container)
-    after = known.replace(grants=layout.grants)
+    after = known.replace(grants=entries_of(known.grants, layout.grants))
     grant = after.grants.get(container.key)
     if grant:  # the create message says it, so the runtime has it with the container
-        after = after.replace(applied={**after.applied, container.key: Applied(grant.cpus, grant.mems)})
+        after = after.replace(applied=with_entries(after.applied, {container.key: Applied(grant.cpus, grant.mems)}))
     return Decision(after, updates_between(node, after), layout.reasons, container.key)
 
 
 def _created(node: Node, reservation: str, key: str) -> Decision:
     if reservation not in node.containers:
         return _to_state(node, key, ContainerState.CREATED)
-    container = replace(node.containers[reservation], key=key)
+    container = node.containers[reservation]
+    state = container.state if container.state is ContainerState.EXITED else ContainerState.CREATED
     after = node.replace(
-        containers={**_without(node.containers, {reservation}), key: container},
-        grants=_rekey(node.grants, reservation, key),
-        applied=_rekey(node.applied, reservation, key),
+        containers=renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
+        grants=renamed(node.grants, reservation, key),
+        applied=renamed(node.applied, reservation, key),
     )
-    after = _to_state(after, key, ContainerState.CREATED).node
     # While it had no id, others' arrivals could not update it: what its message said may be outdated.
     return Decision(after, updates_between(node, after, arrived=key), key=key)
 
@@ -133,11 +131,11 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     if container is None or container.state is ContainerState.EXITED or container.sizes == sizes:
         return Decision(node, key=key)
     container = container.resized(sizes)
-    known = node.replace(containers={**node.containers, key: container})
+    known = node.replace(containers=with_entries(node.containers, {key: container}))
     if key not in node.grants:  # left alone, and stays so
         return Decision(known, key=key)
     layout = policy.place(known, container)
-    after = known.replace(grants=layout.grants)
+    after = known.replace(grants=entries_of(known.grants, layout.grants))
     return Decision(after, updates_between(node, after), layout.reasons, key)
 
 
@@ -146,7 +144,7 @@ def _applied(node: Node, key: str, applied: Applied) -> Decision:
         return Decision(node)
     if node.released:
         return Decision(let_go(node, key, applied), key=key)
-    return Decision(node.replace(applied={**node.applied, key: applied}), key=key)
+    return Decision(node.replace(applied=with_entries(node.applied, {key: applied})), key=key)
 
 
 def _to_state(node: Node, key: str, state: ContainerState) -> Decision:
@@ -154,7 +152,8 @@ def _to_state(node: Node, key: str, state: ContainerState) -> Decision:
     container = node.containers.get(key)
     if container is None or container.state in (state, ContainerState.EXITED):
         return Decision(node, key=key)
-    return Decision(node.replace(containers={**node.containers, key: replace(container, state=state)}), key=key)
+    containers = with_entries(node.containers, {key: replace(container, state=state)})
+    return Decision(node.replace(containers=containers), key=key)
 
 
 def _exit(node: Node, keys: Collection[str]) -> Node:
@@ -162,11 +161,11 @@ def _exit(node: Node, keys: Collection[str]) -> Node:
     ended = {c.key: replace(c, state=ContainerState.EXITED) for c in alive if c.state is not ContainerState.EXITED}
     if not ended:
         return node
-    return node.replace(containers={**node.containers, **ended}, applied=_without(node.applied, ended))
+    return node.replace(containers=with_entries(node.containers, ended), applied=without(node.applied, ended))
 
 
 def _forget(node: Node, keys: Collection[str]) -> Node:
-    return node.replace(containers=_without(node.containers, keys), applied=_without(node.applied, keys))
+    return node.replace(containers=without(node.containers, keys), applied=without(node.applied, keys))
 
 
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
@@ -176,20 +175,6 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
         container = after.containers.get(owner)
         if container is None or container.state is ContainerState.EXITED:
             layout = policy.release(after, owner)
-            after = after.replace(grants=layout.grants)
+            after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons
     return Decision(after, updates_between(before, after), reasons, key)
-
-
-def _without(entries: Mapping[str, V], keys: Collection[str]) -> Mapping[str, V]:
-    left = dict(entries)  # copied whole: much cheaper than to look at each
-    for key in keys:
-        left.pop(key, None)
-    return left
-
-
-def _rekey(entries: Mapping[str, V], old: str, new: str) -> Mapping[str, V]:
-    renamed = dict(entries)
-    if old in renamed:
-        renamed[new] = renamed.pop(old)
-    return renamed

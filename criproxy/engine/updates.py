@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from criproxy.engine.decision import Update
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -28,9 +29,12 @@ def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) ->
     """Each update, and whether its container loses a CPU."""
     # Most containers share one pool, so most comparisons are of the very same two sets.
     loses: dict[tuple[CpuSet, CpuSet], bool] = {}
-    for key, new in after.grants.items():
+    for key in changed_keys(before.grants, after.grants):
+        new = after.grants.get(key)
+        if new is None or not _has_id(after.containers[key]):
+            continue
         old = _as_sent(after, key) if key == arrived else before.grants.get(key)
-        if old is new or not _has_id(after.containers[key]):
+        if old is new:
             continue
         if old is None:
             if placed:

@@ -41,6 +41,12 @@ def _is_id(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) < 10
 
 
+@lru_cache(maxsize=1024)
+def interned(cpus: CpuSet) -> CpuSet:
+    """The same set, as one object for all who ask for it: then most comparisons end at once."""
+    return cpus
+
+
 def format_cpuset(cpus: AbstractSet[int]) -> str:
     """Write *cpus* in kernel list notation: ascending, ranges joined, no spaces."""
     return _format(frozenset(cpus))

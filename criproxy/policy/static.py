@@ -8,7 +8,8 @@ from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.memory import memory_nodes
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
@@ -25,21 +26,19 @@ class StaticPolicy:
         """Own CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
         count, own = exclusive_count(container), _own(node, container)
         if not count:
-            shared = node.shared_cpus | own
-            grants = {**node.grants, container.key: Grant(shared, _shared_mems(node, container))}
+            shared = interned(node.shared_cpus | own)
+            grants = with_entries(node.grants, {container.key: Grant(shared, _shared_mems(node, container))})
             reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {_why_shared(container)}"
-            return Layout(_reshare(node, grants), (reason,))
+            return Layout(_reshare(node, grants, container.key), (reason,))
         cpus = self._take(node, container, own, count)
         mems, memory_reason = memory_nodes(node, container, cpus)
-        grants = {**node.grants, container.key: Grant(cpus, mems, exclusive=cpus)}
+        grants = with_entries(node.grants, {container.key: Grant(cpus, mems, exclusive=cpus)})
         reason = f"{container.title} owns CPUs {format_cpuset(cpus)}: its pod is Guaranteed and it asks for {count}"
-        return Layout(_reshare(node, grants), (reason, memory_reason))
+        return Layout(_reshare(node, grants, container.key), (reason, memory_reason))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""
-        left = dict(node.grants)
-        left.pop(key, None)
-        return Layout(_reshare(node, left))
+        return Layout(_reshare(node, without(node.grants, (key,)), key))
 
     def _take(self, node: Node, container: Container, own: CpuSet, count: int) -> CpuSet:
         everything = node.shared_cpus | own
@@ -77,19 +76,25 @@ def _why_shared(container: Container) -> str:
     return f"it asks for {container.cpu_milli}m, which is no whole number of CPUs"
 
 
-def _reshare(node: Node, grants: dict[str, Grant]) -> dict[str, Grant]:
-    """Give everybody without own CPUs all that nobody owns; grants that stay as they are stay the same objects."""
-    pool = node.topology.cpus - NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+def _reshare(node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
+    """Give everybody without own CPUs all that nobody owns; grants that stay as they are stay the same objects.
+
+    *grants* are those of *node* but for *key*, and are changed in place.
+    """
+    owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+    pool = interned(node.topology.cpus - owned)
     # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
     moved: dict[tuple[CpuSet, CpuSet], Grant] = {}
-    for key, grant in grants.items():
-        if grant.exclusive or grant.cpus == pool:
+    changed = [key]
+    for other, grant in grants.items():
+        if grant.exclusive or grant.cpus is pool or grant.cpus == pool:
             continue
         place = grant.cpus, grant.mems
         if place not in moved:
             moved[place] = Grant(pool, grant.mems)
-        grants[key] = moved[place]
-    return grants
+        grants[other] = moved[place]
+        changed.append(other)
+    return grants.derived_from(node.grants, changed)
 
 
 def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:

@@ -18,9 +18,10 @@ from criproxy.alloc.memory import memory_nodes
 from criproxy.alloc.pools import Pool
 from criproxy.alloc.rank import Candidate, Criterion, decider, ranked
 from criproxy.alloc.resize import resize_cpus
-from criproxy.alloc.sharing import RESERVED, Division, divide, without
+from criproxy.alloc.sharing import RESERVED, Division, divide
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -88,18 +89,20 @@ class TopologyAwarePolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """Its own CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
         division = self._divided(node.topology)
-        others = node.replace(grants=without(node.grants, container.key)) if container.key in node.grants else node
+        others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
         grant, reason = self._decide(division, others, container, node.grants.get(container.key))
         mems, memory_reason = self._memory(division, node, container, grant)
-        grants = {**node.grants, container.key: Grant(grant.cpus, mems, grant.exclusive, grant.pool)}
+        grants = with_entries(
+            node.grants, {container.key: Grant(interned(grant.cpus), mems, grant.exclusive, grant.pool)}
+        )
         owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
-        return Layout(division.settled(grants) if owners_differ else grants, (reason, memory_reason))
+        return Layout(division.settled(dict(grants)) if owners_differ else grants, (reason, memory_reason))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned is shared again by those around."""
-        left = without(node.grants, key)
+        left = without(node.grants, (key,))
         owner = key in node.grants and node.grants[key].exclusive
-        return Layout(self._divided(node.topology).settled(left) if owner else left)
+        return Layout(self._divided(node.topology).settled(dict(left)) if owner else left)
 
     def _divided(self, topology: Topology) -> Division:
         """The pools of this machine, made when it is seen for the first time."""

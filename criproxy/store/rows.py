@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
@@ -43,15 +44,12 @@ class Table:
 def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tuple[str]]]:
     """Rows to write and keys to delete so that *table* goes from *before* to *after*.
 
-    Equal objects are found by identity first: values that an event did not touch are the very same ones.
+    Only what was touched is compared: the cost does not grow with the number of entries.
     """
     old, new = table.entries(before), table.entries(after)
-    if old is new:
-        return [], []
-    get = old.get
-    touched = [(key, value) for key, value in new.items() if get(key) is not value]
-    rows = [table.to_row(key, value) for key, value in touched if get(key) != value]
-    return rows, [(key,) for key in old.keys() - new.keys()]
+    keys = changed_keys(old, new)
+    rows = [table.to_row(key, new[key]) for key in keys if key in new and old.get(key) != new[key]]
+    return rows, [(key,) for key in keys if key in old and key not in new]
 
 
 @lru_cache(maxsize=256)  # sharers get one set object, which keeps comparing them cheap

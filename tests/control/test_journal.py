@@ -55,7 +55,8 @@ async def test_the_life_of_an_owner(tmp_path: Path) -> None:
 
 async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path) -> None:
     """Who is moved off CPUs finds the newcomer's name in its story, and the newcomer for whom its start waited."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    slow = RuntimeOptions(latency_s={"UpdateContainerResources": 0.1})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
         web = await world.run(sharer("web"))
         await world.run(owner("trader", 2))
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.targets import in_the_way, overhang, target
+from criproxy.control.targets import Overhang, in_the_way, target
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -89,13 +89,13 @@ def may_happen(node: Node, event: Event) -> bool:
     """A start is held while others are in the way or the container is not where it belongs; all else happens."""
     if not isinstance(event, ContainerStarted):
         return True
-    over = overhang(node, {event.key})
-    return event.key not in over and not in_the_way(node, event.key, over)
+    over = Overhang().of(node, {event.key})
+    return event.key not in over.by_key and not in_the_way(node, event.key, over)
 
 
 def sent(node: Node, key: str) -> Event | None:
     """What reaches the container *key* if it is told now what it may have."""
-    to = target(node, key, overhang(node, ())) if key in node.grants else None
+    to = target(node, key, Overhang().of(node, ())) if key in node.grants else None
     return UpdateApplied(key, to.cpus, to.mems) if to else None
 
 

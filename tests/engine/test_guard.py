@@ -49,13 +49,13 @@ def guarded(grants: dict[str, Grant] | Exception) -> Guarded:
 
 
 def test_a_good_layout_passes() -> None:
-    """It is the very same, with its reasons."""
+    """With its reasons."""
     grants = {**NODE.grants, "new": Grant(ALL - OWN, MEMS)}
     guard = guarded(grants)
 
     decision = step(NODE, ContainerCreating(NEWCOMER), guard)
 
-    assert decision.node.grants is grants
+    assert decision.node.grants == grants
     assert decision.reasons == ("because",)
     assert guard.faults == 0
 
