@@ -58,7 +58,7 @@ class Controller:
         self._manager = Manager(store.load(topology), policy, store, log, settings.store)
         kernel = Kernel(runtime, settings.host_root)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
-        inquiry = Inquiry(self._followups)
+        self._inquiry = inquiry = Inquiry(self._followups)
         self._watch = Watch(inquiry)
         self._resync = Resync(self._followups, inquiry)
         self._creates = Creates(self._followups, inquiry)
@@ -104,6 +104,8 @@ class Controller:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
         if self._places:
             # What the store remembers is from before: CPUs may be gone.
+            for key in self._followups.doubts.inherit(self._manager.node):
+                self._tasks.spawn(f"ask for {key}", self._inquiry.settle_start(key))
             self._followups.submit(TopologyChanged(self._manager.node.topology))
             self._tasks.spawn("resync", self._resync.run())
             self._runtime.on_unavailable = self._resync.soon

@@ -12,6 +12,7 @@ from functools import partial
 from time import monotonic
 
 from criproxy.control.counters import Counters
+from criproxy.control.doubts import Doubts
 from criproxy.control.journal import cause, told_update
 from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
@@ -72,9 +73,12 @@ class Followups:
     _over: Overhang = field(default_factory=Overhang)
     slots: asyncio.Semaphore = field(init=False)
     """Taken, before the container's lane, by whoever updates."""
+    doubts: Doubts = field(init=False)
+    """Where containers may be running beside what is applied."""
 
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.settings.concurrent_updates)
+        self.doubts = Doubts(self.manager.stir)
 
     @property
     def counters(self) -> Counters:
@@ -123,7 +127,8 @@ class Followups:
         try:
             async with asyncio.timeout(self.settings.barrier_timeout_s):
                 while blockers := self.blockers(key):
-                    self.kick(set(blockers) - kicked)
+                    for blocker in set(blockers) - kicked:
+                        self.kick([blocker], look=self.doubts.unseen(blocker))
                     kicked.update(blockers)
                     await self.manager.changed()
         except TimeoutError:
@@ -151,6 +156,7 @@ class Followups:
         """
         seen = await self.kernel.look(key)
         await self._note(key, seen, None)
+        self.doubts.seen(key)
         return seen
 
     async def settle(self, key: str, why: str = "it had to be in its place before its start") -> None:
@@ -210,13 +216,16 @@ class Followups:
     async def _update(self, key: str, wanted: Applied, why: str, failures: int = 0) -> None:
         had, begun_s = self.manager.node.applied.get(key), monotonic()
         linux = rewrite.cpuset_only(format_cpuset(wanted.cpus), format_cpuset(wanted.mems))
+        self.doubts.send(key, wanted.cpus)
         try:
             await self.runtime.update_container_resources(key, linux)
         except RuntimeCallError as error:
             if not error.not_found:
+                self.kick([key], look=True)  # it may have been done all the same
                 raise
         seen = await self.kernel.look(key)
         await self._note(key, seen, wanted)
+        self.doubts.seen(key)
         if seen.applied and not _reached(seen.applied, wanted):
             raise UpdateLost(
                 "UpdateContainerResources",
@@ -264,8 +273,10 @@ class Followups:
     def _decided(self, event: Event, why: str, done: "asyncio.Future[Decision]") -> None:
         if isinstance(event, ContainerExited | ContainerGone):
             self.kernel.forget(event.key)
+            self.doubts.keep(self.manager.node.grants.keys())
         elif isinstance(event, PodStopped | PodGone):
             self.kernel.keep(self.manager.node.grants.keys())
+            self.doubts.keep(self.manager.node.grants.keys())
         error = done.exception()
         if error is None:
             self.kick((update.key for update in done.result().updates), why=why)
@@ -283,7 +294,7 @@ class Followups:
         return target(self.manager.node, key, self._overhang())
 
     def _overhang(self) -> Overhang:
-        return self._over.of(self.manager.node, self.starting)
+        return self._over.of(self.manager.node, self.starting, self.doubts)
 
     def _describe(self, key: str) -> str:
         node = self.manager.node

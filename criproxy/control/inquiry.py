@@ -126,6 +126,11 @@ class Inquiry:
         sizes = translate.sizes(reply.status.resources.linux, known.resized(before), node.topology.capacity_bytes)
         return None if sizes == asked else sizes
 
+    async def settle_start(self, key: str) -> None:
+        """Ask whether a start of *key* is under way that began before our own; until then `Doubts` counts it."""
+        await self.settle(key, unknown=True)
+        self.followups.doubts.start_settled(key)
+
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists tell its outcome."""
         if reservation not in self.creating:

@@ -114,8 +114,13 @@ class Manager:
         return await self._keeper.find(text)
 
     async def changed(self) -> None:
-        """Return after the next change of the node."""
+        """Return after the next change of the node, or of what is known about it."""
         await self._changed.wait()
+
+    def stir(self) -> None:
+        """Let those who wait for a change look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def resolve(self, container_id: str) -> str:
         """The key of the container with that id or, as the runtime allows, with an id that begins so."""

@@ -159,6 +159,7 @@ class Updates:
         if ours is None:
             return Proceed()
         self._warn(request)
+        followups.doubts.send(key, ours.cpus)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems)))
 
     async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
@@ -202,7 +203,9 @@ class Updates:
         self.followups.lanes.leave(key)
         if isinstance(call.context, Resizing) and outcome.kind is OutcomeKind.UNKNOWN:
             self.followups.tasks.spawn(f"ask for {key}", self.inquiry.resize_unknown(key, call.context.before))
-        if outcome.kind is not OutcomeKind.NOT_SENT:
+        if outcome.kind is OutcomeKind.NOT_SENT:
+            self.followups.doubts.seen(key)
+        else:
             self.followups.kick([key], look=True)
 
     def _warn(self, request: api.UpdateContainerResourcesRequest) -> None:

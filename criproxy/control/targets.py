@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from criproxy.control.doubts import NO_DOUBTS, Doubts
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS, Applied, in_place
@@ -29,15 +30,16 @@ class Overhang:
     _node: Node | None = None
     _starting: frozenset[str] = frozenset()
 
-    def of(self, node: Node, starting: Collection[str]) -> "Overhang":
+    def of(self, node: Node, starting: Collection[str], doubts: Doubts = NO_DOUBTS) -> "Overhang":
         """Bring it up to date, and return it.
 
         Args:
             node: grants, and what is applied.
             starting: keys of containers whose start is under way.
+            doubts: where containers may be running beside what is applied; always the same object.
         """
-        before, under_way = self._node, frozenset(starting)
-        if node is before and under_way == self._starting:
+        before, under_way, doubted = self._node, frozenset(starting), doubts.changed()
+        if node is before and under_way == self._starting and not doubted:
             return self
         if before is None or before.topology is not node.topology:
             self.by_key, self._sets = {}, Counter()
@@ -48,10 +50,11 @@ class Overhang:
                 *changed_keys(before.applied, node.applied),
                 *changed_keys(before.containers, node.containers),
                 *(under_way ^ self._starting),
+                *doubted,
             }
         self._node, self._starting = node, under_way
         for key in keys:
-            self._set(key, _beyond(node, key, under_way))
+            self._set(key, _beyond(node, key, under_way, doubts.cpus.get(key, NO_CPUS)))
         return self
 
     def others(self, key: str) -> CpuSet:
@@ -69,14 +72,14 @@ class Overhang:
             self._sets[cpus] += 1
 
 
-def _beyond(node: Node, key: str, starting: Collection[str]) -> CpuSet:
+def _beyond(node: Node, key: str, starting: Collection[str], doubted: CpuSet) -> CpuSet:
     grant, applied = node.grants.get(key), node.applied.get(key)
     if grant is None:
         return NO_CPUS
     has = node.topology.cpus if applied is None else applied.cpus
     if has is grant.cpus or has <= grant.cpus or not (key in starting or _may_run(node.containers[key])):
-        return NO_CPUS
-    return has - grant.cpus
+        return doubted - grant.cpus
+    return (has | doubted) - grant.cpus
 
 
 def _may_run(container: Container) -> bool:

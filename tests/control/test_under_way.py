@@ -1,0 +1,100 @@
+"""What is under way in the runtime while an owner starts: updates that give CPUs, and what criproxy left behind."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from criproxy.cri import api_pb2 as api
+from criproxy.sim.kubelet import MiniKubelet
+from criproxy.sim.runtime import RuntimeOptions
+from tests.control.world import FAST, World, owner, sharer
+
+LIMIT_S = 20.0
+SLOW_S = 0.3
+POLL_S = 0.005
+
+
+async def overlaps(world: World, owned: str, other: str, seconds: float) -> set[str]:
+    """What was seen of *other* within the time while it ran on a CPU of the owner's."""
+    found: set[str] = set()
+    async with asyncio.timeout(seconds + LIMIT_S):
+        for _ in range(int(seconds / POLL_S)):
+            mine, others = world.runtime.cpuset(owned), world.runtime.cpuset(other)
+            if mine and others and mine.cpus & others.cpus:
+                found.add(f"{world.cpus(owned)} and {world.cpus(other)}")
+            await asyncio.sleep(POLL_S)
+    return found
+
+
+async def test_a_start_waits_for_a_grow_that_is_under_way(tmp_path: Path) -> None:
+    """CPUs that were given back, and that the next owner gets while the update which hands them out is on its way."""
+    slow = RuntimeOptions(latency_s={"UpdateContainerResources": SLOW_S})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+        shared = await world.run(sharer("shared"))
+        first = await world.run(owner("first"))
+        assert world.cpus(shared) == "0,2-3"
+        await world.kubelet.stop(first)
+        await world.until(lambda: not world.owned())
+        await asyncio.sleep(SLOW_S / 6)  # the update with the larger set is with the runtime
+
+        second = await world.run(owner("second"))
+
+        assert await overlaps(world, second, shared, 2 * SLOW_S) == set()
+        assert (world.cpus(second), world.cpus(shared)) == ("1", "0,2-3")
+
+
+async def test_a_start_waits_for_a_grow_of_a_resize(tmp_path: Path) -> None:
+    """The same where the larger set travels in an update of the kubelet's."""
+    slow = RuntimeOptions(latency_s={"UpdateContainerResources": SLOW_S})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+        first = await world.run(owner("first"))
+        grows = await world.run(owner("grows"))
+        await world.kubelet.stop(first)
+        half = api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000)
+
+        resize = asyncio.create_task(world.kubelet.update(grows, half))
+        await world.until(lambda: not world.owned())
+        await asyncio.sleep(SLOW_S / 6)
+        second = await world.run(owner("second"))
+
+        assert world.cpus(second) == "1"
+        assert await overlaps(world, second, grows, 2 * SLOW_S) == set()
+        await resize
+
+
+async def test_a_start_waits_until_others_were_seen_after_a_restart(tmp_path: Path) -> None:
+    """The store does not know of an update that was under way when criproxy ended; the cgroups do."""
+    slow = RuntimeOptions(latency_s={"ContainerStatus": SLOW_S})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+        shared = await world.run(sharer("shared"))
+        sandbox_id, _ = await world.kubelet.run_pod(owner("first"))
+        await world.stop_criproxy()
+        everything = api.LinuxContainerResources(cpuset_cpus="0-3", cpuset_mems="0")
+        await world.direct.update_container_resources(shared, everything)
+        await MiniKubelet(world.direct).remove_pod(sandbox_id)
+
+        await world.start_criproxy()
+        second = await world.run(owner("second"))
+
+        assert await overlaps(world, second, shared, 2 * SLOW_S) == set()
+
+
+async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -> None:
+    """A container that is being started when criproxy ends will run with the CPUs that it was created with."""
+    slow = RuntimeOptions(latency_s={"StartContainer": SLOW_S})
+    patient = replace(FAST, unknown_pause_s=SLOW_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, patient) as world:
+        pod = sharer("late")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.stop_criproxy()
+        start = api.StartContainerRequest(container_id=late)
+        begun = asyncio.create_task(world.direct.call("StartContainer", start, api.StartContainerResponse))
+        await asyncio.sleep(SLOW_S / 6)
+
+        await world.start_criproxy()
+        owned = await world.run(owner("owner"))
+
+        assert await overlaps(world, owned, late, 2 * SLOW_S) == set()
+        await begun
+        assert world.cpus(late) == "0,2-3"
