@@ -7,13 +7,15 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import uvloop
 
+from criproxy.control.answers import Answers
 from criproxy.control.controller import Controller
+from criproxy.control.report import Notice
 from criproxy.control.settings import Adopt, OnError, Settings
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
@@ -117,8 +119,8 @@ class Endpoints:
         return cls(pairs, control, http)
 
 
-def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnError, Adopt]:
-    """The policy of this node, what becomes of calls at which we fail, and of containers that are not ours.
+def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, Settings]:
+    """The policy of this node, and what its file says to the controller.
 
     A file that asks for what *topology* does not have is used all the same, and said loudly: a node that lost a CPU
     over a reboot must come up. `criproxy check` refuses it.
@@ -128,7 +130,7 @@ def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnErro
     """
     if config is None and not os.path.lexists(DEFAULT_CONFIG):
         log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
-        return NonePolicy(PolicyOptions()), OnError.SHARED, Adopt.PIN
+        return NonePolicy(PolicyOptions()), Settings(policy_name="none")
     from criproxy.config.load import load
 
     settings = load(config or DEFAULT_CONFIG, os.uname().nodename)
@@ -139,7 +141,8 @@ def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, OnErro
     policy = settings.build_policy()
     if settings.external:
         policy = Guarded(policy, settings.common.policy, settings.options.reserved_cpus)
-    return policy, OnError(settings.common.on_error), Adopt(settings.common.adopt)
+    common = settings.common
+    return policy, Settings(policy_name=common.policy, on_error=OnError(common.on_error), adopt=Adopt(common.adopt))
 
 
 class Daemon:
@@ -168,7 +171,7 @@ class Daemon:
             stack.callback(self._heartbeat.stop)
             controller = await self._start_controller(stack)
             await self._start_proxies(stack, listeners, controller)
-            await self._start_control(stack, listeners["control"])
+            await self._start_control(stack, listeners["control"], controller)
             self._announce(listeners)
             await self._start_http(stack, listeners.get(HTTP), controller)
             await _tune_allocator()
@@ -199,13 +202,13 @@ class Daemon:
 
     async def _start_controller(self, stack: AsyncExitStack) -> Controller:
         topology = discover(self._options.host_root)
-        policy, on_error, adopt = load_policy(self._options.config, topology)
+        policy, settings = load_policy(self._options.config, topology)
         store = Store(self._options.state_dir, may_fail=True)
         stack.callback(store.close)
         if store.set_aside is not None:
             log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
         controller = Controller(
-            Settings(on_error=on_error, adopt=adopt, host_root=self._options.host_root),
+            replace(settings, host_root=self._options.host_root),
             topology,
             policy,
             store,
@@ -239,10 +242,15 @@ class Daemon:
     async def _drain(self) -> None:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
 
-    async def _start_control(self, stack: AsyncExitStack, listener: Listener) -> None:
-        server = ControlServer({"bypass": self._bypass.command})
+    async def _start_control(self, stack: AsyncExitStack, listener: Listener, controller: Controller) -> None:
+        server = ControlServer({"bypass": self._bypass.command, **Answers(controller, self._notices).commands()})
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
+
+    def _notices(self) -> list[Notice]:
+        """What `criproxy status` tells beside what the controller knows."""
+        bypass = self._bypass
+        return [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
 
     def _announce(self, listeners: Mapping[str, Listener]) -> None:
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)

@@ -11,9 +11,12 @@ from criproxy.errors import CriproxyError
 COMMANDS = {
     "bypass": "criproxy.cli.bypass",
     "check": "criproxy.cli.check",
+    "completion": "criproxy.cli.completion",
     "demo": "criproxy.cli.demo",
+    "explain": "criproxy.cli.explain",
     "schema": "criproxy.cli.schema",
     "serve": "criproxy.cli.serve",
+    "status": "criproxy.cli.status",
     "topology": "criproxy.cli.topology",
 }
 """Command → its module, which has it as `command`."""

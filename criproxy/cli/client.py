@@ -11,34 +11,39 @@ TIMEOUT_S = 30.0
 DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 
 
-def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+class NoDaemon(CriproxyError):
+    """Nobody answers on the control socket."""
+
+
+def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
     """Send *command* to the daemon that listens on *path* and return its result.
 
     Raises:
         UsageError: if the daemon says that the request is wrong.
-        CriproxyError: if nobody answers, or the daemon's answer is no.
+        NoDaemon: if nobody answers within *timeout_s*.
+        CriproxyError: if the daemon's answer is no.
     """
     request = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(TIMEOUT_S)
+            sock.settimeout(timeout_s)
             sock.connect(path)
             sock.sendall(request)
             with sock.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
-        raise CriproxyError(_explain(path, error)) from error
+        raise NoDaemon(_explain(path, error, timeout_s)) from error
     return _result(path, line)
 
 
-def _explain(path: str, error: OSError) -> str:
+def _explain(path: str, error: OSError, timeout_s: float) -> str:
     match error:
         case FileNotFoundError() | ConnectionRefusedError():
             return f"no criproxy daemon listens on {path}; start it, or name its socket with --control-socket"
         case PermissionError():
             return f"{path}: permission denied; this command needs root"
         case TimeoutError():
-            return f"the daemon on {path} did not answer within {TIMEOUT_S:.0f} s"
+            return f"the daemon on {path} did not answer within {timeout_s:g} s"
         case _:
             return f"cannot ask the daemon on {path}: {error}"
 
@@ -47,7 +52,7 @@ def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         answer = json.loads(line)
     except ValueError as error:
-        raise CriproxyError(f"what listens on {path} is no criproxy daemon, or it ended: no answer in JSON") from error
+        raise NoDaemon(f"what listens on {path} is no criproxy daemon, or it ended: no answer in JSON") from error
     if "error" in answer:
         wrong_use = answer.get("exit_status") == UsageError.exit_status
         raise (UsageError if wrong_use else CriproxyError)(answer["error"])

@@ -1,5 +1,7 @@
 """Builds the controller out of its parts, for the daemon, and decides what becomes of calls that we failed at."""
 
+from collections.abc import Iterator
+
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
 from criproxy.control.handlers import Handlers
@@ -8,6 +10,7 @@ from criproxy.control.keeper import NodeStore
 from criproxy.control.kernel import Kernel
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
+from criproxy.control.report import Notice, Situation
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
 from criproxy.control.starting import Starts, Updates
@@ -19,11 +22,14 @@ from criproxy.cri.translate import UnreadableMessage, has_cpuset
 from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
 from criproxy.store.record import Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
@@ -62,8 +68,9 @@ class Controller:
         self._watch = Watch(inquiry)
         self._resync = Resync(self._followups, inquiry)
         self._creates = Creates(self._followups, inquiry)
-        starts, updates = Starts(self._followups, inquiry, self._resync), Updates(self._followups, inquiry)
-        self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, updates)
+        self._updates = Updates(self._followups, inquiry)
+        starts = Starts(self._followups, inquiry, self._resync)
+        self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, self._updates)
 
     @property
     def node(self) -> Node:
@@ -95,6 +102,29 @@ class Controller:
             StoreError: if the disk fails.
         """
         return await self._manager.find_history(text)
+
+    def situation(self) -> Situation:
+        """The node and what is known beside it, for `report`; to be looked at from any thread."""
+        return Situation(
+            node=self.node,
+            policy=self.settings.policy_name,
+            reserved=reserved_cpus(self._policy),
+            troubles=self._followups.troubles(),
+            starting=frozenset(self._followups.starting),
+            notices=tuple(self._notices()),
+        )
+
+    def waits_for(self, key: str) -> list[str]:
+        """The names of those who still use CPUs that the container *key* was granted."""
+        return [self.node.containers[other].title for other in self._followups.blockers(key)]
+
+    def _notices(self) -> Iterator[Notice]:
+        if not self.ready:
+            yield Notice("resync", "the runtime is being asked what runs; until it answers, held calls wait")
+        if error := self._manager.store_error:
+            yield Notice("store", f"the state cannot be stored, so nothing new is placed: {error}")
+        if foreign := self._updates.foreign:
+            yield Notice("competing-manager", foreign.sentence())
 
     async def changed(self) -> None:
         """Return after the next change of the node."""
@@ -162,6 +192,14 @@ class Controller:
         await self._tasks.stop()
         await self._manager.close()
         await self._runtime.close()
+
+
+def reserved_cpus(policy: Policy) -> CpuSet:
+    """CPUs that *policy* lets nobody own."""
+    if isinstance(policy, Guarded):
+        return policy.reserved
+    options = getattr(policy, "options", None)
+    return options.reserved_cpus if isinstance(options, Options) else NO_CPUS
 
 
 def _refusal(error: Exception) -> Refuse:

@@ -15,6 +15,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant, in_place
 from criproxy.model.node import Node
+from criproxy.store.record import Kind
 
 _AT_ONCE = 25
 """Containers whose files are read without a pause: half a millisecond of CPU time."""
@@ -112,6 +113,15 @@ class Drift:
             container=before.containers[key].title,
             cpus=format_cpuset(has.cpus),
             instead_of=format_cpuset(should.cpus),
+            mems=format_cpuset(has.mems),
+            times=history.times,
+        )
+        self.followups.manager.note(
+            key,
+            Kind.DRIFT,
+            f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}, instead of "
+            f"{format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
+            cpus=format_cpuset(has.cpus),
             mems=format_cpuset(has.mems),
             times=history.times,
         )

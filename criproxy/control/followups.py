@@ -17,6 +17,7 @@ from criproxy.control.journal import cause, told_update
 from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
+from criproxy.control.report import Trouble
 from criproxy.control.settings import Log, Settings
 from criproxy.control.targets import Overhang, in_the_way, target
 from criproxy.control.tasks import Tasks
@@ -116,6 +117,10 @@ class Followups:
         """Why the last update of *key* failed; empty if it did not."""
         worker = self._workers.get(key)
         return worker.error if worker else ""
+
+    def troubles(self) -> dict[str, Trouble]:
+        """The containers whose last update failed, and how."""
+        return {key: Trouble(each.error, each.failures) for key, each in self._workers.items() if each.error}
 
     async def clear(self, key: str) -> None:
         """Return when no other container can still be running on CPUs that it must give up and *key* gets.
@@ -246,7 +251,7 @@ class Followups:
         after = (f"after {failures} failures",) if failures else ()
         self.manager.note(
             key,
-            Kind.UPDATED,
+            Kind.RELEASED if self.manager.node.released else Kind.UPDATED,
             sentence,
             *after,
             cpus=format_cpuset(has.cpus),

@@ -19,6 +19,7 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
+    Released,
     TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
@@ -29,6 +30,8 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.store.record import Fact, Kind, Record
 
+SHORT_ID = 12
+"""Characters by which people know a container."""
 MAX_PENDING = 2_000
 """Entries that wait to be written; beyond that the oldest are lost."""
 
@@ -93,7 +96,9 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
         case ContainerCreating(container):
             yield _placed(container, decision)
         case ContainerCreated(reservation, key) if reservation in before.containers:
-            yield Entry(after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key}",), {})
+            yield Entry(
+                after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key[:SHORT_ID]}",), {}
+            )
         case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
             yield Entry(after.containers[key], Kind.STARTED, ("it runs",), {})
         case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
@@ -119,6 +124,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
 _CAUSES: dict[type[Event], str] = {
     ContainerCreated: "its create message said what was right before others came or went",
     PolicyChanged: "the policy changed",
+    Released: "the node was released",
     TopologyChanged: "the machine changed",
 }
 

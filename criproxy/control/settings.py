@@ -40,6 +40,8 @@ class StoreLimits:
 class Settings:
     """Limits and switches of one controller."""
 
+    policy_name: str = ""
+    """Of the policy in force, as in the policy file; only to be told."""
     on_error: OnError = OnError.SHARED
     adopt: Adopt = Adopt.PIN
     barrier_timeout_s: float = 10.0

@@ -4,7 +4,7 @@ A start is the barrier: it waits until nobody can still be running on the CPUs t
 """
 
 from dataclasses import dataclass
-from time import monotonic
+from time import gmtime, monotonic, strftime, time
 
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
@@ -38,6 +38,27 @@ class Resizing(InLane):
 
     before: Sizes
     """What the container asked for until then: so it is again if the runtime refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Cpusets that the kubelet sends, which are replaced with ours."""
+
+    title: str
+    """Of the container of the last one."""
+    cpus: str
+    times: int
+    """How many there were since the start."""
+    at_s: float
+    """When the last one came, in seconds since the epoch."""
+
+    def sentence(self) -> str:
+        """What is wrong, and what would be right."""
+        when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
+        return (
+            f"the kubelet's CPU manager sets cpusets too ({self.times} times, last at {when} CPUs {self.cpus} for "
+            f"{self.title}); they are replaced with ours: set cpuManagerPolicy: none in the kubelet's configuration"
+        )
 
 
 @dataclass(slots=True)
@@ -136,7 +157,8 @@ class Updates:
 
     followups: Followups
     inquiry: Inquiry
-    _warned: bool = False
+    foreign: Foreign | None = None
+    """The last cpuset that the kubelet sent; None if it never did."""
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own.
@@ -158,7 +180,7 @@ class Updates:
         ours = followups.now(key)
         if ours is None:
             return Proceed()
-        self._warn(request)
+        self._warn(key, request)
         followups.doubts.send(key, ours.cpus)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems)))
 
@@ -208,11 +230,17 @@ class Updates:
         else:
             self.followups.kick([key], look=True)
 
-    def _warn(self, request: api.UpdateContainerResourcesRequest) -> None:
-        if request.linux.cpuset_cpus and not self._warned:
-            self._warned = True
+    def _warn(self, key: str, request: api.UpdateContainerResourcesRequest) -> None:
+        cpus = request.linux.cpuset_cpus
+        if not cpus:
+            return
+        containers = self.followups.manager.node.containers
+        title = containers[key].title if key in containers else key
+        times = self.foreign.times + 1 if self.foreign else 1
+        self.foreign = Foreign(title, cpus, times, time())
+        if times == 1:
             self.followups.log.warning(
                 "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
                 container=request.container_id,
-                cpus=request.linux.cpuset_cpus,
+                cpus=cpus,
             )

@@ -32,7 +32,7 @@ class Guarded:
         """How many answers were not used so far."""
         self._policy = policy
         self._name = name
-        self._reserved = reserved
+        self.reserved = reserved
 
     def place(self, node: Node, container: Container) -> Layout:
         """The policy's layout.
@@ -62,9 +62,9 @@ class Guarded:
 
     def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
         """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""
-        found = violations(node.replace(grants=layout.grants), self._reserved)
+        found = violations(node.replace(grants=layout.grants), self.reserved)
         if found:
-            known = set(violations(node.replace(grants=before), self._reserved))
+            known = set(violations(node.replace(grants=before), self.reserved))
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(

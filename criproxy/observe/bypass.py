@@ -80,6 +80,11 @@ class Bypass:
         """Whether containers are not placed as the policy says, whoever wanted that."""
         return self.mode is not BypassMode.OFF
 
+    @property
+    def sentence(self) -> str:
+        """What the mode means."""
+        return _SENTENCES[self.mode]
+
     def set(self, mode: BypassMode, reason: str) -> None:
         """Switch, and say so where it changes something."""
         for proxy in self._proxies:

@@ -17,8 +17,13 @@ LINE_MAX_BYTES = 1 << 20
 IDLE_S = 30.0
 """A client that says nothing for so long is hung up on."""
 
+
+class Encoded(bytes):
+    """A result that is JSON already: a large one is written as text off the event loop, by whoever makes it."""
+
+
 Command = Callable[[Mapping[str, Any]], Awaitable[Any]]
-"""Gets the arguments, returns what JSON can say; raises `CriproxyError` with a sentence for the caller."""
+"""Gets the arguments, returns what JSON can say, or it as `Encoded`; raises `CriproxyError` with a sentence."""
 
 log = structlog.get_logger("criproxy.control")
 
@@ -48,9 +53,9 @@ class ControlServer:
         self._writers.add(writer)
         try:
             while line := await _read_line(reader):
-                answer = await self._answer(line)
-                writer.write(json.dumps(answer, default=str).encode() + b"\n")
-                await writer.drain()
+                writer.write(await self._answer(line))
+                async with asyncio.timeout(IDLE_S):
+                    await writer.drain()
         except (ConnectionError, TimeoutError):
             log.debug("control connection lost")
         except ValueError:  # the stream's way to say that a line is longer than the limit
@@ -59,15 +64,16 @@ class ControlServer:
             self._writers.discard(writer)
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes) -> bytes:
         try:
             command, arguments = self._parse(line)
-            return {"result": await command(arguments)}
+            result = await command(arguments)
         except CriproxyError as error:
-            return {"error": str(error), "exit_status": error.exit_status}
+            return _line({"error": str(error), "exit_status": error.exit_status})
         except Exception:
             log.exception("control command failed")
-            return {"error": "the daemon failed at this command; its log has the reason", "exit_status": 1}
+            return _line({"error": "the daemon failed at this command; its log has the reason", "exit_status": 1})
+        return b'{"result": %b}\n' % result if isinstance(result, Encoded) else _line({"result": result})
 
     def _parse(self, line: bytes) -> tuple[Command, Mapping[str, Any]]:
         try:
@@ -82,6 +88,10 @@ class ControlServer:
             known = ", ".join(sorted(self._commands))
             raise UsageError(f"this daemon knows no command {name!r}; it knows {known}")
         return command, arguments
+
+
+def _line(answer: Mapping[str, Any]) -> bytes:
+    return json.dumps(answer, default=str).encode() + b"\n"
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

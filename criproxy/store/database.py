@@ -45,14 +45,7 @@ class Database:
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""
         with _as_store_error(self.path):
-            return Node(
-                topology,
-                pods=self._read(PODS),
-                containers=self._read(CONTAINERS),
-                grants=self._read(GRANTS),
-                applied=self._read(APPLIED),
-                released=self._meta(RELEASED),
-            )
+            return read_node(self._connection, topology)
 
     def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         """Write in one transaction what differs, and the records."""
@@ -84,7 +77,7 @@ class Database:
     def recall(self, key: str) -> str:
         """What was remembered under *key*; empty if nothing was."""
         with _as_store_error(self.path):
-            return self._meta(key)
+            return _meta(self._connection, key)
 
     def keep(self, key: str, value: str) -> None:
         """Keep *value* under *key*."""
@@ -141,13 +134,6 @@ class Database:
                 part.rename(place.with_name(place.name + suffix))
         return f"the state database {self.path} cannot be used: {reason}; it was set aside as {place.name}"
 
-    def _read(self, table: Table) -> dict[str, Any]:
-        return {row[0]: table.from_row(row) for row in self._connection.execute(table.select)}
-
-    def _meta(self, key: str) -> str:
-        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return str(row[0]) if row else ""
-
     def _set_meta(self, key: str, value: str) -> None:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
@@ -163,6 +149,27 @@ class Database:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+
+
+def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
+    """The node that a database of this version holds, on the machine *topology*."""
+
+    def read(table: Table) -> dict[str, Any]:
+        return {row[0]: table.from_row(row) for row in connection.execute(table.select)}
+
+    return Node(
+        topology,
+        pods=read(PODS),
+        containers=read(CONTAINERS),
+        grants=read(GRANTS),
+        applied=read(APPLIED),
+        released=_meta(connection, RELEASED),
+    )
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> str:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
 
 
 class _UnusableError(Exception):

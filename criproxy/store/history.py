@@ -95,6 +95,12 @@ def find(connection: sqlite3.Connection, text: str) -> list[Record]:
     )
 
 
+def titles(connection: sqlite3.Connection) -> list[str]:
+    """NAMESPACE/POD/CONTAINER of all that the history tells of, in order."""
+    rows = connection.execute("SELECT DISTINCT container FROM decisions WHERE container <> '' ORDER BY container")
+    return [title for (title,) in rows]
+
+
 def of_lives(connection: sqlite3.Connection, lives: Iterable[str]) -> list[Record]:
     """All records of the containers *lives*, oldest first."""
     return _select(connection, "life IN (SELECT value FROM json_each(:lives))", {"lives": json.dumps(list(lives))})

@@ -1,0 +1,103 @@
+"""How things are: asked of the daemon, else read from the state that it left. Also the options that say where."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NoDaemon, ask
+from criproxy.errors import CriproxyError
+
+DEFAULT_STATE_DIR = Path("/var/lib/criproxy")
+PATIENCE_S = 5.0
+"""A daemon that does not answer for so long is stuck: what is on disk says more then."""
+PROMPT_S = 0.4
+"""What completion may take: somebody sits at the prompt."""
+
+Values = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to ask, and where to read if nobody answers."""
+
+    control_socket: str = DEFAULT_CONTROL_SOCKET
+    state_dir: Path = DEFAULT_STATE_DIR
+    host_root: Path = Path("/")
+
+    def status(self, *, namespace: str = "", pod: str = "", exclusive: bool = False, check: bool = False) -> Values:
+        """The answer of the control socket's `status`; with ``source`` ``store`` where the daemon did not give it.
+
+        Raises:
+            CriproxyError: neither the daemon nor its state can be asked.
+        """
+        wanted = {"namespace": namespace, "pod": pod, "exclusive": exclusive}
+        try:
+            answer: Values = ask(self.control_socket, "status", {**wanted, "check": check}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+            from criproxy.control.report import Filter
+
+            chosen = Filter(namespace=namespace, pod=pod, exclusive=exclusive)
+            return Stored(self.state_dir, self.host_root, error).status(chosen, check=check)
+        return answer
+
+    def explain(self, container: str) -> Values:
+        """The answer of the control socket's `explain`.
+
+        Raises:
+            CriproxyError: nobody is meant, or more than one; or neither the daemon nor its state can be asked.
+        """
+        try:
+            answer: Values = ask(self.control_socket, "explain", {"container": container}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+
+            return Stored(self.state_dir, self.host_root, error).explain(container)
+        return answer
+
+    def names(self) -> list[str]:
+        """NAMESPACE/POD/CONTAINER of all containers that are known; none where nobody answers quickly."""
+        try:
+            found: list[str] = ask(self.control_socket, "names", timeout_s=PROMPT_S)
+        except CriproxyError:
+            from criproxy.store.reader import open_reader
+
+            try:
+                with open_reader(self.state_dir, PROMPT_S) as reader:
+                    found = reader.titles()
+            except CriproxyError:
+                found = []
+        return found
+
+
+def places_options(command: F) -> F:
+    """The options that say where to ask."""
+    for option in (
+        click.option(
+            "--host-root",
+            type=click.Path(file_okay=False, path_type=Path),
+            default="/",
+            show_default=True,
+            help="Prefix of /sys and the cgroup tree; read where no daemon answers.",
+        ),
+        click.option(
+            "--state-dir",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=DEFAULT_STATE_DIR,
+            show_default=True,
+            help="The daemon's state; read where it does not answer.",
+        ),
+        click.option(
+            "--control-socket",
+            default=DEFAULT_CONTROL_SOCKET,
+            show_default=True,
+            metavar="PATH",
+            help="Control socket of the daemon.",
+        ),
+    ):
+        command = option(command)
+    return command

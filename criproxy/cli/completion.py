@@ -1,0 +1,25 @@
+"""``criproxy completion``: the script by which a shell completes our commands."""
+
+import click
+from click.shell_completion import get_completion_class
+
+PROGRAM = "criproxy"
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    r"""Print the script with which SHELL completes commands, options and names of containers.
+
+    \b
+    bash: criproxy completion bash > /etc/bash_completion.d/criproxy
+    zsh:  criproxy completion zsh > "${fpath[1]}/_criproxy"
+    fish: criproxy completion fish > ~/.config/fish/completions/criproxy.fish
+    """
+    from criproxy.cli import main
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all that the argument takes"
+    script = kind(main, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
+    # Not `source()`: it looks for the shell, which another machine may have.
+    click.echo(script.source_template % script.source_vars())

@@ -1,0 +1,41 @@
+"""``criproxy explain``: the story of one container."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from criproxy.cli.asking import Places, places_options
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+
+
+def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of containers that begin so, for the shell; nothing where nobody answers quickly."""
+    given = context.params
+    places = Places(
+        given.get("control_socket") or DEFAULT_CONTROL_SOCKET, Path(given.get("state_dir") or Places().state_dir)
+    )
+    return [CompletionItem(name) for name in places.names() if name.startswith(incomplete)]
+
+
+@click.command(short_help="Tell what a container asked for, what it got, when and why.")
+@click.argument("container", shell_complete=complete)
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@places_options
+def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
+    """Tell the story of CONTAINER: the beginning of an id, or NAMESPACE/POD/CONTAINER.
+
+    What the kubelet asked for and how that was read, what was granted and why, for whom its start waited, every update
+    that was sent and its result, resizes, foreign changes, its end. A container that was refused has no id: name it.
+    Of containers that have ended, the history on disk tells; it is limited, and who has ended makes room first.
+    """
+    values = Places(**places).explain(container)
+    if output == "json":
+        click.echo(json.dumps(values))
+        return
+    from criproxy.cli.console import console
+    from criproxy.cli.explain_text import render
+
+    console().print(render(values))

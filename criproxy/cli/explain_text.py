@@ -1,0 +1,112 @@
+"""`criproxy explain` on a terminal: the answer first, then how it came to that."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from criproxy.cli import words
+from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
+
+Values = dict[str, Any]
+WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
+BAD = frozenset({"refused", "failed", "lost", "drift", "unknown"})
+"""Kinds of events that somebody who looks for a mistake should see first."""
+
+
+def render(values: Values) -> RenderableType:
+    """An answer of `Places.explain`."""
+    row = values["container"]
+    parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]
+    parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
+    parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
+    if values["waits_for"]:
+        parts.append(Text(f"It cannot start before others leave its CPUs: {', '.join(values['waits_for'])}", TROUBLE))
+    if values["asked"]:
+        parts += _section("What it asked for, as the kubelet sent it", values["asked"]["read_as"])
+    if values["why"]:
+        parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
+    parts += _story(values["events"])
+    if values["earlier"]:
+        lines = [_earlier(each) for each in values["earlier"]]
+        parts += _section("Other containers of that name, the newest first", lines)
+    return Group(*parts)
+
+
+def _now(row: Values) -> Iterator[Text]:
+    """How it is now, in a few lines."""
+    if "qos" not in row:
+        if row["state"] == "refused":
+            yield Text("It was refused, and never had an id", style=TROUBLE)
+        else:
+            yield Text("It is gone")
+            yield Text(f"id {row['id'] or 'unknown'}", overflow="fold")
+        return
+    attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
+    yield Text(f"id {row['id'] or 'not known yet'}", overflow="fold")
+    yield Text(f"{row['state'].capitalize()}, {row['qos']}{attempt}")
+    if row["state"] == "exited":
+        return
+    yield Text(_place(row), style="" if row["in_place"] else TROUBLE)
+    if row["error"]:
+        yield Text(f"WRONG: {row['failures']} updates failed, the last: {row['error']}", style=TROUBLE)
+
+
+def _place(row: Values) -> str:
+    if not row["placed"]:
+        return f"Nobody places it; it is on CPUs {row['applied_cpus'] or 'that nobody knows'}"
+    pool = f", pool {row['pool']}" if row["pool"] else ""
+    if row["exclusive_cpus"] == row["cpus"]:
+        place = f"Owns CPUs {row['cpus']}"
+    elif row["exclusive_cpus"]:
+        place = f"Is on CPUs {row['cpus']} and owns {row['exclusive_cpus']} of them"
+    else:
+        place = f"Shares CPUs {row['cpus']}"
+    memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
+    return f"{place}{memory}{pool}{_elsewhere(row)}"
+
+
+def _elsewhere(row: Values) -> str:
+    if row["in_place"]:
+        return ""
+    if not row["applied_cpus"]:
+        return "; where it is now, nobody knows"
+    memory = f" and memory of {row['applied_mems']}" if row["applied_mems"] != row["mems"] else ""
+    return f"; it is not there yet, but on CPUs {row['applied_cpus']}{memory}"
+
+
+def _section(title: str, lines: list[str]) -> list[RenderableType]:
+    return [Text(), Text(title, style=HEADING), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
+
+
+def _story(events: list[Values]) -> Iterator[RenderableType]:
+    if not events:
+        yield from _section("What happened", ["nothing is remembered of it"])
+    for day, told in groupby(events, key=lambda each: each["time"][:10]):
+        yield Text()
+        yield Text(f"What happened on {day} (UTC)", style=HEADING)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+        for style in (QUIET, "", ""):
+            table.add_column(style=style, overflow="fold")
+        for each in told:
+            table.add_row(f"  {each['time'][11:23]}", each["kind"], _event(each), style=TROUBLE if _bad(each) else "")
+        yield table
+
+
+def _bad(event: Values) -> bool:
+    return event["kind"] in BAD
+
+
+def _event(event: Values) -> str:
+    if event["kind"] == "asked":
+        return "the kubelet asked for it, as above"
+    took = event["facts"].get("took_ms")
+    return "; ".join(event["sentences"]) + (f" ({took:g} ms)" if took is not None else "")
+
+
+def _earlier(other: Values) -> str:
+    return f"{other['time'][:19]}Z  {other['id'][:12] or '(no id)':12}  {other['state']}: {other['text']}"

@@ -1,0 +1,122 @@
+"""``criproxy status``: how the node is, once, again and again, or as a check."""
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import click
+
+from criproxy.cli.asking import Places, places_options
+from criproxy.errors import CriproxyError
+
+SETTLE_S, PAUSE_S = 5.0, 0.25
+"""How long `--check` waits for updates that are under way, and the pause between two looks."""
+
+Values = dict[str, Any]
+Ask = Callable[[], Values]
+
+
+@click.command(short_help="Show the containers, where they run, and what is wrong.")
+@click.option("-n", "--namespace", default="", help="Only containers of this namespace.")
+@click.option("--pod", default="", help="Only containers of pods of this name.")
+@click.option("--exclusive", is_flag=True, help="Only containers that own CPUs.")
+@click.option("--check", is_flag=True, help="Only say what is wrong; exit status 1 if anything is.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again until Ctrl-C; with JSON a line each time.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Pause of --watch.",
+)
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@places_options
+def command(
+    *,
+    namespace: str,
+    pod: str,
+    exclusive: bool,
+    check: bool,
+    watch: bool,
+    interval_s: float,
+    output: str,
+    **places: Any,  # noqa: ANN401 (click has checked them)
+) -> None:
+    """Show what this node's containers asked for and where they run, which CPUs are free, and what is wrong.
+
+    The daemon is asked; where none answers, the state that it left on disk is shown, and said so. CPUs are what was
+    granted; where a container is not there yet, the line says where it is.
+
+    --check tries what must always be true, among it that no exclusive CPU has two owners and that everybody is where
+    they belong, prints a sentence for everything that is wrong, and ends with exit status 1 if there is any.
+    """
+    if check and watch:
+        raise click.UsageError("--check and --watch exclude each other")
+    asked = Places(**places)
+    if check:
+        raise SystemExit(_check(asked, output))
+    ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
+    if watch:
+        _watch(ask, interval_s, output)
+        return
+    values = ask()
+    if output == "json":
+        click.echo(json.dumps(values))
+    else:
+        from criproxy.cli.console import console
+        from criproxy.cli.status_table import render
+
+        screen = console()
+        screen.print(render(values, screen.width))
+
+
+def _check(places: Places, output: str) -> int:
+    """Print what is wrong; the exit status."""
+    values = settled(lambda: places.status(check=True))
+    wrong = values["problems"] + values["under_way"]
+    if output == "json":
+        click.echo(json.dumps(values))
+    elif wrong:
+        click.echo("\n".join(wrong))
+    else:
+        totals = values["totals"]
+        click.echo(
+            f"All is well: {totals['containers']} containers, {totals['exclusive']} with CPUs of their own, "
+            "everybody in place."
+        )
+    return 1 if wrong else 0
+
+
+def settled(ask: Ask) -> Values:
+    """What *ask* says once no update is under way, or one has been for too long."""
+    deadline_s = time.monotonic() + SETTLE_S
+    while True:
+        values = ask()
+        if values["problems"] or not values["under_way"] or time.monotonic() > deadline_s:
+            return values
+        time.sleep(PAUSE_S)
+
+
+def _watch(ask: Ask, interval_s: float, output: str) -> None:
+    """Show what *ask* says until the user has seen enough; what cannot be asked now may be later."""
+    try:
+        if output == "json":
+            while True:
+                click.echo(json.dumps(_or_error(ask)))
+                time.sleep(interval_s)
+        from criproxy.cli.status_table import live
+
+        live(lambda: _or_error(ask), interval_s)
+    except KeyboardInterrupt:
+        return
+
+
+def _or_error(ask: Ask) -> Values:
+    try:
+        return ask()
+    except CriproxyError as error:
+        return {"error": str(error)}

@@ -1,0 +1,220 @@
+"""`criproxy status` on a terminal."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+from typing import Any, Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from criproxy.cli import words
+from criproxy.cli.console import NOTE, QUIET, TROUBLE, UNLIMITED, console
+from criproxy.model.amounts import format_bytes
+
+Values = dict[str, Any]
+WIDE = 120
+"""From so many columns on there is room for ids and memory."""
+SHORT_ID = 12
+MOST_FAILURES = 5
+MOST_NARROW = 24
+"""Columns of one column, where there is little room."""
+
+
+def live(ask: Callable[[], Values], interval_s: float) -> None:
+    """Show what *ask* says on a screen of its own, for ever; what does not fit is left out, those in trouble last."""
+    screen = console()
+    with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as shown:
+        while True:
+            values = ask()
+            height = screen.height if screen.is_terminal else None
+            shown.update(render(values, screen.width, height), refresh=True)
+            time.sleep(interval_s)
+
+
+def render(values: Values, width: int, height: int | None = None) -> RenderableType:
+    """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines."""
+    if "error" in values:
+        return Text(f"{values['error']}; trying again", style=TROUBLE)
+    notices = [*_notices(values), *_failures(values)]
+    head: list[RenderableType] = [_title(values), *notices, Text(), _numa(values), *_sets(values), Text()]
+    rows = values["containers"]
+    kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
+    parts: list[RenderableType] = [*head, _totals(values)]
+    if kept:
+        shared = values["cpus"]["shared"]
+        parts += [_wide(kept, width, shared)] if width >= WIDE else _narrow(kept, shared)
+    if missing := len(rows) - len(kept) + values["omitted"]:
+        parts.append(Text(f"… and {missing} more containers", style=QUIET))
+    return Group(*parts)
+
+
+def _title(values: Values) -> Text:
+    policy = f", policy {values['policy']}" if values["policy"] else ""
+    if values["source"] != "daemon":
+        return Text("criproxy: the daemon does not answer", style=TROUBLE)
+    up = words.ago(values["started"])
+    return Text(f"criproxy {values['version']}, process {values['pid']}, up {up}{policy}; {values['time'][:19]}Z")
+
+
+def _notices(values: Values) -> Iterator[Text]:
+    for notice in values["notices"]:
+        if notice["wrong"]:
+            yield Text(f"WRONG: {notice['text']}", style=TROUBLE)
+        else:
+            yield Text(f"Note: {notice['text']}", style=NOTE)
+
+
+def _numa(values: Values) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("NUMA NODE", "CPUS", "OWNED", "NOT OWNED", "FREE TO OWN", "MEMORY"):
+        table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
+    for node in values["numa_nodes"]:
+        table.add_row(
+            str(node["id"]),
+            node["cpus"] or "-",
+            node["exclusive_cpus"] or "-",
+            node["shared_cpus"] or "-",
+            node["free_cpus"] or "-",
+            format_bytes(node["memory_bytes"]) if node["memory_bytes"] else "-",
+        )
+    return table
+
+
+_SETS = (
+    ("shared", "shared by all containers that own none"),
+    ("reserved", "reserved, nobody owns them"),
+    ("isolated", "isolated by the kernel"),
+    ("watched", "used by containers that are only watched"),
+    ("offline", "offline"),
+)
+
+
+def _sets(values: Values) -> Iterator[Text]:
+    for name, meaning in _SETS:
+        if cpus := values["cpus"][name]:
+            yield Text(f"CPUs {cpus}: {meaning}", style=QUIET)
+
+
+def _totals(values: Values) -> Text:
+    totals = values["totals"]
+    parts = [f"{totals['exclusive']} own CPUs", f"{totals['shared']} share"]
+    for name, meaning in (("unplaced", "not placed"), ("exited", "exited")):
+        if totals[name]:
+            parts.append(f"{totals[name]} {meaning}")
+    text = Text(f"{totals['pods']} pods, {totals['containers']} containers: {', '.join(parts)}")
+    for name, meaning in (("not_in_place", "not in place"), ("unknown", "of unknown outcome")):
+        if totals[name]:
+            text.append(f", {totals[name]} {meaning}", style=TROUBLE)
+    return text
+
+
+def _failures(values: Values) -> Iterator[Text]:
+    """The updates that do not go through, as far as there is room."""
+    failed = [row for row in values["containers"] if row["error"]]
+    for row in failed[:MOST_FAILURES]:
+        yield Text(
+            f"WRONG: {words.title(row)}: {row['failures']} updates failed, the last: {row['error']}", style=TROUBLE
+        )
+    if len(failed) > MOST_FAILURES:
+        yield Text(f"WRONG: updates of {len(failed) - MOST_FAILURES} more containers failed", style=TROUBLE)
+
+
+def _most_interesting(rows: Sequence[Values], lines: int, width: int) -> Sequence[Values]:
+    """As many as fit into *lines*: those in trouble first, then owners; in their own order."""
+    room = max(0, lines if width >= WIDE else lines // 2)
+    if len(rows) <= room:
+        return rows
+    chosen = sorted(rows, key=lambda row: (not _in_trouble(row), not row["exclusive_cpus"]))[:room]
+    return sorted(chosen, key=words.title)
+
+
+def _height(parts: Sequence[RenderableType], width: int) -> int:
+    measure = Console(width=width)
+    return sum(len(measure.render_lines(part, pad=False)) for part in parts)
+
+
+def _in_trouble(row: Values) -> bool:
+    return bool(not row["in_place"] or row["error"] or row["state"] == "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    cell: Callable[[Values], str]
+    right: bool = False
+
+
+def _columns(shared: str, *, full: bool) -> list[_Column]:
+    return [
+        _Column("QOS", lambda row: words.QOS[row["qos"]]),
+        _Column("CPU ASKED", words.cpu),
+        _Column("CPUS", lambda row: _cpus(row, shared, full=full)),
+        _Column("MEMS", lambda row: row["mems"] or row["applied_mems"] or "-"),
+        _Column("STATE", _state),
+    ]
+
+
+def _wide(rows: Sequence[Values], width: int, shared: str) -> Table:
+    """One line for each container."""
+    columns = [_Column("CONTAINER", words.title), *_columns(shared, full=width == UNLIMITED)]
+    columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
+    columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
+    if any(row["pool"] for row in rows):
+        columns[6:6] = [_Column("POOL", lambda row: row["pool"])]
+    return _table(rows, columns)
+
+
+def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
+    """One line for each pod, then one for each of its containers."""
+    columns = [_Column("CONTAINER", lambda row: f"  {row['container']}"), *_columns(shared, full=False)]
+    widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
+    widths = [min(width, MOST_NARROW) for width in widths]
+    yield _table([], columns, widths)
+    for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
+        yield Text("/".join(filter(None, pod)) or "(no pod)", overflow="fold")
+        yield _table(list(members), columns, widths, header=False)
+
+
+def _table(
+    rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
+) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=header)
+    for column, width in zip_longest(columns, widths):
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(column.name, justify=justify, overflow="fold", width=width)
+    for row in rows:
+        style = TROUBLE if _in_trouble(row) else QUIET if row["state"] == "exited" else ""
+        table.add_row(*(column.cell(row) for column in columns), style=style)
+    return table
+
+
+def _cpus(row: Values, shared: str, *, full: bool) -> str:
+    if row["state"] == "exited":
+        return "-"
+    if not row["placed"]:
+        return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
+    if row["exclusive_cpus"] == row["cpus"]:
+        return f"{row['cpus']} own"
+    if row["exclusive_cpus"]:
+        return f"{row['cpus']}, own {row['exclusive_cpus']}"
+    if row["cpus"] == shared and not full:
+        return "shared"
+    return f"{row['cpus']} shared"
+
+
+def _state(row: Values) -> str:
+    """How far it is; and where it is, if that is not where it belongs."""
+    if row["state"] == "unknown":
+        parts = ["outcome unknown"]
+    else:
+        parts = ["starting" if row["starting"] else row["state"]]
+    if not row["in_place"]:
+        place = f"CPUs {row['applied_cpus']}" if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
+        parts.append(f"still on {place}" if row["applied_cpus"] else "nobody knows where")
+    if row["failures"]:
+        parts.append(f"{row['failures']} updates failed")
+    return ", ".join(parts)

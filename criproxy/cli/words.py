@@ -1,0 +1,51 @@
+"""Words that `status` and `explain` have in common: values of an answer → short texts for people."""
+
+import time
+from calendar import timegm
+from typing import Any
+
+from criproxy.model.amounts import format_bytes, format_milli
+
+Values = dict[str, Any]
+QOS = {"Guaranteed": "Guar", "Burstable": "Burst", "BestEffort": "Best"}
+
+
+def title(row: Values) -> str:
+    """NAMESPACE/POD/CONTAINER, without the parts that nobody sent."""
+    parts = (row["namespace"], row["pod"], row["container"])
+    return "/".join(part for part in parts if part) or row["id"]
+
+
+def cpu(row: Values) -> str:
+    """Request and limit of CPU, such as ``250m/1`` or ``2``; ``-`` for none."""
+    request = _request(row)
+    limit = format_milli(row["cpu_limit_milli"]) if row["cpu_limit_milli"] is not None else "-"
+    return request if request == limit else f"{request}/{limit}"
+
+
+def memory(row: Values) -> str:
+    """Limit of memory; ``-`` for none."""
+    limit = row["memory_limit_bytes"]
+    return format_bytes(limit) if limit else "-"
+
+
+def _request(row: Values) -> str:
+    low, high = row["cpu_request_milli"]
+    if not low:  # 0, 1 and 2 milli-CPU look the same, and are as good as nothing
+        return "-"
+    return format_milli(low) if low == high else f"≥{format_milli(low)}"
+
+
+def ago(stamp: str, now_s: float | None = None) -> str:
+    """How long ago a time of an answer was, such as ``3 h 12 min``."""
+    passed_s = max(0, int((time.time() if now_s is None else now_s) - seconds(stamp)))
+    for size_s, unit, small_s, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if passed_s >= size_s:
+            rest = passed_s % size_s // small_s
+            return f"{passed_s // size_s} {unit}" + (f" {rest} {small}" if rest else "")
+    return f"{passed_s} s"
+
+
+def seconds(stamp: str) -> float:
+    """A time of an answer in seconds since the epoch."""
+    return timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")) + float(f"0{stamp[19:].rstrip('Z') or '.0'}")

@@ -1,0 +1,127 @@
+"""The commands `status`, `explain` and `names` of the control socket.
+
+The state is looked at on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
+hold up no call.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from criproxy import __version__
+from criproxy.control import report, story
+from criproxy.control.controller import Controller
+from criproxy.control.report import Filter, Notice, Situation, Values
+from criproxy.errors import StoreError, UsageError
+from criproxy.observe.control_socket import Command, Encoded
+from criproxy.store.record import Record
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Answers:
+    """The commands that ask how things are; none of them changes anything."""
+
+    controller: Controller
+    notices: Callable[[], Sequence[Notice]]
+    """What the daemon knows and the controller does not: bypass, configuration."""
+    started_s: float = field(default_factory=time.time)
+
+    def commands(self) -> dict[str, Command]:
+        """By name, for the control socket."""
+        return {"status": self.status, "explain": self.explain, "names": self.names}
+
+    async def status(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
+
+        Raises:
+            UsageError: if an argument is of another type.
+        """
+        wanted = Filter(
+            namespace=_argument(arguments, "namespace", ""),
+            pod=_argument(arguments, "pod", ""),
+            exclusive=_argument(arguments, "exclusive", False),
+        )
+        check = _argument(arguments, "check", False)
+        situation = self._situation()
+        return await asyncio.to_thread(status, situation, self._head(), wanted, check=check)
+
+    async def explain(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy explain``: argument ``container``.
+
+        Raises:
+            UsageError: if the argument is missing.
+            CriproxyError: nobody is meant by it, or more than one.
+        """
+        text = _argument(arguments, "container", "")
+        if not text:
+            raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
+        situation = self._situation()
+        try:
+            records = await self.controller.history(text)
+        except StoreError as error:
+            records = []
+            missing = Notice("history", f"the history cannot be read: {error}")
+            situation = replace(situation, notices=[*situation.notices, missing])
+        found = await asyncio.to_thread(story.lives, situation.node, records, text)
+        life = story.choose(situation.node, found, text)
+        others = await self._namesakes(life, found, text)
+        waits_for = self.controller.waits_for(life.id) if life.container else []
+        told = story.tell(situation, life, others, waits_for)
+        notices = [notice.to_json() for notice in situation.notices]
+        return await asyncio.to_thread(_encoded, {**self._head(), "notices": notices, **told})
+
+    async def names(self, arguments: Mapping[str, Any]) -> list[str]:
+        """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
+        return sorted({container.title for container in self.controller.node.containers.values()})
+
+    async def _namesakes(self, life: story.Life, found: Sequence[story.Life], text: str) -> list[story.Life]:
+        """Other containers that had the same name."""
+        if text != life.title:
+            records: list[Record] = []
+            with suppress(StoreError):  # told already
+                records = await self.controller.history(life.title)
+            found = await asyncio.to_thread(story.lives, self.controller.node, records, life.title)
+        return [other for other in found if other.name != life.name]
+
+    def _situation(self) -> Situation:
+        situation = self.controller.situation()
+        return replace(situation, notices=[*self.notices(), *situation.notices])
+
+    def _head(self) -> Values:
+        return {
+            "source": "daemon",
+            "time": story.timestamp(time.time()),
+            "version": __version__,
+            "pid": os.getpid(),
+            "started": story.timestamp(self.started_s),
+        }
+
+
+def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = False) -> Encoded:
+    """The answer of `status`, written as JSON row by row: so the interpreter is given to others between them."""
+    values = {**head, **report.summary(situation)}
+    if check:
+        values |= report.problems(situation)
+    rows = list(report.rows(situation, wanted))
+    kept = rows[: report.MAX_CONTAINERS]
+    values["omitted"] = len(rows) - len(kept)
+    listed = b", ".join(_encoded(row) for row in kept)
+    return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
+
+
+def _encoded(values: Values) -> Encoded:
+    return Encoded(json.dumps(values).encode())
+
+
+def _argument(arguments: Mapping[str, Any], name: str, default: T) -> T:
+    value = arguments.get(name, default)
+    if type(value) is not type(default):
+        raise UsageError(f"{name}: must be a {type(default).__name__}, not {value!r}")
+    return value

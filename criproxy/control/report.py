@@ -1,0 +1,231 @@
+"""How the node is, as values that JSON can say: what `criproxy status` shows. docs/status.md documents the keys.
+
+Pure functions of a node and of what the controller knows beside it, so that a daemon and a command that only has the
+database say the same. Sets are in kernel notation, amounts have their unit in the key.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from criproxy.engine.invariants import violations
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
+from criproxy.model.node import Node
+from criproxy.model.resources import Interval
+from criproxy.model.workload import Container, ContainerState
+
+MAX_CONTAINERS = 5_000
+"""So many rows one answer has at most; it says how many it leaves out."""
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the whole node that people should know."""
+
+    kind: str
+    """A stable word for programs, such as ``bypass``."""
+    text: str
+    wrong: bool = True
+    """Whether something is wrong; False for what somebody has chosen."""
+
+    def to_json(self) -> Values:
+        """As in the answer of `status`."""
+        return {"kind": self.kind, "wrong": self.wrong, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An update that does not go through."""
+
+    error: str
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """The node at one moment, with what the controller knows beside it."""
+
+    node: Node
+    policy: str = ""
+    """Its name in the policy file; empty where nobody knows."""
+    reserved: CpuSet = NO_CPUS
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    """By container key."""
+    starting: Collection[str] = ()
+    """Keys of the containers whose start is under way."""
+    notices: Sequence[Notice] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which containers are wanted; everything else in an answer is about the whole node."""
+
+    namespace: str = ""
+    pod: str = ""
+    exclusive: bool = False
+    """Only those that own CPUs."""
+
+    def takes(self, container: Container, grant: Grant | None) -> bool:
+        """Whether *container* is wanted."""
+        return (
+            (not self.namespace or container.namespace == self.namespace)
+            and (not self.pod or container.pod_name == self.pod)
+            and (not self.exclusive or bool(grant and grant.exclusive))
+        )
+
+
+EVERYBODY = Filter()
+
+
+def rows(situation: Situation, wanted: Filter = EVERYBODY) -> Iterator[Values]:
+    """The containers that are *wanted*, by namespace, pod and name."""
+    node = situation.node
+    chosen = (c for c in node.containers.values() if wanted.takes(c, node.grants.get(c.key)))
+    for container in sorted(chosen, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key)):
+        yield row(situation, container)
+
+
+def row(situation: Situation, container: Container) -> Values:
+    """One container: who it is, what it asked for, what it shall have and what it has."""
+    key, node = container.key, situation.node
+    grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
+    return {
+        "id": "" if key == container.reservation else key,
+        "reservation": container.reservation,
+        "namespace": container.namespace,
+        "pod": container.pod_name,
+        "container": container.name,
+        "attempt": container.attempt,
+        "state": container.state.value,
+        "starting": key in situation.starting,
+        **asks(container),
+        **place(grant),
+        "applied_cpus": format_cpuset(applied.cpus) if applied else "",
+        "applied_mems": format_cpuset(applied.mems) if applied else "",
+        "in_place": is_in_place(container, grant, applied),
+        "error": trouble.error if trouble else "",
+        "failures": trouble.failures if trouble else 0,
+    }
+
+
+def asks(container: Container) -> Values:
+    """What it asked for, as it was read from CRI; requests are intervals because CRI does not tell them exactly."""
+    return {
+        "qos": container.qos.value,
+        "cpu_request_milli": _interval(container.cpu_request_milli),
+        "cpu_limit_milli": container.cpu_limit_milli,
+        "memory_request_bytes": _interval(container.memory_request_bytes),
+        "memory_limit_bytes": container.memory_limit_bytes,
+    }
+
+
+def place(grant: Grant | None) -> Values:
+    """What it was granted; empty sets where nobody places it."""
+    return {
+        "placed": grant is not None,
+        "cpus": format_cpuset(grant.cpus) if grant else "",
+        "mems": format_cpuset(grant.mems) if grant else "",
+        "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
+        "pool": grant.pool if grant else "",
+    }
+
+
+def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:
+    """Whether it has what it was granted, or has nothing to be anywhere."""
+    return grant is None or container.state is ContainerState.EXITED or in_place(grant, applied)
+
+
+def summary(situation: Situation) -> Values:
+    """The node as a whole: CPUs, NUMA nodes, counts, notices."""
+    node, topology = situation.node, situation.node.topology
+    free = node.shared_cpus - situation.reserved - topology.isolated_cpus - node.watched_cpus
+    return {
+        "policy": situation.policy,
+        "notices": [notice.to_json() for notice in (*situation.notices, *of_node(situation))],
+        "cpus": {
+            "allowed": format_cpuset(topology.cpus),
+            "exclusive": format_cpuset(node.exclusive_cpus),
+            "shared": format_cpuset(node.shared_cpus),
+            "free": format_cpuset(free),
+            "reserved": format_cpuset(situation.reserved & topology.cpus),
+            "isolated": format_cpuset(topology.isolated_cpus & topology.cpus),
+            "watched": format_cpuset(node.watched_cpus),
+            "offline": format_cpuset(topology.offline_cpus),
+        },
+        "memory_nodes": format_cpuset(topology.mems),
+        "numa_nodes": [
+            {
+                "id": numa.id,
+                "cpus": format_cpuset(numa.cpus & topology.cpus),
+                "exclusive_cpus": format_cpuset(numa.cpus & node.exclusive_cpus),
+                "shared_cpus": format_cpuset(numa.cpus & node.shared_cpus),
+                "free_cpus": format_cpuset(numa.cpus & free),
+                "memory_bytes": numa.memory_bytes,
+            }
+            for numa in topology.nodes
+        ],
+        "totals": _totals(node),
+    }
+
+
+def _totals(node: Node) -> Values:
+    alive = [c for c in node.containers.values() if c.state is not ContainerState.EXITED]
+    owners = sum(1 for grant in node.grants.values() if grant.exclusive)
+    return {
+        "pods": len(node.pods),
+        "containers": len(node.containers),
+        "exited": len(node.containers) - len(alive),
+        "exclusive": owners,
+        "shared": len(node.grants) - owners,
+        "unplaced": sum(1 for c in alive if c.key not in node.grants),
+        "unknown": sum(1 for c in alive if c.state is ContainerState.UNKNOWN),
+        "not_in_place": sum(1 for c in alive if not is_in_place(c, node.grants.get(c.key), node.applied.get(c.key))),
+    }
+
+
+def of_node(situation: Situation) -> Iterator[Notice]:
+    """What the node itself gives reason to tell."""
+    node = situation.node
+    if node.released:
+        yield Notice("released", f"the node is released, nobody is placed: {node.released}", wrong=False)
+    if situation.policy == "none":
+        yield Notice("policy-none", "policy none: no container is placed", wrong=False)
+
+
+def problems(situation: Situation) -> Values:
+    """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
+    found = [notice.text for notice in (*situation.notices, *of_node(situation)) if notice.wrong]
+    apart = misplaced(situation)
+    return {
+        "problems": [*found, *violations(situation.node, situation.reserved), *(text for text, bad in apart if bad)],
+        "under_way": [text for text, bad in apart if not bad],
+    }
+
+
+def misplaced(situation: Situation) -> list[tuple[str, bool]]:
+    """A sentence about each container that has not what it was granted, and whether its update has failed already."""
+    node, found = situation.node, list[tuple[str, bool]]()
+    for key, grant in node.grants.items():
+        container, applied = node.containers.get(key), node.applied.get(key)
+        if container is None or is_in_place(container, grant, applied):
+            continue
+        trouble = situation.troubles.get(key)
+        failed = bool(trouble and trouble.error)
+        why = f" ({trouble.failures} times: {trouble.error})" if trouble and failed else ""
+        found.append((f"{container.title} {_difference(grant, applied)}{why}", failed))
+    return found
+
+
+def _difference(grant: Grant, applied: Applied | None) -> str:
+    if applied is None:
+        return f"is to be on CPUs {format_cpuset(grant.cpus)}, and nobody knows where it is"
+    if applied.cpus != grant.cpus:
+        return f"is to be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
+    return f"is to have memory of nodes {format_cpuset(grant.mems)} and has it of {format_cpuset(applied.mems)}"
+
+
+def _interval(amount: Interval | None) -> list[int] | None:
+    return [amount.low, amount.high] if amount else None
