@@ -10,6 +10,7 @@ from criproxy.sim.cpusets import BadCpuset, Cpuset
 from criproxy.sim.records import Container, container_name, new_id, selected
 from criproxy.sim.refusal import Refusal, not_found, unknown
 from criproxy.sim.resources import as_created, merged
+from criproxy.sim.sandboxes import Sandboxes
 
 _START_FAILED = 128
 """Exit code that containerd gives a container which never ran."""
@@ -80,6 +81,19 @@ class Containers:
         if not container.sandbox.ready:
             container.exited(_START_FAILED, "StartError", f'sandbox container "{container.sandbox.id}" is not running')
             raise unknown(container.message)
+
+    async def restore(self, request: cri.RestorePodRequest) -> cri.RestorePodResponse:
+        """Serve RestorePod: a sandbox with its containers running, as if from a checkpoint."""
+        ran = cri.RunPodSandboxRequest(config=request.config, runtime_handler=request.runtime_handler)
+        reply = cri.RestorePodResponse(pod_sandbox_id=(await Sandboxes(self._core).run(ran)).pod_sandbox_id)
+        for config in request.container_configs:
+            wanted = cri.CreateContainerRequest(
+                pod_sandbox_id=reply.pod_sandbox_id, config=config, sandbox_config=request.config
+            )
+            container_id = (await self.create(wanted)).container_id
+            await self.start(cri.StartContainerRequest(container_id=container_id))
+            reply.restored_containers.add(name=config.metadata.name, container_id=container_id)
+        return reply
 
     async def stop(self, request: cri.StopContainerRequest) -> cri.StopContainerResponse:
         """Serve StopContainer: the process ends at once; one that does not run is left alone."""

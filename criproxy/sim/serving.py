@@ -154,6 +154,7 @@ def _methods(core: Core, node: Node) -> dict[str, Action]:
         "ListPodSandboxStats": sandboxes.list_stats,
         "StreamPodSandboxStats": _once(sandboxes.list_stats),
         "UpdatePodSandboxResources": sandboxes.update_resources,
+        "RestorePod": containers.restore,
         "CreateContainer": containers.create,
         "StartContainer": containers.start,
         "StopContainer": containers.stop,
