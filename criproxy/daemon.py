@@ -269,12 +269,12 @@ class Daemon:
 
         gauges = Gauges(
             window_debt_bytes=lambda: sum(proxy.window_debt for proxy in self._proxies),
-            bypass=lambda: self._bypass.on,
+            oldest_held_s=lambda: max(proxy.oldest_held_s for proxy in self._proxies),
+            bypass=lambda: self._bypass.mode,
             dropped_log_lines=lambda: self._log_writer.dropped_lines,
-            policy_faults=lambda: controller.policy_faults,
         )
         stats = [proxy.stats for proxy in self._proxies]
-        metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS)
+        metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS, controller.measure)
         server = HttpServer(Sources(metrics.render, self._healthy, lambda: self._ready(controller)))
         stack.push_async_callback(server.stop)
         await server.start(listener)

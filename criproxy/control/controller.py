@@ -1,6 +1,7 @@
 """Builds the controller out of its parts, for the daemon, and decides what becomes of calls that we failed at."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
@@ -33,6 +34,9 @@ from criproxy.policy.options import Options
 from criproxy.store.record import Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
+if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
+    from criproxy.observe.placing import Placing
+
 
 class Controller:
     """Places the containers of one node.
@@ -59,6 +63,8 @@ class Controller:
         self._log = log
         self._runtime = runtime
         self._policy = policy
+        self.config_problem: str | None = None
+        """Why the configuration in the file is not the one in force; None where it is."""
         self._places = not isinstance(policy, NonePolicy)
         self._tasks = Tasks(log)
         self._manager = Manager(store.load(topology), policy, store, log, settings.store)
@@ -126,6 +132,18 @@ class Controller:
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
 
+    def measure(self) -> "Placing":
+        """The controller in numbers, for metrics; slow to import, quick to ask."""
+        from criproxy.control.measure import measure
+
+        return measure(
+            self._followups,
+            reserved_cpus(self._policy),
+            ready=self.ready,
+            policy_faults=self.policy_faults,
+            config_problem=self.config_problem is not None,
+        )
+
     async def changed(self) -> None:
         """Return after the next change of the node."""
         await self._manager.changed()
@@ -168,7 +186,8 @@ class Controller:
         counters.fallbacks["refuse" if refused else self.settings.on_error.value] += 1
         if isinstance(verdict, Refuse):
             counters.refusals[verdict.code.name] += 1
-        self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused)
+        traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
+        self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
         return verdict
 
     def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:

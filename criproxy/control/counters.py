@@ -42,6 +42,8 @@ class Counters:
     """Held calls at which our own code failed, by what became of them: ``shared``, ``pass``, ``refuse``."""
     updates_sent: int = 0
     """Updates of ours to other containers that the runtime got."""
+    updates_in_flight: int = 0
+    """Those that the runtime has not answered yet."""
     updates_failed: int = 0
     """Those that it refused or did not answer; each is tried again."""
     updates_lost: int = 0

@@ -53,6 +53,7 @@ class _Worker:
     """What brought the container out of its place, for the history."""
     failures: int = 0
     error: str = ""
+    since_s: float = field(default_factory=monotonic)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Ends the pause after a failure."""
 
@@ -121,6 +122,12 @@ class Followups:
     def troubles(self) -> dict[str, Trouble]:
         """The containers whose last update failed, and how."""
         return {key: Trouble(each.error, each.failures) for key, each in self._workers.items() if each.error}
+
+    def misplaced_since_s(self) -> list[float]:
+        """For each container that has not what it was granted: since when it is being updated (monotonic clock)."""
+        node = self.manager.node
+        at_work = ((worker, node.grants.get(key), node.applied.get(key)) for key, worker in self._workers.items())
+        return [worker.since_s for worker, grant, applied in at_work if grant and not in_place(grant, applied)]
 
     async def clear(self, key: str) -> None:
         """Return when no other container can still be running on CPUs that it must give up and *key* gets.
@@ -222,16 +229,23 @@ class Followups:
         had, begun_s = self.manager.node.applied.get(key), monotonic()
         linux = rewrite.cpuset_only(format_cpuset(wanted.cpus), format_cpuset(wanted.mems))
         self.doubts.send(key, wanted.cpus)
+        counters = self.counters
+        counters.updates_sent += 1
+        counters.updates_in_flight += 1
         try:
             await self.runtime.update_container_resources(key, linux)
         except RuntimeCallError as error:
             if not error.not_found:
                 self.kick([key], look=True)  # it may have been done all the same
+                counters.updates_failed += 1
                 raise
+        finally:
+            counters.updates_in_flight -= 1
         seen = await self.kernel.look(key)
         await self._note(key, seen, wanted)
         self.doubts.seen(key)
         if seen.applied and not _reached(seen.applied, wanted):
+            counters.updates_lost += 1
             raise UpdateLost(
                 "UpdateContainerResources",
                 StatusCode.ABORTED,

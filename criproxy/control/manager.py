@@ -63,6 +63,11 @@ class Manager:
         """Why the last state could not be stored; None when the store is up to date."""
         return self._keeper.error
 
+    @property
+    def store_failing_since_s(self) -> float | None:
+        """Since when the state on disk has been out of date, on the monotonic clock; None where it is not."""
+        return self._keeper.failing_since_s
+
     def submit(self, event: Event) -> "asyncio.Future[Decision]":
         """Step the node by *event* after all events before it; what was submitted is done, whoever waits for it.
 

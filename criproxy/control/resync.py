@@ -7,6 +7,7 @@ so calls and lists need not wait for each other (docs/decisions/0006). Pass-thro
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
@@ -219,7 +220,7 @@ class Resync:
     def _succeeded(self) -> None:
         counters = self.followups.counters
         counters.resyncs += 1
-        counters.last_resync_s = asyncio.get_running_loop().time()
+        counters.last_resync_s = monotonic()
         if self._error:
             self.followups.log.info("the runtime tells what runs again")
         self._error, self._is_first = "", False

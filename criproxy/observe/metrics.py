@@ -14,7 +14,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from criproxy import __version__
+from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import LAG_BUCKETS_S, Heartbeat
+from criproxy.observe.placing import Placing, PlacingCollector
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {
@@ -35,9 +37,9 @@ class Gauges:
     """Values that others know at the moment of asking."""
 
     window_debt_bytes: Callable[[], int]
-    bypass: Callable[[], bool]
+    oldest_held_s: Callable[[], float]
+    bypass: Callable[[], BypassMode]
     dropped_log_lines: Callable[[], int]
-    policy_faults: Callable[[], int]
 
 
 class _ProxyCollector(Collector):
@@ -103,17 +105,24 @@ class _ProxyCollector(Collector):
 
     def _now(self) -> Iterator[Metric]:
         connections = sum(stats.connections_open for stats in self._stats)
-        debt, bypass = self._gauges.window_debt_bytes(), self._gauges.bypass()
+        debt, held_s = self._gauges.window_debt_bytes(), self._gauges.oldest_held_s()
         yield GaugeMetricFamily("criproxy_connections", "Open connections of clients.", value=connections)
         yield GaugeMetricFamily("criproxy_window_debt_bytes", "Window lent to clients and not yet repaid.", value=debt)
-        yield GaugeMetricFamily("criproxy_bypass", "1 while no call is touched, else 0.", value=bypass)
+        text = "For how long the call has been held that has been held longest; 0 where none is."
+        yield GaugeMetricFamily("criproxy_oldest_held_call_seconds", text, value=held_s)
+        yield self._bypass()
         dropped = self._gauges.dropped_log_lines()
         yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines that nobody read in time.", value=dropped)
-        faults, text = self._gauges.policy_faults(), "Answers of a policy that broke an invariant and were not used."
-        yield CounterMetricFamily("criproxy_policy_faults", text, value=faults)
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
+
+    def _bypass(self) -> Metric:
+        text = "1 while containers are not placed as the policy says: ordered by somebody, or automatic after failures."
+        family = GaugeMetricFamily("criproxy_bypass", text, labels=["mode"])
+        for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED):
+            family.add_metric([mode.value], self._gauges.bypass() is mode)
+        return family
 
     def _entries(self) -> Iterator[Entry]:
         for stats in self._stats:
@@ -133,9 +142,17 @@ def _buckets(bounds_s: Sequence[float], counts: Sequence[int]) -> list[tuple[str
 class Metrics:
     """The registry of one daemon."""
 
-    def __init__(self, stats: Sequence[Stats], heartbeat: Heartbeat, gauges: Gauges, known: frozenset[str]) -> None:
+    def __init__(
+        self,
+        stats: Sequence[Stats],
+        heartbeat: Heartbeat,
+        gauges: Gauges,
+        known: frozenset[str],
+        measure: Callable[[], Placing],
+    ) -> None:
         """Collect from these when asked; *known* are the method paths that may be labels."""
         self._registry = CollectorRegistry()
+        self._registry.register(PlacingCollector(measure))
         self._registry.register(_ProxyCollector(stats, heartbeat, gauges, known))
         ProcessCollector(registry=self._registry)
 

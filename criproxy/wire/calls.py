@@ -116,4 +116,4 @@ Table = Mapping[str, Rule]
 """Method path → rule."""
 
 ErrorHandler = Callable[[Call, bytes | None, Exception], Awaitable[Verdict]]
-"""Decides what becomes of a held call whose handler failed or whose message cannot be read (None)."""
+"""Decides what becomes of a held call whose handler failed or whose message cannot be read (None), and logs it."""

@@ -3,7 +3,8 @@
 import asyncio
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from time import monotonic
 from typing import Protocol, cast
 
 import structlog
@@ -90,6 +91,13 @@ class Proxy:
         """Bytes of window promised beyond what the receivers allow, over all connections and both directions."""
         connections = (link.splice.connection for link in self.links)
         return sum(connection.requests.debt + connection.replies.debt for connection in connections)
+
+    @property
+    def oldest_held_s(self) -> float:
+        """For how long the call has been held that has been held longest; 0 where none is."""
+        begun_s = (call.begun_s for link in self.links for call in link.held_calls)
+        oldest_s = min(begun_s, default=None)
+        return 0.0 if oldest_s is None else monotonic() - oldest_s
 
     async def drain(self, timeout_s: float = 2.0) -> None:
         """Stop accepting, tell every kubelet connection to go elsewhere, let open calls finish, close all.
@@ -233,6 +241,11 @@ class Link:
         self._dial: asyncio.Task[None] | None = None
         self._closing = False
 
+    @property
+    def held_calls(self) -> Collection[Call]:
+        """The calls whose handlers are at work."""
+        return self._tasks.keys()
+
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def connected(self, side: _Side) -> None:
@@ -317,14 +330,17 @@ class Link:
         elif rule.each:
             rule.each(event.call, event.message)
 
-    def _count_failure(self, call: Call, error: Exception) -> None:
+    def _count_failure(self, call: Call, error: Exception, *, told: bool = False) -> None:
+        """Count it, and log it unless somebody else has *told* or will tell of it."""
         stats = self.proxy.stats
         if isinstance(error, MessageError):
             stats.unreadable += 1
-            log.warning("message cannot be read", method=call.method, reason=str(error), connection=self.number)
+            if not told:
+                log.warning("message cannot be read", method=call.method, reason=str(error), connection=self.number)
         else:
             stats.handler_errors += 1
-            log.error("handler failed", method=call.method, connection=self.number, exc_info=error)
+            if not told:
+                log.error("handler failed", method=call.method, connection=self.number, exc_info=error)
 
     async def _hold(self, call: Call, body: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -349,7 +365,7 @@ class Link:
             call.request = decode(body, call.encoding)
             return await rule.hold(call, call.request)
         except Exception as error:  # noqa: BLE001 - whatever a handler does, the call gets an answer
-            self._count_failure(call, error)
+            self._count_failure(call, error, told=True)  # by `on_error`
             return await self._decide_after(call, error)
 
     async def _decide_after(self, call: Call, error: Exception) -> Verdict:

@@ -4,15 +4,53 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.metrics import Gauges, Metrics
+from criproxy.observe.placing import NumaCpus, Placing
 from criproxy.wire.calls import Call, Outcome, Rule
 from criproxy.wire.stats import Stats
 
 VERSION = "/runtime.v1.RuntimeService/Version"
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 KNOWN = frozenset([VERSION, CREATE])
-GAUGES = Gauges(window_debt_bytes=lambda: 17, bypass=lambda: True, dropped_log_lines=lambda: 4, policy_faults=lambda: 6)
+GAUGES = Gauges(
+    window_debt_bytes=lambda: 17,
+    oldest_held_s=lambda: 2.5,
+    bypass=lambda: BypassMode.ORDERED,
+    dropped_log_lines=lambda: 4,
+)
+PLACING = Placing(
+    decisions={"container_creating": 3},
+    decision_bounds_s=(0.001, 0.01),
+    decision_counts=(2, 1, 1),
+    decision_total_s=0.5,
+    refusals={"RESOURCE_EXHAUSTED": 2},
+    fallbacks={"shared": 1},
+    policy_failures=5,
+    policy_faults=6,
+    updates={"sent": 9, "failed": 2, "lost": 1},
+    updates_in_flight=4,
+    misplaced=3,
+    misplaced_age_s=1.5,
+    drift={"found": 2, "repaired": 1},
+    exits={"events": 7},
+    unknown=1,
+    inquiries=2,
+    containers={"running": 8, "unknown": 1},
+    cpus={0: NumaCpus(exclusive=2, shared=6, free=5), 1: NumaCpus(exclusive=0, shared=8, free=8)},
+    store_failures=3,
+    store_current=False,
+    store_failing_s=30.0,
+    resyncs={"ok": 2, "failed": 1},
+    resync_age_s=None,
+    adoptions=1,
+    conflicts_repaired=0,
+    reloads={"ok": 1, "failed": 0},
+    config_problem=True,
+    released=False,
+    ready=True,
+)
 
 
 def watch(_call: Call, _outcome: Outcome) -> None:
@@ -36,7 +74,7 @@ def counted() -> Stats:
 
 def samples(*stats: Stats, accept: str = "") -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Everything that is shown of *stats*, by name and labels."""
-    body, _ = Metrics(stats, Heartbeat(lambda: None), GAUGES, KNOWN).render(accept)
+    body, _ = Metrics(stats, Heartbeat(lambda: None), GAUGES, KNOWN, lambda: PLACING).render(accept)
     parse = openmetrics.text_string_to_metric_families if accept else text_string_to_metric_families
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -96,11 +134,32 @@ def test_everything_else_has_its_name() -> None:
     assert found["criproxy_connections", ()] == 1
     assert found["criproxy_accepted_connections_total", ()] == 9
     assert found["criproxy_window_debt_bytes", ()] == 17
-    assert found["criproxy_bypass", ()] == 1
+    assert found["criproxy_bypass", (("mode", "ordered"),)] == 1
+    assert found["criproxy_bypass", (("mode", "automatic"),)] == 0
+    assert found["criproxy_oldest_held_call_seconds", ()] == 2.5
     assert found["criproxy_dropped_log_lines_total", ()] == 4
     assert found["criproxy_policy_faults_total", ()] == 6
     assert found["criproxy_loop_lag_seconds_count", ()] == 0
     assert found["criproxy_handler_errors_total", ()] == 0
+
+
+def test_placing_has_its_metrics() -> None:
+    """Counts by kind, values of the moment, CPUs by NUMA node; what is not known is left out."""
+    found = samples(counted())
+
+    assert found["criproxy_decisions_total", (("event", "container_creating"),)] == 3
+    assert found["criproxy_refusals_total", (("code", "RESOURCE_EXHAUSTED"),)] == 2
+    assert found["criproxy_updates_total", (("outcome", "lost"),)] == 1
+    assert found["criproxy_policy_failures_total", ()] == 5
+    assert found["criproxy_containers", (("state", "running"),)] == 8
+    assert found["criproxy_free_cpus", (("numa_node", "0"),)] == 5
+    assert found["criproxy_shared_cpus", (("numa_node", "1"),)] == 8
+    assert found["criproxy_misplaced_age_seconds", ()] == 1.5
+    assert found["criproxy_store_current", ()] == 0
+    assert found["criproxy_config_problem", ()] == 1
+    assert found["criproxy_decision_seconds_bucket", (("le", "0.01"),)] == 3
+    assert found["criproxy_decision_seconds_bucket", (("le", "+Inf"),)] == 4
+    assert ("criproxy_resync_age_seconds", ()) not in found
 
 
 def test_two_proxies_are_added_up() -> None:
@@ -114,13 +173,13 @@ def test_two_proxies_are_added_up() -> None:
 @pytest.mark.parametrize("accept", ["application/openmetrics-text; version=1.0.0", "application/openmetrics-text"])
 def test_openmetrics_is_spoken(accept: str) -> None:
     """The strict format is valid, too."""
-    assert samples(counted(), accept=accept)["criproxy_bypass", ()] == 1
+    assert samples(counted(), accept=accept)["criproxy_bypass", (("mode", "ordered"),)] == 1
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "nonsense;;;,", "text/plain; version=9; escaping=nonsense"])
 def test_a_strange_accept_header_gets_text(accept: str) -> None:
     """Whoever asks is answered."""
-    body, content_type = Metrics([counted()], Heartbeat(lambda: None), GAUGES, KNOWN).render(accept)
+    body, content_type = Metrics([counted()], Heartbeat(lambda: None), GAUGES, KNOWN, lambda: PLACING).render(accept)
 
-    assert b"criproxy_bypass 1.0" in body
+    assert b'criproxy_bypass{mode="ordered"} 1.0' in body
     assert content_type.startswith("text/plain")

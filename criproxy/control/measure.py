@@ -1,0 +1,80 @@
+"""The controller in numbers, for metrics: one pass over the containers when somebody asks."""
+
+from collections import Counter
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from criproxy.control.counters import DECISION_BUCKETS_S
+from criproxy.control.followups import Followups
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
+from criproxy.model.workload import ContainerState
+
+if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
+    from criproxy.observe.placing import NumaCpus, Placing
+
+
+def measure(
+    followups: Followups, reserved: CpuSet, *, ready: bool, policy_faults: int, config_problem: bool
+) -> "Placing":
+    """Everything that `observe.placing` shows.
+
+    Args:
+        followups: updates, and with them the node.
+        reserved: CPUs that nobody may own.
+        ready: whether held calls are decided.
+        policy_faults: answers of the policy that were not used.
+        config_problem: whether the configuration in the file is not the one in force.
+    """
+    from criproxy.observe.placing import Placing
+
+    manager, now_s = followups.manager, monotonic()
+    counters, node, since_s = manager.counters, manager.node, manager.store_failing_since_s
+    ages_s = [now_s - began_s for began_s in followups.misplaced_since_s()]
+    states = Counter(container.state.value for container in node.containers.values())
+    return Placing(
+        decisions=counters.decisions,
+        decision_bounds_s=DECISION_BUCKETS_S,
+        decision_counts=counters.decision_times.counts,
+        decision_total_s=counters.decision_times.total_s,
+        refusals=counters.refusals,
+        fallbacks=counters.fallbacks,
+        policy_failures=counters.policy_failures,
+        policy_faults=policy_faults,
+        updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
+        updates_in_flight=counters.updates_in_flight,
+        misplaced=len(ages_s),
+        misplaced_age_s=max(ages_s, default=0.0),
+        drift={"found": counters.drift_found, "repaired": counters.drift_repaired},
+        exits=counters.exits,
+        unknown=states[ContainerState.UNKNOWN.value],
+        inquiries=counters.unknown_outcomes,
+        containers={state.value: states[state.value] for state in ContainerState},
+        cpus=_cpus(node, reserved),
+        store_failures=counters.store_failures,
+        store_current=since_s is None,
+        store_failing_s=0.0 if since_s is None else now_s - since_s,
+        resyncs={"ok": counters.resyncs, "failed": counters.resync_failures},
+        resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
+        adoptions=counters.adoptions,
+        conflicts_repaired=counters.conflicts_repaired,
+        reloads={"ok": counters.reloads_ok, "failed": counters.reloads_failed},
+        config_problem=config_problem,
+        released=bool(node.released),
+        ready=ready,
+    )
+
+
+def _cpus(node: Node, reserved: CpuSet) -> "Mapping[int, NumaCpus]":
+    from criproxy.observe.placing import NumaCpus
+
+    free = node.shared_cpus - reserved - node.topology.isolated_cpus - node.watched_cpus
+    return {
+        numa.id: NumaCpus(
+            exclusive=len(numa.cpus & node.exclusive_cpus),
+            shared=len(numa.cpus & node.shared_cpus),
+            free=len(numa.cpus & free),
+        )
+        for numa in node.topology.nodes
+    }

@@ -1,0 +1,155 @@
+"""What Prometheus reads about placing: a snapshot of plain values, taken when it asks, and its metrics.
+
+Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of one machine. docs/monitoring.md says what
+each metric means and what to do.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaCpus:
+    """CPUs of one NUMA node that pods may use, by who may be on them."""
+
+    exclusive: int
+    """Owned by one container each."""
+    shared: int
+    """Owned by nobody."""
+    free: int
+    """Those of the shared ones that a newcomer may come to own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """The controller at one moment, and what it counted since its start. Ages and times are in seconds."""
+
+    decisions: Mapping[str, int]
+    decision_bounds_s: Sequence[float]
+    decision_counts: Sequence[int]
+    decision_total_s: float
+    refusals: Mapping[str, int]
+    fallbacks: Mapping[str, int]
+    policy_failures: int
+    policy_faults: int
+    updates: Mapping[str, int]
+    updates_in_flight: int
+    misplaced: int
+    misplaced_age_s: float
+    drift: Mapping[str, int]
+    exits: Mapping[str, int]
+    unknown: int
+    inquiries: int
+    containers: Mapping[str, int]
+    cpus: Mapping[int, NumaCpus]
+    store_failures: int
+    store_current: bool
+    store_failing_s: float
+    resyncs: Mapping[str, int]
+    resync_age_s: float | None
+    adoptions: int
+    conflicts_repaired: int
+    reloads: Mapping[str, int]
+    config_problem: bool
+    released: bool
+    ready: bool
+
+
+_TOTALS = {
+    "decisions": ("decisions", "event", "Changes of the node's state, by the kind of event that brought them."),
+    "refusals": ("refusals", "code", "Calls of the kubelet that were refused, by gRPC status code."),
+    "fallbacks": ("fallbacks", "way", "Held calls at which criproxy itself failed, by what became of them."),
+    "updates": ("updates", "outcome", "Updates to other containers: sent, of these failed and lost."),
+    "drift": ("drift", "outcome", "Cpusets that somebody else had changed: found, and of these repaired at once."),
+    "exits": ("exits", "seen", "Ends of containers that no call told, by what showed them."),
+    "resyncs": ("resyncs", "outcome", "Comparisons with what the runtime says runs."),
+    "reloads": ("config_reloads", "outcome", "Configurations read again: ok, or failed, so that the old one stays."),
+}
+"""Field of `Placing` → name without prefix and ``_total``, label and help."""
+
+_COUNTS = {
+    "policy_failures": ("policy_failures", "Events at which the policy raised what no policy may."),
+    "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
+    "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
+    "inquiries": (
+        "inquiries",
+        "Calls without an answer, about which the runtime was asked.",
+    ),
+    "adoptions": ("adoptions", "Containers that criproxy had not placed and took in."),
+    "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
+}
+
+_NOW = {
+    "updates_in_flight": ("updates_in_flight", "Updates to other containers that the runtime is at."),
+    "misplaced": ("misplaced_containers", "Containers that do not have yet what they were granted."),
+    "misplaced_age_s": ("misplaced_age_seconds", "For how long the oldest of them has waited; 0 where there is none."),
+    "unknown": ("unknown_containers", "Containers of which nobody knows yet whether they exist or run."),
+    "store_current": ("store_current", "1 while the state on disk is up to date, else 0."),
+    "store_failing_s": ("store_failing_seconds", "For how long it has been out of date; 0 if it is not."),
+    "resync_age_s": ("resync_age_seconds", "How long ago the runtime was last asked what runs."),
+    "config_problem": ("config_problem", "1 while another configuration is in force than the one in the file, else 0."),
+    "released": ("released", "1 while the node is released and nobody is placed, else 0."),
+    "ready": ("ready", "1 if held calls are decided, 0 until the runtime has told what runs."),
+}
+
+
+class PlacingCollector(Collector):
+    """Turns a fresh snapshot into metrics."""
+
+    def __init__(self, measure: Callable[[], Placing]) -> None:
+        self._measure = measure
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: this keeps registration from collecting."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric."""
+        placing = self._measure()
+        values = {field.name: getattr(placing, field.name) for field in fields(placing)}
+        for field, (name, label, text) in _TOTALS.items():
+            total = CounterMetricFamily(f"criproxy_{name}", text, labels=[label])
+            for word, count in sorted(values[field].items()):
+                total.add_metric([word], count)
+            yield total
+        for field, (name, text) in _COUNTS.items():
+            yield CounterMetricFamily(f"criproxy_{name}", text, value=values[field])
+        for field, (name, text) in _NOW.items():
+            if values[field] is not None:
+                yield GaugeMetricFamily(f"criproxy_{name}", text, value=values[field])
+        yield _decision_times(placing)
+        yield _containers(placing)
+        yield from _cpus(placing)
+
+
+def _decision_times(placing: Placing) -> Metric:
+    names = [*(str(bound) for bound in placing.decision_bounds_s), "+Inf"]
+    buckets: list[tuple[str, float]] = list(zip(names, accumulate(placing.decision_counts), strict=True))
+    text = "What deciding about a create or a resize took, without disk and runtime."
+    family = HistogramMetricFamily("criproxy_decision_seconds", text)
+    family.add_metric([], buckets, placing.decision_total_s)
+    return family
+
+
+def _containers(placing: Placing) -> Metric:
+    family = GaugeMetricFamily("criproxy_containers", "Known containers by state.", labels=["state"])
+    for state, count in sorted(placing.containers.items()):
+        family.add_metric([state], count)
+    return family
+
+
+def _cpus(placing: Placing) -> Iterator[Metric]:
+    texts = {
+        "exclusive": "CPUs that one container owns.",
+        "shared": "CPUs that pods may use and nobody owns.",
+        "free": "Shared CPUs that a container may come to own: neither reserved nor isolated.",
+    }
+    for kind, text in texts.items():
+        family = GaugeMetricFamily(f"criproxy_{kind}_cpus", text, labels=["numa_node"])
+        for node, cpus in sorted(placing.cpus.items()):
+            family.add_metric([str(node)], getattr(cpus, kind))
+        yield family

@@ -1,0 +1,195 @@
+"""Documentation, alerts and dashboard name the metrics that there are, and explain all of them."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from criproxy.control.controller import Controller
+from criproxy.control.settings import Settings
+from criproxy.cri.methods import KNOWN_METHODS
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.engine.events import ContainerCreating, PodCreated
+from criproxy.engine.step import step
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, ContainerState, Pod
+from criproxy.observe.bypass import BypassMode
+from criproxy.observe.heartbeat import Heartbeat
+from criproxy.observe.metrics import Gauges, Metrics
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.sim.machines import machine
+from criproxy.store.store import Store
+from criproxy.wire.stats import Stats
+from tests.control.world import RecordingLog, World, owner, sharer
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "monitoring.md").read_text()
+ALERTS = yaml.safe_load((DOCS / "monitoring/alerts.yaml").read_text())
+RULES: list[dict[str, Any]] = ALERTS["groups"][0]["rules"]
+DASHBOARD = json.loads((DOCS / "monitoring/dashboard.json").read_text())
+EXPRESSIONS = [
+    *(rule["expr"] for rule in RULES),
+    *(target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())),
+]
+NAME = re.compile(r"\b(?:criproxy|process)_[a-z][a-z_]*")
+WORDS = {"sum", "min", "max", "by", "rate", "increase", "histogram_quantile", "up"}
+"""Functions, aggregations and foreign metrics that the expressions may use beside ours."""
+TOKEN = re.compile(
+    r"""\s+|"(?:[^"\\]|\\.)*"|[A-Za-z_:][\w:]*|\d+(?:\.\d+)?(?:ms|[smhdwy])?|\[(?:\d+[smhdwy]|\$__rate_interval)\]"""
+    r"""|=~|!~|==|!=|>=|<=|[-+*/<>=(){},]"""
+)
+SCRAPE_LIMIT_S = 0.010
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+
+
+def registry(controller: Controller) -> Metrics:
+    """The metrics of a daemon with *controller*."""
+    gauges = Gauges(
+        window_debt_bytes=lambda: 0,
+        oldest_held_s=lambda: 0.0,
+        bypass=lambda: BypassMode.OFF,
+        dropped_log_lines=lambda: 0,
+    )
+    stats = Stats(controller.table())
+    for entry in stats.entries.values():
+        entry.calls = 1
+        entry.held.add(0.001)
+    return Metrics([stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, controller.measure)
+
+
+@pytest.fixture
+async def series(tmp_path: Path) -> set[str]:
+    """Return the names of all time series of a real scrape."""
+    async with World(tmp_path) as world:
+        await world.run(owner("owner", 2))
+        await world.run(sharer("sharer"))
+        body, _ = registry(world.controller).render("")
+    return set(_series(body.decode()))
+
+
+def _series(text: str) -> Iterator[str]:
+    """All names that can come, also of families that have no sample yet."""
+    for family in text_string_to_metric_families(text):
+        for suffix in SUFFIXES.get(family.type, ("",)):
+            yield family.name + suffix
+
+
+def test_every_expression_is_well_formed() -> None:
+    """It consists of PromQL's words, and all that is opened is closed."""
+    for expression in EXPRESSIONS:
+        at = 0
+        while at < len(expression):
+            token = TOKEN.match(expression, at)
+            assert token, f"{expression!r} cannot be read at {expression[at:]!r}"
+            at = token.end()
+        bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", expression)
+        for opened, closed in ("()", "{}", "[]"):
+            assert bare.count(opened) == bare.count(closed), expression
+        outside = re.sub(r"\{[^}]*\}|\[[^]]*\]|by \([^)]*\)", "", bare)
+        words = set(re.findall(r"[A-Za-z_]\w*", outside))
+        assert {word for word in words if not word.startswith(("criproxy_", "process_"))} <= WORDS, expression
+
+
+async def test_every_name_in_use_exists(series: set[str]) -> None:
+    """Alerts, dashboard and page name no metric that is not served."""
+    used = {name for expression in EXPRESSIONS for name in NAME.findall(expression)}
+    variable = DASHBOARD["templating"]["list"][1]["query"]["query"]
+    used |= set(NAME.findall(variable))
+    page = {name for name in NAME.findall(PAGE) if not {name, f"{name}_bucket"} & series}
+
+    assert len(used) > 25
+    assert used <= series
+    assert page == set()
+
+
+async def test_every_metric_is_explained(series: set[str]) -> None:
+    """Each has its row on the page."""
+    ours = {re.sub("_(bucket|count|sum)$", "", name) for name in series if name.startswith("criproxy_")}
+
+    assert len(ours) > 40
+    assert ours - set(NAME.findall(PAGE)) == set()
+
+
+async def test_alerts_ask_for_labels_that_there_are(tmp_path: Path) -> None:
+    """A label of a mistyped name would never match."""
+    async with World(tmp_path) as world:
+        body, _ = registry(world.controller).render("")
+    known: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            known.setdefault(sample.name, set()).update(sample.labels)
+    for expression in EXPRESSIONS:
+        for name, selector in re.findall(r"(criproxy_[a-z_]+)\{([^}]*)\}", expression):
+            asked = set(re.findall(r"(\w+)=", selector)) - {"instance", "job"}
+            if known.get(name):
+                assert asked <= known[name], expression
+
+
+def test_alerts_have_the_shape_of_a_rule_file() -> None:
+    """Prometheus takes them: names once, durations, severities, texts for people."""
+    assert set(ALERTS) == {"groups"}
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) > 10
+    for rule in RULES:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"Criproxy[A-Za-z]+", rule["alert"])
+        assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert all(isinstance(text, str) and len(text) > 20 for text in rule["annotations"].values())
+
+
+def test_the_dashboard_has_the_shape_that_grafana_imports() -> None:
+    """Panels have ids of their own, do not overlap, and ask the data source that one chooses."""
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+    for panel in panels:
+        assert panel["type"] == "row" or panel["datasource"]["uid"] == "${datasource}"
+        assert panel["type"] == "row" or panel["targets"]
+
+
+class Full(Store):
+    """A store that remembers a node with a thousand containers."""
+
+    def load(self, topology: Topology) -> Node:
+        """Owners and sharers, as the policy places them."""
+        policy, node = StaticPolicy(Options()), Node(topology)
+        node = step(node, PodCreated(Pod(key="s")), policy).node
+        for number in range(1000):
+            container = Container(key=f"c{number}", pod="s", name=f"n{number}", state=ContainerState.CREATING)
+            node = step(node, ContainerCreating(container), policy).node
+        return node
+
+
+async def test_a_scrape_is_cheap(tmp_path: Path) -> None:
+    """With a thousand containers it holds up the loop for no longer than ten milliseconds."""
+    store = Full(tmp_path / "state")
+    client = RuntimeClient(f"unix://{tmp_path}/none.sock")
+    topology = machine(nodes=8, cores=24)
+    controller = Controller(Settings(), topology, StaticPolicy(Options()), store, client, RecordingLog())
+    metrics = registry(controller)
+    took_s = []
+    for _ in range(10):
+        begun_s = time.perf_counter()
+        metrics.render("")
+        took_s.append(time.perf_counter() - begun_s)
+    await controller.stop()
+    store.close()
+
+    print(f"a scrape took {min(took_s) * 1000:.1f} ms")
+    assert min(took_s) < SCRAPE_LIMIT_S
