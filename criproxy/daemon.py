@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from criproxy import __version__
 from criproxy.control.answers import Answers
 from criproxy.control.controller import Controller
 from criproxy.control.report import Notice
@@ -256,7 +257,7 @@ class Daemon:
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
         self._status = f"serving on {places}"
         self._notifier.ready(self._status)
-        log.info("serving", listen=places, runtime=self._endpoints.pairs[MAIN][1], pid=os.getpid())
+        log.info("serving", version=__version__, listen=places, runtime=self._endpoints.pairs[MAIN][1], pid=os.getpid())
 
     async def _start_http(self, stack: AsyncExitStack, listener: Listener | None, controller: Controller) -> None:
         """Serve metrics and health; who asks earlier waits, and the kubelet does not."""

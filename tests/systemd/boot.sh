@@ -4,19 +4,24 @@
 # Everything of the machine is read-only; SHARED alone is writable, as /run/shared. Units come from SHARED/units only.
 set -eu
 step=$1 cgroup=$2 shared=$3 source=$4 python=$5 libraries=$6
+shift
 
-if [ "$step" = enter ]; then
-    # The groups that this process is in become the roots of the new namespace.
+case $step in
+enter)
+    exec unshare --mount --pid --fork --uts --ipc --propagation private --kill-child "$0" join "$@"
+    ;;
+join)
+    # The groups that this process is in become the roots of its cgroup namespace; nobody else may be in them.
     for top in $(sed -nE 's/^[^ ]+ ([^ ]+) cgroup2? .*/\1/p' /proc/self/mounts); do
         mkdir "$top/$cgroup"
         for file in cpuset.cpus cpuset.mems; do # empty in a new group of version 1
             [ ! -e "$top/$cgroup/$file" ] || [ -e "$top/cgroup.controllers" ] || cat "$top/$file" >"$top/$cgroup/$file"
         done
-        echo $$ >"$top/$cgroup/cgroup.procs"
+        echo 0 >"$top/$cgroup/cgroup.procs"
     done
-    shift
-    exec unshare --mount --pid --fork --uts --ipc --cgroup --propagation private --kill-child "$0" boot "$@"
-fi
+    exec unshare --cgroup "$0" boot "$@"
+    ;;
+esac
 
 mount -t proc proc /proc
 mount --bind /proc/sys /proc/sys
