@@ -73,23 +73,19 @@ class FrameLoop:
         except WireError:
             self.take(at, at)  # what came before was right
             raise
-        self._finish(buffer, at)
+        if at == size and not self._run:  # nearly always: all of it goes on as it came
+            self._rest = self._buffer = b""
+            if at:
+                self.out.chunks.append(buffer)
+        else:
+            self.take(at, at)
+            self._rest, self._buffer = buffer[at:], b""
 
     def take(self, at: int, end: int) -> None:
         """Write the run before the frame at *at*; the frame itself, up to *end*, is not forwarded."""
         if at > self._run:
             self.out.chunks.append(self._buffer[self._run : at])
         self._run = end
-
-    def _finish(self, buffer: bytes, at: int) -> None:
-        if at == len(buffer) and not self._run:
-            if at:
-                self.out.chunks.append(buffer)
-            self._rest = b""
-        else:
-            self.take(at, at)
-            self._rest = buffer[at:]
-        self._buffer = b""
 
     def _block_end(self, at: int, end: int, stream: int) -> int:
         """Where the header block that starts at *at* ends; 0 if it is not whole yet."""

@@ -40,16 +40,18 @@ class Requests(FrameLoop):
         self.handlers[frames.WINDOW_UPDATE] = self._on_window
         self.handlers[frames.PUSH_PROMISE] = self._on_push
 
-    def feed(self, data: bytes) -> None:
-        """Take what came from the kubelet, the connection preface first."""
-        if self._preface:
-            head = data[: len(self._preface)]
-            if not self._preface.startswith(head):
-                raise WireError("the client does not speak HTTP/2 with prior knowledge (its preface is wrong)")
-            self._preface = self._preface[len(head) :]
-            self.out.chunks.append(head)
-            data = data[len(head) :]
-        super().feed(data)
+    def take_preface(self, data: bytes) -> bytes | None:
+        """Forward the connection preface, cut anywhere; what follows it in *data*, or None while it is not whole.
+
+        Raises:
+            WireError: *data* goes on in another way.
+        """
+        head = data[: len(self._preface)]
+        if not self._preface.startswith(head):
+            raise WireError("the client does not speak HTTP/2 with prior knowledge (its preface is wrong)")
+        self._preface = self._preface[len(head) :]
+        self.out.chunks.append(head)
+        return None if self._preface else data[len(head) :]
 
     # -- DATA ------------------------------------------------------------------------------------------------------
 

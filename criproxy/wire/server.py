@@ -145,22 +145,18 @@ class Proxy:
                 self._all_closed.set()
 
 
-class _Feed(Protocol):
-    def __call__(self, data: bytes) -> None: ...
-
-
 class _Side(asyncio.Protocol):
     """One socket of a link."""
 
     transport: asyncio.Transport | None = None
 
-    def __init__(self, link: "Link", feed: _Feed, *, is_client: bool) -> None:
+    is_client = False
+
+    def __init__(self, link: "Link") -> None:
         self.link = link
-        self.is_client = is_client
         self.full = False
         """More is unwritten than `WRITE_HIGH_BYTES`."""
         self.lost = False
-        self._feed = feed
         self._reading = True
         self._watch: asyncio.TimerHandle | None = None
 
@@ -168,13 +164,6 @@ class _Side(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.link.connected(self)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._feed(data)
-        except WireError as error:
-            self.link.broken(self, error)
-        self.link.flush()
 
     def pause_writing(self) -> None:
         self.full = True
@@ -228,15 +217,46 @@ class _Side(asyncio.Protocol):
             asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
 
 
+class _Client(_Side):
+    """The kubelet's socket."""
+
+    is_client = True
+
+    def data_received(self, data: bytes) -> None:
+        link = self.link
+        link.stats.bytes_from_kubelet += len(data)
+        if link.runtime.transport is None:  # uvloop forgets a pause that comes before the first read
+            self.read(False)
+        try:
+            link.splice.from_client(data)
+        except WireError as error:
+            link.broken(self, error)
+        link.flush()
+
+
+class _Runtime(_Side):
+    """The runtime's socket."""
+
+    def data_received(self, data: bytes) -> None:
+        link = self.link
+        link.stats.bytes_from_runtime += len(data)
+        try:
+            link.splice.from_runtime(data)
+        except WireError as error:
+            link.broken(self, error)
+        link.flush()
+
+
 class Link:
     """A kubelet connection, its runtime connection, and the splice between them."""
 
     def __init__(self, proxy: Proxy, number: int) -> None:
         self.proxy = proxy
         self.number = number
+        self.stats = proxy.stats
         self.splice = Splice(number, proxy.stats)
-        self.client = _Side(self, self._from_client, is_client=True)
-        self.runtime = _Side(self, self._from_runtime, is_client=False)
+        self.client = _Client(self)
+        self.runtime = _Runtime(self)
         self._tasks: dict[Call, asyncio.Task[None]] = {}
         self._dial: asyncio.Task[None] | None = None
         self._closing = False
@@ -274,27 +294,25 @@ class Link:
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 
-    def _from_client(self, data: bytes) -> None:
-        self.proxy.stats.bytes_from_kubelet += len(data)
-        if self.runtime.transport is None:  # uvloop forgets a pause that comes before the first read
-            self.client.read(False)
-        self.splice.from_client(data)
-
-    def _from_runtime(self, data: bytes) -> None:
-        self.proxy.stats.bytes_from_runtime += len(data)
-        self.splice.from_runtime(data)
-
     def flush(self) -> None:
         """Write what the splice has ready, then tell the handlers."""
-        splice, client, runtime = self.splice, self.client, self.runtime
-        if runtime.transport and (data := splice.take_for_runtime()) and not runtime.lost:
-            runtime.transport.write(data)
-        if client.transport and (data := splice.take_for_client()) and not client.lost:
-            client.transport.write(data)
+        connection, client, runtime = self.splice.connection, self.client, self.runtime
+        chunks = connection.to_runtime.chunks
+        if chunks and runtime.transport:
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            chunks.clear()
+            if not runtime.lost:
+                runtime.transport.write(data)
+        chunks = connection.to_client.chunks
+        if chunks and connection.greeted and client.transport:
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            chunks.clear()
+            if not client.lost:
+                client.transport.write(data)
         if client.full or runtime.full:
             self.adjust_reading()
-        if splice.connection.events:
-            for event in splice.take_events():
+        if connection.events:
+            for event in self.splice.take_events():
                 self._tell(event)
 
     def adjust_reading(self) -> None:

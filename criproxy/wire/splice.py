@@ -4,6 +4,8 @@ Bytes in (`from_client`, `from_runtime`), bytes out (`take_for_runtime`, `take_f
 answers in (`take_events`, `answer`). The rules are in the two directions: `requests` and `replies`.
 """
 
+from collections.abc import Callable
+
 from criproxy.wire import frames
 from criproxy.wire.calls import Call, Proceed, Refuse, Verdict
 from criproxy.wire.message import encode
@@ -13,6 +15,9 @@ from criproxy.wire.state import Connection, Event, Stream
 from criproxy.wire.stats import Stats
 
 
+Feed = Callable[[bytes], None]
+
+
 class Splice:
     """One connection of the kubelet and the connection to the runtime that it is tied to."""
 
@@ -20,24 +25,24 @@ class Splice:
         self.connection = Connection(number, stats)
         self._requests = Requests(self.connection)
         self._replies = Replies(self.connection, self._requests)
+        self.from_client: Feed = self._open_client
+        """Take bytes of the kubelet; raises WireError if it broke the protocol: the connection has to be closed."""
+        self.from_runtime: Feed = self._open_runtime
+        """Take bytes of the runtime; raises WireError like `from_client`."""
 
-    def from_client(self, data: bytes) -> None:
-        """Take bytes of the kubelet.
+    def _open_client(self, data: bytes) -> None:
+        """The first bytes of the kubelet: after its preface, nothing stands before the frame loop any more."""
+        frames_only = self._requests.take_preface(data)
+        if frames_only is not None:
+            self.from_client = self._requests.feed
+            self._requests.feed(frames_only)
 
-        Raises:
-            WireError: it broke the protocol; the connection has to be closed.
-        """
-        self._requests.feed(data)
-
-    def from_runtime(self, data: bytes) -> None:
-        """Take bytes of the runtime.
-
-        Raises:
-            WireError: it broke the protocol; the connection has to be closed.
-        """
-        if not self.connection.greeted:
-            self._replies.expect_settings(data)
+    def _open_runtime(self, data: bytes) -> None:
+        """The first bytes of the runtime, which must be its SETTINGS."""
+        self._replies.expect_settings(data)
         self._replies.feed(data)
+        if self.connection.greeted:
+            self.from_runtime = self._replies.feed
 
     def take_for_runtime(self) -> bytes:
         """What is to be written to the runtime."""
