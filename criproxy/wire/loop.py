@@ -19,6 +19,7 @@ from criproxy.wire.frames import (
 MAX_BLOCK_BYTES = 262_144
 """The largest header block (HEADERS and CONTINUATION frames with their headers) that is forwarded."""
 
+_BLOCK_KINDS = frozenset({HEADERS, PUSH_PROMISE})
 _HEAD = Struct(">HBBBI").unpack_from
 
 FrameHandler = Callable[[int, int, bytes, int, int], None]
@@ -37,6 +38,7 @@ class FrameLoop:
         self.max_frame = DEFAULT_MAX_FRAME
         """The largest payload that the receiver of these frames ever announced."""
         self.handlers: list[FrameHandler | None] = [None] * 256
+        self.handlers[CONTINUATION] = _on_lone_continuation
         self._rest = b""
         self._buffer = b""
         self._run = 0
@@ -61,11 +63,10 @@ class FrameLoop:
                     )
                 if end > size:
                     break
-                if kind in (HEADERS, PUSH_PROMISE):
-                    if not flags & END_HEADERS and not (end := self._block_end(at, end, stream)):
+                if not flags & END_HEADERS and kind in _BLOCK_KINDS:
+                    end = self._block_end(at, end, stream)
+                    if not end:
                         break
-                elif kind == CONTINUATION:
-                    raise WireError("a CONTINUATION frame without HEADERS", PROTOCOL_ERROR)
                 handler = handlers[kind]
                 if handler is not None:
                     handler(stream & MAX_WINDOW, flags, buffer, at, end)
@@ -105,6 +106,10 @@ class FrameLoop:
                 return scan
         self._scanned = scan - at
         return 0
+
+
+def _on_lone_continuation(stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+    raise WireError("a CONTINUATION frame without HEADERS", PROTOCOL_ERROR)
 
 
 def increment_of(buffer: bytes, at: int, end: int) -> int:

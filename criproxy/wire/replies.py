@@ -42,11 +42,22 @@ class Replies(FrameLoop):
     # -- DATA ------------------------------------------------------------------------------------------------------
 
     def _on_data(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        out, size = self.out, end - at - 9
+        ledger = out.ledger
         state = self.connection.streams.get(stream)
-        size = end - at - 9
         if state is None:
             self._on_stray_data(stream, size, at, end)
             return
+        if state.touched or flags or ledger.debt or ledger.in_flight or out.queues:
+            self._on_unusual_data(state, flags, buffer, at, end)
+        else:  # nearly always; written out, because a long list is many frames
+            ledger.sender -= size
+            ledger.receiver -= size
+            out.deltas[stream] -= size
+
+    def _on_unusual_data(self, state: Stream, flags: int, buffer: bytes, at: int, end: int) -> None:
+        """DATA of a call that has a rule or ends with it, or of any while a window is not as its sender sees it."""
+        stream, size = state.id, end - at - 9
         if flags & frames.END_STREAM:
             self.take(at, at)
             self._end_request(state)
@@ -188,7 +199,10 @@ class Replies(FrameLoop):
             self.take(at, end)
             self.out.send_block(stream, buffer[at:end])
         if state is not None and flags & frames.END_STREAM:
-            self._runtime_done(state)
+            if state.touched or not state.client_done or self.out.queues or connection.to_runtime.queues:
+                self._runtime_done(state)
+            else:  # nearly always: nobody waits for the outcome, and nothing waits to be sent
+                del connection.streams[stream], self.out.deltas[stream], connection.to_runtime.deltas[stream]
 
     def _on_trailers(self, state: Stream) -> None:
         self._end_request(state)
@@ -281,6 +295,11 @@ class Replies(FrameLoop):
     def _on_window(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
         """The runtime has room for more of the requests."""
         connection, increment = self.connection, increment_of(buffer, at, end)
+        ledger = connection.requests
+        if not (stream or ledger.debt or ledger.in_flight or connection.to_runtime.queues):  # nearly always
+            ledger.receiver += increment
+            ledger.sender += increment
+            return
         if stream:
             forward = self._on_stream_window(stream, increment)
         else:

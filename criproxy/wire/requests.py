@@ -56,9 +56,14 @@ class Requests(FrameLoop):
     # -- DATA ------------------------------------------------------------------------------------------------------
 
     def _on_data(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
+        out, size = self.out, end - at - 9
+        ledger = out.ledger
         state = self.connection.streams.get(stream)
-        size = end - at - 9
-        if state is None:
+        if state is not None and not (state.touched or ledger.debt or ledger.in_flight or out.queues):  # nearly always
+            ledger.sender -= size
+            ledger.receiver -= size
+            out.deltas[stream] -= size
+        elif state is None:
             self._on_stray_data(stream, size, at, end)
         elif state.hold:
             self._keep(state, flags, buffer, at, end)
@@ -69,7 +74,7 @@ class Requests(FrameLoop):
             if state.request:
                 self._copy(state, frames.unpad(flags, buffer[at + 9 : end]))
             self._pass(stream, flags, buffer, at, end)
-        if state and flags & frames.END_STREAM:
+        if flags & frames.END_STREAM and state is not None:
             self._client_done(state)
 
     def _pass(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
@@ -148,7 +153,8 @@ class Requests(FrameLoop):
 
     def _on_headers(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
         try:
-            fields = self._decode(frames.header_block(buffer[at:end]))
+            plain = flags & (frames.END_HEADERS | frames.PADDED | frames.HAS_PRIORITY) == frames.END_HEADERS
+            fields = self._decode(buffer[at + 9 : end] if plain else frames.header_block(buffer[at:end]))
         except HPACKError as error:
             reason = re.split(" from |: <", str(error))[0]  # not the bytes: they may be secret, or a memory address
             raise WireError(f"a header block cannot be decoded: {reason}", frames.COMPRESSION_ERROR) from None
@@ -193,8 +199,7 @@ class Requests(FrameLoop):
 
     def _open(self, stream: int, flags: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
         """A new call: note its method, and what is to be done to it."""
-        header = dict(fields)
-        path = header.get(b":path", b"")
+        path = next((value for name, value in fields if name == b":path"), b"")
         connection = self.connection
         entry = connection.stats.entry(path)
         state = connection.streams[stream] = Stream(stream, entry)
@@ -202,18 +207,20 @@ class Requests(FrameLoop):
         connection.to_client.open(stream)
         if len(connection.streams) > MAX_STREAMS:
             raise WireError(f"more than {MAX_STREAMS} calls are open", frames.ENHANCE_YOUR_CALM)
-        state.client_done = bool(flags & frames.END_STREAM)
+        if flags & frames.END_STREAM:
+            state.client_done = True
         if entry.rule is None:
             entry.calls += 1
         elif connection.stats.bypass:
             entry.bypassed += 1
         else:
             entry.calls += 1
-            self._apply_rule(state, header)
+            self._apply_rule(state, dict(fields))
 
     def _apply_rule(self, state: Stream, header: dict[bytes, bytes]) -> None:
         rule = state.entry.rule
         assert rule is not None
+        state.touched = True
         connection = self.connection
         encoding = header.get(b"grpc-encoding", b"identity").decode("latin-1")
         deadline = timeout_s(header.get(b"grpc-timeout", b""))
@@ -277,6 +284,16 @@ class Requests(FrameLoop):
     def _on_window(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
         """The kubelet has room for more of the replies."""
         connection, increment = self.connection, increment_of(buffer, at, end)
+        ledger = connection.replies
+        if not (ledger.debt or ledger.in_flight or connection.to_client.queues or self.out.queues):  # nearly always
+            if stream == 0:
+                ledger.receiver += increment
+                ledger.sender += increment
+                return
+            state = connection.streams.get(stream)
+            if state is not None and not state.touched:
+                connection.to_client.deltas[stream] += increment
+                return
         if stream:
             forward = self._on_stream_window(stream, increment)
         else:

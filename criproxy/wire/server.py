@@ -5,7 +5,7 @@ import select
 import socket
 from collections.abc import Callable, Collection
 from time import monotonic
-from typing import Protocol, cast
+from typing import cast
 
 import structlog
 

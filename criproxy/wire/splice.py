@@ -14,7 +14,6 @@ from criproxy.wire.requests import Requests
 from criproxy.wire.state import Connection, Event, Stream
 from criproxy.wire.stats import Stats
 
-
 Feed = Callable[[bytes], None]
 
 
