@@ -21,6 +21,7 @@ MAX_BLOCK_BYTES = 262_144
 
 _BLOCK_KINDS = frozenset({HEADERS, PUSH_PROMISE})
 _HEAD = Struct(">HBBBI").unpack_from
+_INCREMENT = Struct(">I").unpack_from
 
 FrameHandler = Callable[[int, int, bytes, int, int], None]
 """(stream, flags, buffer, start, end): the frame, header included, is ``buffer[start:end]``."""
@@ -120,4 +121,4 @@ def increment_of(buffer: bytes, at: int, end: int) -> int:
     """
     if end - at != 13:
         raise WireError(f"a WINDOW_UPDATE frame of {end - at - 9} bytes: must be 4", FRAME_SIZE_ERROR)
-    return int.from_bytes(buffer[at + 9 : end], "big") & MAX_WINDOW
+    return int(_INCREMENT(buffer, at + 9)[0]) & MAX_WINDOW

@@ -1,7 +1,7 @@
 """From the kubelet to the runtime: which call is it, and does its message wait?"""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 
 from hpack import Decoder
 from hpack.exceptions import HPACKError
@@ -17,6 +17,8 @@ MAX_STREAMS = 10_000
 """Open calls on one connection; more is no kubelet."""
 MAX_UNACKNOWLEDGED_SETTINGS = 1_000
 MAX_HEADER_LIST_BYTES = 1 << 20
+_INDEX = bytes(byte & 0x7F for byte in range(256))
+"""Indexed field of one byte → its index."""
 
 
 class Requests(FrameLoop):
@@ -181,25 +183,34 @@ class Requests(FrameLoop):
         if state is not None and flags & frames.END_STREAM:
             self._client_done(state)
 
-    def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+    def _decode(self, block: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The fields of a header block, and the decoder's table afterwards as if it had decoded all of it.
 
-        Most fields of most blocks are an index of one byte (RFC 7541, 6.1), which changes nothing in the table: those
-        at the beginning are looked up without the library's detours, which cost as much as all the rest of a call.
+        Most fields of most blocks are an index of one byte (RFC 7541, 6.1), which changes nothing in the table. They
+        are looked up, and only as far as somebody reads on, without the library's detours: those cost as much as all
+        the rest of a call.
         """
         entry = self.decoder.header_table.get_by_index
+        if block and min(block) > 0x80 and (last := max(block)) < 0xFF:
+            entry(last & 0x7F)  # if this one is in the table, they all are
+            return map(entry, block.translate(_INDEX))
         fields: list[tuple[bytes, bytes]] = []
         for at, byte in enumerate(block):
             if not 0x80 < byte < 0xFF:
                 if byte & 0xE0 == 0x20:  # a change of the table's size: the library says whether it may stand here
-                    return list(self.decoder.decode(block, raw=True))
-                return [*fields, *self.decoder.decode(block[at:], raw=True)]
+                    return iter(self.decoder.decode(block, raw=True))
+                fields += self.decoder.decode(block[at:], raw=True)
+                break
             fields.append(entry(byte & 0x7F))
-        return fields
+        return iter(fields)
 
-    def _open(self, stream: int, flags: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
+    def _open(self, stream: int, flags: int, fields: Iterator[tuple[bytes, bytes]]) -> None:
         """A new call: note its method, and what is to be done to it."""
-        path = next((value for name, value in fields if name == b":path"), b"")
+        path = b""
+        for name, value in fields:
+            if name == b":path":
+                path = value
+                break  # what a rule needs comes later: pseudo-headers are first (RFC 9113, 8.3)
         connection = self.connection
         entry = connection.stats.entry(path)
         state = connection.streams[stream] = Stream(stream, entry)
