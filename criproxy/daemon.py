@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -233,12 +234,17 @@ class Daemon:
             on_lost = controller.resync if name == MAIN else _nothing
             proxy = Proxy(runtime, traced(table, self._traced, log.info), on_error=on_error, on_runtime_lost=on_lost)
             self._proxies.append(proxy)
+            if name == MAIN:
+                controller.modes.changed = partial(self._mode_changed, controller, proxy)
             await proxy.start(listeners[name].sock)
 
     def _on_error(self, controller: Controller) -> ErrorHandler:
         """Who wants refusals gets them: only otherwise failures that repeat switch the bypass on."""
         refuses = controller.settings.on_error is OnError.REFUSE
         return controller.on_error if refuses else self._bypass.watch(controller.on_error)
+
+    def _mode_changed(self, controller: Controller, proxy: Proxy) -> None:
+        proxy.use(traced(controller.table(), self._traced, log.info))
 
     async def _drain(self) -> None:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))

@@ -11,6 +11,7 @@ from criproxy.control.keeper import NodeStore
 from criproxy.control.kernel import Kernel
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
+from criproxy.control.modes import Modes
 from criproxy.control.report import Notice, Situation
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
@@ -29,7 +30,6 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
-from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.store.record import Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
@@ -59,13 +59,10 @@ class Controller:
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
-        self.settings = settings
         self._log = log
         self._runtime = runtime
-        self._policy = policy
         self.config_problem: str | None = None
         """Why the configuration in the file is not the one in force; None where it is."""
-        self._places = not isinstance(policy, NonePolicy)
         self._tasks = Tasks(log)
         self._manager = Manager(store.load(topology), policy, store, log, settings.store)
         kernel = Kernel(runtime, settings.host_root)
@@ -73,10 +70,17 @@ class Controller:
         self._inquiry = inquiry = Inquiry(self._followups)
         self._watch = Watch(inquiry)
         self._resync = Resync(self._followups, inquiry)
+        self.modes = Modes(self._followups, self._resync, self._begin)
         self._creates = Creates(self._followups, inquiry)
         self._updates = Updates(self._followups, inquiry)
         starts = Starts(self._followups, inquiry, self._resync)
         self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, self._updates)
+        self._table = self._handlers.table()
+
+    @property
+    def settings(self) -> Settings:
+        """Limits and switches in force; a reload brings others."""
+        return self._followups.settings
 
     @property
     def node(self) -> Node:
@@ -86,7 +90,7 @@ class Controller:
     @property
     def ready(self) -> bool:
         """Whether held calls are decided: the runtime has been asked what runs, or nothing is held."""
-        return self._resync.is_ready or not self._places
+        return self._resync.is_ready or not self.modes.active
 
     @property
     def problem(self) -> str | None:
@@ -99,7 +103,7 @@ class Controller:
     @property
     def policy_faults(self) -> int:
         """How many answers of a policy that is not ours broke an invariant and were not used."""
-        return self._policy.faults if isinstance(self._policy, Guarded) else 0
+        return self._manager.policy.faults if isinstance(self._manager.policy, Guarded) else 0
 
     async def history(self, text: str) -> list[Record]:
         """What happened to all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER.
@@ -114,7 +118,7 @@ class Controller:
         return Situation(
             node=self.node,
             policy=self.settings.policy_name,
-            reserved=reserved_cpus(self._policy),
+            reserved=reserved_cpus(self._manager.policy),
             troubles=self._followups.troubles(),
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),
@@ -138,7 +142,7 @@ class Controller:
 
         return measure(
             self._followups,
-            reserved_cpus(self._policy),
+            reserved_cpus(self._manager.policy),
             ready=self.ready,
             policy_faults=self.policy_faults,
             config_problem=self.config_problem is not None,
@@ -150,28 +154,31 @@ class Controller:
 
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
-        if self._places:
-            # What the store remembers is from before: CPUs may be gone.
-            for key in self._followups.doubts.inherit(self._manager.node):
-                self._tasks.spawn(f"ask for {key}", self._inquiry.settle_start(key))
-            self._followups.submit(TopologyChanged(self._manager.node.topology))
-            self._tasks.spawn("resync", self._resync.run())
-            self._runtime.on_unavailable = self._resync.soon
-            self._watch.start()
+        self.modes.start()
+
+    def _begin(self) -> None:
+        """Find out what runs, and notice from then on what happens beside the calls."""
+        for key in self._followups.doubts.inherit(self._manager.node):
+            self._tasks.spawn(f"ask for {key}", self._inquiry.settle_start(key))
+        # What the store remembers is from before: CPUs may be gone.
+        self._followups.submit(TopologyChanged(self._manager.node.topology))
+        self._tasks.spawn("resync", self._resync.run())
+        self._runtime.on_unavailable = self._resync.soon
+        self._watch.start()
 
     def resync(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""
-        if self._places:
+        if self.modes.active:
             self._resync.soon()
 
     def table(self) -> Table:
-        """Which calls are held and watched."""
-        return self._handlers.table() if self._places else {}
+        """Which calls are held and watched; another one whenever `Modes.changed` is told."""
+        return self._table if self.modes.active else {}
 
     def bypass(self, mode: BypassMode) -> None:
         """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""
         self._manager.bypassed = mode is BypassMode.AUTOMATIC
-        if mode is BypassMode.OFF and self._places:
+        if mode is BypassMode.OFF and self.modes.active:
             self._resync.doubt()
 
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:

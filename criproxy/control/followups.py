@@ -29,6 +29,7 @@ from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, in_place
 from criproxy.model.workload import ContainerState
+from criproxy.policy.api import Policy
 from criproxy.store.record import Kind
 
 _NAMED_BLOCKERS = 3
@@ -104,9 +105,9 @@ class Followups:
                 self._workers[key] = _Worker(look, why)
                 self.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
 
-    def submit(self, event: Event) -> "asyncio.Future[Decision]":
+    def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
         """Step the node and start the updates that follow; the future is that of `Manager.submit`."""
-        done = self.manager.submit(event)
+        done = self.manager.submit(event, policy)
         done.add_done_callback(partial(self._decided, event, cause(event, self.manager.node)))
         return done
 
@@ -128,6 +129,11 @@ class Followups:
         node = self.manager.node
         at_work = ((worker, node.grants.get(key), node.applied.get(key)) for key, worker in self._workers.items())
         return [worker.since_s for worker, grant, applied in at_work if grant and not in_place(grant, applied)]
+
+    def failures(self, key: str) -> int:
+        """How often the update of *key* that is under way has failed."""
+        worker = self._workers.get(key)
+        return worker.failures if worker else 0
 
     async def clear(self, key: str) -> None:
         """Return when no other container can still be running on CPUs that it must give up and *key* gets.
@@ -206,6 +212,7 @@ class Followups:
             if worker.error != str(error):  # every one is tried again, and most fail as the one before
                 self.manager.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
             worker.error = str(error)
+            self.manager.stir()
             self.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
             worker.wake.clear()
             pause_s = min(self.settings.retry_pause_s * 2 ** min(worker.failures - 1, 20), self.settings.retry_limit_s)

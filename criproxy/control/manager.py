@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 
 from criproxy.control.counters import Counters
@@ -12,7 +13,7 @@ from criproxy.control.keeper import Change, Keeper, NodeStore
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event, NodeEvent
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, NotEnough, StoreError
@@ -28,6 +29,20 @@ class PolicyFailed(Fault):
 
 FLUSH_S = 0.1
 """How long an entry of the history may wait for a change of the node, to be written together with it."""
+
+
+MANY = 50
+"""With more containers, events about the whole node are worked out beside the event loop: they take milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Something that waits for its turn."""
+
+    event: Event | None
+    """None: only write the history."""
+    done: "asyncio.Future[Decision]"
+    policy: Policy | None = None
 
 
 class Manager:
@@ -48,11 +63,12 @@ class Manager:
         self.counters = Counters()
         self.bypassed = False
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
-        self._policy = policy
+        self.policy = policy
+        """Asked about what is submitted now, if nothing waits: another one comes into force in the order of events."""
         self._log = log
         self._checked = False
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
-        self._queue: deque[tuple[Event | None, asyncio.Future[Decision]]] = deque()
+        self._queue: deque[_Job] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._journal = Journal()
@@ -68,22 +84,27 @@ class Manager:
         """Since when the state on disk has been out of date, on the monotonic clock; None where it is not."""
         return self._keeper.failing_since_s
 
-    def submit(self, event: Event) -> "asyncio.Future[Decision]":
+    def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
         """Step the node by *event* after all events before it; what was submitted is done, whoever waits for it.
+
+        Args:
+            event: what happened or is about to.
+            policy: with a `PolicyChanged`: asked about this event and all that are submitted later.
 
         The future raises:
             NotEnough: the policy has no place; the node is as before.
-            PolicyFailed: the policy is at fault; the node is as before. Only for what can still be refused.
+            PolicyFailed: the policy is at fault; the node and the policy are as before. Only for what can still be
+                refused, a new policy included.
             StoreError: a reservation could not be stored; the node is as before.
         """
-        done: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self._push(event, done)
-        return done
+        job = _Job(event, asyncio.get_running_loop().create_future(), policy)
+        self._push(job)
+        return job.done
 
     async def settled(self) -> None:
         """Return when everything submitted so far has been done."""
         if self._queue:
-            await asyncio.wait([self._queue[-1][1]])
+            await asyncio.wait([self._queue[-1].done])
 
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
@@ -105,13 +126,13 @@ class Manager:
         self._journal.add(Entry(container, kind, sentences, facts))
         if self._flush_at is None:
             loop = asyncio.get_running_loop()
-            self._flush_at = loop.call_later(FLUSH_S, lambda: self._push(None, loop.create_future()))
+            self._flush_at = loop.call_later(FLUSH_S, lambda: self._push(_Job(None, loop.create_future())))
 
     async def flush(self) -> None:
         """Return when the history has been written, or the disk is known to fail."""
-        done: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self._push(None, done)
-        await asyncio.shield(done)
+        job = _Job(None, asyncio.get_running_loop().create_future())
+        self._push(job)
+        await asyncio.shield(job.done)
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
@@ -135,9 +156,9 @@ class Manager:
         """The key of the pod with that id or beginning of an id."""
         return _resolve(self.node.pods, sandbox_id)
 
-    def _push(self, event: Event | None, done: "asyncio.Future[Decision]") -> None:
-        """Let *event* happen after all that were pushed before; None: only write the history."""
-        self._queue.append((event, done))
+    def _push(self, job: "_Job") -> None:
+        """Let *job* be done after all that were pushed before."""
+        self._queue.append(job)
         if self._pump is None:
             self._pump = asyncio.create_task(self._work(), name="manager")
 
@@ -147,28 +168,31 @@ class Manager:
                 self._checked = True
                 await self._keeper.check()
             while self._queue:
-                event, done = self._queue[0]
+                job = self._queue[0]
                 try:
-                    decision = await (self._apply(event) if event else self._write_history())
+                    decision = await (self._apply(job.event, job.policy) if job.event else self._write_history())
                 except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
-                    _end(done, error)
+                    _end(job.done, error)
                 else:
-                    _end(done, decision)
+                    _end(job.done, decision)
                 self._queue.popleft()
         finally:
             self._pump = None
 
-    async def _apply(self, event: Event) -> Decision:
+    async def _apply(self, event: Event, policy: Policy | None) -> Decision:
         begun_s = perf_counter()
-        decision = self._step(event)
+        if isinstance(event, NodeEvent) and len(self.node.containers) > MANY:
+            decision = await asyncio.to_thread(self._step, event, policy)
+        else:
+            decision = self._step(event, policy)
         took_s = perf_counter() - begun_s
+        self.policy = policy or self.policy
         before = self.node
         entries = entries_of(before, event, decision)
         if decision.node is not before:
             await self._save(decision.node, entries, needed=_is_reservation(event) and not self.bypassed)
             self.node = decision.node
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self.stir()
             self.counters.decisions[_kind(type(event).__name__)] += 1
         else:
             for entry in entries:
@@ -195,17 +219,17 @@ class Manager:
             await self._save(self.node, (), needed=False)
         return Decision(self.node)
 
-    def _step(self, event: Event) -> Decision:
+    def _step(self, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
             return step(self.node, event, Fallback())
         try:
-            return step(self.node, event, self._policy)
+            return step(self.node, event, policy or self.policy)
         except Exception as error:
             if isinstance(error, NotEnough) and isinstance(event, ContainerCreating | ContainerResized):
                 raise  # an answer, and no failure
             self.counters.policy_failures += 1
-            if not _can_be_refused(event):
+            if not _can_be_refused(event) and policy is None:
                 self._log.error("policy failed; nobody moves", event_kind=_kind(type(event).__name__), exc_info=error)
                 return step(self.node, event, Fallback())
             if isinstance(error, CriproxyError):

@@ -44,6 +44,10 @@ class Settings:
     """Of the policy in force, as in the policy file; only to be told."""
     on_error: OnError = OnError.SHARED
     adopt: Adopt = Adopt.PIN
+    apply_all: bool = False
+    """Whether another configuration places anew who is here already, or newcomers only."""
+    configuration: str = ""
+    """A digest of the configuration: another one than the node's last ends a release."""
     barrier_timeout_s: float = 10.0
     """How long StartContainer waits for others to give up CPUs."""
     resync_timeout_s: float = 30.0

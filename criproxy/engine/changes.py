@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision
+from criproxy.engine.events import PolicyChanged
 from criproxy.engine.release import release, still_released
 from criproxy.engine.updates import updates_between
 from criproxy.errors import NotEnough
@@ -22,19 +23,21 @@ from criproxy.policy.none import NonePolicy
 NO_MEMS: CpuSet = frozenset()
 
 
-def policy_changed(node: Node, policy: Policy, *, apply_all: bool) -> Decision:
+def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
     """Place who is here by the new *policy*, or leave that to newcomers; a release is over.
 
     Whoever does not fit under the new policy shares from now on. The policy none lets everybody go.
     """
-    back = node.replace(released="") if node.released else node
-    if not apply_all:
-        after = _share_rest(back, policy)
+    known = node
+    if node.released or event.configuration != node.configuration:
+        known = node.replace(released="", configuration=event.configuration)
+    if not event.apply_all:
+        after = _share_rest(known, policy)
         reason = "the policy has changed: it places newcomers, and who is here stays"
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
-        return release(back, "the policy is none")
-    after, reasons = _place_all(back, policy, may_stay=False)
+        return release(known, "the policy is none")
+    after, reasons = _place_all(known, policy, may_stay=False)
     return _decision(node, after, "the policy has changed", reasons)
 
 

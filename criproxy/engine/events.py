@@ -97,6 +97,8 @@ class PolicyChanged:
 
     apply_all: bool = False
     """Whether who is here is placed anew by it; otherwise only newcomers are, and who has no place shares."""
+    configuration: str = ""
+    """For `Node.configuration`."""
 
 
 @dataclass(frozen=True, slots=True)

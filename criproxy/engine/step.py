@@ -45,8 +45,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
         NotEnough: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
     match event:
-        case PolicyChanged(apply_all):
-            return policy_changed(node, policy, apply_all=apply_all)
+        case PolicyChanged():
+            return policy_changed(node, policy, event)
         case Released(reason):
             return release(node, reason)
     if node.released:

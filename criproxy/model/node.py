@@ -26,6 +26,8 @@ class Node:
     read back."""
     released: str = ""
     """Why everybody was let go, such as that somebody asked for it; empty while containers are placed."""
+    configuration: str = ""
+    """Which one decided about newcomers last, as a digest: so that another one is noticed over a restart."""
 
     @cached_property
     def exclusive_cpus(self) -> CpuSet:
@@ -64,6 +66,7 @@ class Node:
         grants: Mapping[str, Grant] | None = None,
         applied: Mapping[str, Applied] | None = None,
         released: str | None = None,
+        configuration: str | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
         return replace(
@@ -74,4 +77,5 @@ class Node:
             grants=self.grants if grants is None else grants,
             applied=self.applied if applied is None else applied,
             released=self.released if released is None else released,
+            configuration=self.configuration if configuration is None else configuration,
         )

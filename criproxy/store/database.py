@@ -17,8 +17,8 @@ from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, PODS, Table, change
 from criproxy.store.schema import VERSION, migrate, version_of
 
 NAME = "criproxy.db"
-RELEASED = "released"
-"""The key in the table ``meta`` of `Node.released`."""
+WORDS = ("released", "configuration")
+"""What is true of the whole node: fields of `Node`, and keys in the table ``meta``."""
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Codes that say at opening: this file is damaged, no database, or one with other tables than ours."""
 
@@ -60,8 +60,9 @@ class Database:
                     self._connection.executemany(table.upsert, rows)
                 if gone and table is CONTAINERS:
                     self._history.end(_ended(before, after, [key for (key,) in gone], [row[0] for row in rows]))
-            if before.released != after.released:
-                self._set_meta(RELEASED, after.released)
+            for word in WORDS:
+                if getattr(before, word) != getattr(after, word):
+                    self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
             self._history.add(records)
 
     def find(self, text: str) -> list[Record]:
@@ -73,16 +74,6 @@ class Database:
         """The records of the containers *lives*, oldest first."""
         with _as_store_error(self.path):
             return of_lives(self._connection, lives)
-
-    def recall(self, key: str) -> str:
-        """What was remembered under *key*; empty if nothing was."""
-        with _as_store_error(self.path):
-            return _meta(self._connection, key)
-
-    def keep(self, key: str, value: str) -> None:
-        """Keep *value* under *key*."""
-        with _as_store_error(self.path), self._transaction():
-            self._set_meta(key, value)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
@@ -134,9 +125,6 @@ class Database:
                 part.rename(place.with_name(place.name + suffix))
         return f"the state database {self.path} cannot be used: {reason}; it was set aside as {place.name}"
 
-    def _set_meta(self, key: str, value: str) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -163,13 +151,8 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         containers=read(CONTAINERS),
         grants=read(GRANTS),
         applied=read(APPLIED),
-        released=_meta(connection, RELEASED),
+        **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )
-
-
-def _meta(connection: sqlite3.Connection, key: str) -> str:
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return str(row[0]) if row else ""
 
 
 class _UnusableError(Exception):

@@ -77,18 +77,6 @@ class Store:
         """What happened to the containers *lives* (`Container.life`), oldest first."""
         return await self._run(lambda: self._opened().history(*lives))
 
-    def recall(self, key: str) -> str:
-        """What was remembered under *key*; empty if nothing was. Blocks; for the start, before the first save."""
-        return self._database.recall(key) if self._database else ""
-
-    async def keep(self, key: str, value: str) -> None:
-        """Keep *value* under *key* over restarts.
-
-        Raises:
-            StoreError: it was not written.
-        """
-        await self._run(lambda: self._opened().keep(key, value))
-
     def close(self) -> None:
         """Finish what is queued, then give the directory free; again does nothing. Blocks."""
         if self._closed:

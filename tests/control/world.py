@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from criproxy.control.controller import Controller
 from criproxy.control.counters import Counters
@@ -118,11 +118,16 @@ class World:
                 on_error=self.controller.on_error,
                 on_runtime_lost=self.controller.resync,
             )
+            self.controller.modes.changed = lambda: proxy.use(self.controller.table())
             listener = listen(str(self._directory / "criproxy.sock"), 0o600)
             stack.callback(listener.close)
             await proxy.start(listener.sock)
             stack.push_async_callback(proxy.drain, 0.5)
             self._criproxy = stack.pop_all()
+
+    def use(self, policy: Policy = STATIC, **settings: Any) -> None:  # noqa: ANN401 (those of `Settings`)
+        """With the next start, another policy and other settings."""
+        self._policy, self._settings = policy, replace(self._settings, **settings)
 
     async def stop_criproxy(self) -> None:
         """End criproxy as SIGTERM does; the runtime and the state stay."""

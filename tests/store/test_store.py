@@ -323,22 +323,9 @@ async def test_a_usable_database_is_not_set_aside(store: Store) -> None:
 
 
 async def test_a_release_is_remembered_with_the_node_and_ends_with_it(store: Store) -> None:
-    """That everybody was let go is part of the state; so is that it is over."""
-    for reason in ("criproxy release", ""):
-        after = EMPTY.replace(released=reason)
+    """That everybody was let go is part of the state; so is that it is over, and by which configuration."""
+    for reason, configuration in (("criproxy release", "old"), ("", "new")):
+        after = EMPTY.replace(released=reason, configuration=configuration)
         await store.save(store.load(MACHINE), after)
 
-        assert store.load(MACHINE).released == reason
-
-
-async def test_words_are_kept_over_restarts(tmp_path: Path) -> None:
-    """A value is what was kept last under its key, and empty before."""
-    store = Store(tmp_path / "words")
-    assert store.recall("configuration") == ""
-    await store.keep("configuration", "one")
-    await store.keep("configuration", "two")
-    store.close()
-
-    again = Store(tmp_path / "words")
-    assert again.recall("configuration") == "two"
-    again.close()
+        assert store.load(MACHINE) == after

@@ -1,0 +1,213 @@
+"""Whether containers are placed: the policy in force, another one at any time, and the release of everybody.
+
+With the policy none nothing is held or watched, unless there are places from before that have to be given back. Whoever
+was not seen to come then is learnt of before another policy decides anything.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from criproxy.control.followups import Followups
+from criproxy.control.resync import NotReady, Resync
+from criproxy.control.settings import Settings
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import PolicyChanged, Released
+from criproxy.errors import UsageError
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import in_place
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+
+LEARN_S = 5.0
+"""How long a change of the policy waits for the runtime to tell who came while nobody watched."""
+SETTLE_S = 20.0
+"""How long the command waits for its updates; they go on after that."""
+GIVEN_UP = 2
+"""An update that failed so often is not waited for; it is tried again all the same."""
+UNDONE = "undone"
+"""In place of the configuration of a node whose release was undone without a daemon: the next one places everybody."""
+
+
+@dataclass(slots=True)
+class Modes:
+    """Switches what is done to everybody; `changed` is told whenever what is held, or `Node.released`, may differ."""
+
+    followups: Followups
+    resync: Resync
+    begin: Callable[[], None]
+    """Called when something is held for the first time: find out what runs."""
+    changed: Callable[[], None] = lambda: None
+    active: bool = False
+    """Whether calls are held and watched."""
+    _begun: bool = False
+    _idling: bool = False
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One change after the other."""
+
+    @property
+    def places(self) -> bool:
+        """Whether the policy is another than none."""
+        return not isinstance(self.followups.manager.policy, NonePolicy)
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force."""
+        return self.followups.settings
+
+    def start(self) -> None:
+        """Begin to find out what runs, and go on as the node was left; returns at once."""
+        if self.places or self._node.grants:
+            self.followups.tasks.spawn("go on as the node was left", self._go_on_when_known())
+            self._activate()
+        else:
+            self._go_on()
+
+    async def change(self, policy: Policy, settings: Settings) -> Decision:
+        """Go on with another *policy* and other *settings*; ends a release.
+
+        Raises:
+            PolicyFailed: the policy failed at those who are here; everything is as before.
+        """
+        async with self._one:
+            if not self.active and not isinstance(policy, NonePolicy):
+                await self._learn()
+            event = PolicyChanged(settings.apply_all, settings.configuration)
+            decision = await asyncio.shield(self.followups.submit(event, policy))
+            self.followups.settings = settings
+            self._switched()
+            return decision
+
+    async def release(self, reason: str) -> dict[str, Any]:
+        """Let everybody go; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
+        async with self._one:
+            if not self.active:
+                await self._learn()
+            before = self._node
+            decision = await self.followups.apply(Released(reason))
+            self._switched()
+        rows = await self._report(before, decision.node, "released")
+        left = sum(row["outcome"] == "left" for row in rows)
+        self.followups.log.warning("released: nobody is placed", containers=len(rows), left=left, reason=reason)
+        return {"released": self._node.released, "containers": rows}
+
+    async def undo(self) -> dict[str, Any]:
+        """Place everybody again; returns what became of each, as plain data.
+
+        Raises:
+            UsageError: the policy is none.
+        """
+        if not self.places:
+            raise UsageError("the policy is none: there is nothing to go back to; name another one in the policy file")
+        before = self._node
+        if not before.released:
+            return {"released": "", "containers": []}
+        event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
+        async with self._one:
+            decision = await asyncio.shield(self.followups.submit(event, self.followups.manager.policy))
+            self._switched()
+        self.followups.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
+        return {"released": self._node.released, "containers": await self._report(before, decision.node, "placed")}
+
+    @property
+    def _node(self) -> Node:
+        return self.followups.manager.node
+
+    async def _go_on_when_known(self) -> None:
+        while not self.resync.is_ready:
+            with suppress(NotReady):
+                # First in line: what is submitted right after this comes before all calls that wait for it, too.
+                await self.resync.ready()
+        self._go_on()
+        self._switched()
+
+    def _go_on(self) -> None:
+        """Notice a configuration that was changed while we were away, and whoever came meanwhile without a place."""
+        node, settings = self._node, self.settings
+        if node.configuration != settings.configuration or (self.places and not node.released and _homeless(node)):
+            apply_all = node.configuration == UNDONE or (
+                settings.apply_all and node.configuration != settings.configuration
+            )
+            event = PolicyChanged(apply_all, settings.configuration)
+            self.followups.submit(event).add_done_callback(lambda _: self._switched())
+
+    async def _learn(self) -> None:
+        """Hold calls from now on, and find out what runs; a runtime that is away is asked in the background."""
+        self.resync.doubt()
+        self._activate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEARN_S):
+                await self.resync.ready()  # first in line, as above
+
+    def _activate(self) -> None:
+        self.active = True
+        if not self._begun:
+            self._begun = True
+            self.begin()
+        self.changed()
+
+    def _switched(self) -> None:
+        self.changed()
+        if self.active and not self.places and not self._idling:
+            self._idling = True
+            self.followups.tasks.spawn("hold until nobody has a place", self._idle())
+
+    async def _idle(self) -> None:
+        """With the policy none, hold and watch calls for as long as anybody has a place."""
+        while not self.places and self._node.grants:
+            await self.followups.manager.changed()
+        self._idling = False
+        if not self.places:
+            self.active = False
+            self.changed()
+            self.followups.manager.stir()
+
+    async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:
+        """What became of everybody with a place in *after*: a row each, once nothing more will happen soon."""
+        containers = [after.containers[key] for key in after.grants]
+        waiting = containers
+        with suppress(TimeoutError):  # who is not done by then is what is left
+            async with asyncio.timeout(SETTLE_S):
+                while waiting := [each for each in waiting if self._moves(each)]:
+                    await self.followups.manager.changed()
+        return [self._row(before, container, outcome) for container in containers]
+
+    def _moves(self, container: Container) -> bool:
+        """Whether an update to *container* is still to come and has not failed too often to wait for."""
+        now = self._now(container)
+        return now is not None and not self._done(now.key) and self.followups.failures(now.key) < GIVEN_UP
+
+    def _now(self, container: Container) -> Container | None:
+        """*container* as it is now, under its id if it had none; None if it has ended."""
+        known = self._node.containers
+        found = known.get(container.key)
+        if found is None and container.key == container.reservation:
+            found = next((each for each in known.values() if each.reservation == container.reservation), None)
+        return None if found is None or found.state is ContainerState.EXITED else found
+
+    def _done(self, key: str) -> bool:
+        grant = self._node.grants.get(key)
+        return grant is None or (not self._node.released and in_place(grant, self._node.applied.get(key)))
+
+    def _row(self, before: Node, container: Container, outcome: str) -> dict[str, Any]:
+        now = self._now(container)
+        had = before.applied.get(container.key) or before.grants.get(container.key)
+        row = {"container": container.title, "id": now.key if now else container.key}
+        row |= {"cpus_before": format_cpuset(had.cpus) if had else "", "cpus": "", "outcome": outcome, "error": ""}
+        if now is None:
+            return row | {"outcome": "ended"}
+        if not self._done(now.key):
+            error = self.followups.error(now.key) or "its update is under way"
+            return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
+        grant = self._node.grants.get(now.key)
+        return row | {"cpus": format_cpuset(grant.cpus if grant else self._node.topology.cpus)}
+
+
+def _homeless(node: Node) -> bool:
+    """Whether anybody who is alive has no place, and is not only watched."""
+    without = (container for key, container in node.containers.items() if key not in node.grants)
+    return any(c.state is not ContainerState.EXITED and not node.is_watched(c.key) for c in without)
