@@ -7,7 +7,7 @@ EXAMPLES ?= 500
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz properties protos lock clean
+.PHONY: help setup demo test lint format bench fuzz properties vm protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEE
 
 properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED
 	@$(PYTHON_VENV) -m tests.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
+
+vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
+	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/vm) $(ARGS)
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh

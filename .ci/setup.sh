@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package.
+# Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package, a kernel for guests.
 # Does nothing, and needs no network, when nothing is missing.
 #
 #   PYTHON=python3.12 .ci/setup.sh     another interpreter than the first python3 that is new enough
@@ -17,6 +17,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 # ------------------------------------------------------------------ Debian packages
 
 has_static_busybox() { [[ -x /bin/busybox ]] && ! ldd /bin/busybox >/dev/null 2>&1; }
+is_x86_64() { [[ $(uname -m) == x86_64 ]]; }
 has_python() { command -v python3 >/dev/null && python3 -c 'import ensurepip, venv' 2>/dev/null; }
 
 missing_packages() {
@@ -25,6 +26,7 @@ missing_packages() {
     command -v docker-registry >/dev/null || echo docker-registry
     has_static_busybox || echo busybox-static
     command -v systemd-analyze >/dev/null || echo systemd
+    ! is_x86_64 || command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
     [[ -x .venv/bin/python ]] || has_python || echo python3-venv
 }
 
@@ -42,6 +44,8 @@ without_starting_services() {
     return "$status"
 }
 
+may_use_apt() { [[ $(id -u) == 0 && -z ${CRIPROXY_NO_APT:-} ]] && command -v apt-get >/dev/null; }
+
 apt_install() {
     apt-get update -qq </dev/null &&
         DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" </dev/null >/dev/null
@@ -51,7 +55,7 @@ install_packages() {
     local missing
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]})) || return 0
-    if [[ $(id -u) == 0 && -z ${CRIPROXY_NO_APT:-} ]] && command -v apt-get >/dev/null; then
+    if may_use_apt; then
         say "installing Debian packages: ${missing[*]}"
         without_starting_services apt_install "${missing[@]}" || say "apt-get failed"
         mapfile -t missing < <(missing_packages)
@@ -97,7 +101,15 @@ unless_stamped() {
     printf '%s' "$wanted" >"$file"
 }
 
+# ------------------------------------------------------------------ the kernel of the guests in tests/vm
+
+fetch_guest_kernel() {
+    is_x86_64 && may_use_apt || return 0
+    .venv/bin/python -m tests.vm --fetch || say "no kernel for guests. What needs them is skipped with that reason"
+}
+
 install_packages
 make_venv
 unless_stamped libraries "$LOCK" --require-hashes --requirement "$LOCK"
 unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable .
+fetch_guest_kernel

@@ -30,6 +30,7 @@ class Serve:
         *arguments: str,
         passed: socket.socket | None = None,
         stderr: int | None = None,
+        limit_s: float = LIMIT_S,
         **environ: str,
     ) -> None:
         """Prepare ``serve`` with *arguments* behind those for its places.
@@ -39,6 +40,7 @@ class Serve:
             arguments: further options.
             passed: a listening socket that is handed over as systemd does.
             stderr: descriptor for standard error, the file `log` if not given.
+            limit_s: what a step may take, where the machine is slower than that of a test.
             environ: further environment variables.
         """
         self.directory = directory
@@ -48,6 +50,7 @@ class Serve:
         self.log = directory / "serve.log"
         self._passed = passed
         self._stderr = stderr
+        self._limit_s = limit_s
         self._environ = environ
         self._arguments = [
             *("-m", "criproxy", "serve", "--listen", f"unix://{self.socket}"),
@@ -98,7 +101,7 @@ class Serve:
         """The lines of the next message to systemd that has the line *wanted*."""
         assert self._notify is not None
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(self._limit_s):
             while True:
                 lines = (await loop.sock_recv(self._notify, 65_536)).decode().splitlines()
                 if wanted in lines:
@@ -112,7 +115,7 @@ class Serve:
     async def exit_status(self) -> int:
         """Wait for its end."""
         assert self.process is not None
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(self._limit_s):
             return await self.process.wait()
 
     async def stop(self) -> int:

@@ -1,0 +1,69 @@
+"""Runs in a guest: the checks of a plan against a real containerd, one line of JSON for each on standard output.
+
+python -m tests.vm.inside PLAN [POLICY CHECK …]
+"""
+
+import asyncio
+import json
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+
+from criproxy.sim.containerd import PrivateContainerd
+from tests.vm.plans import PLANS, Case, Check, Plan
+from tests.vm.world import World, proxied
+
+CHECK_TIMEOUT_S = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a check; `error` is empty if its claim holds."""
+
+    case: Case
+    error: str
+    wall_s: float
+
+    def line(self) -> str:
+        """As `parse` reads it."""
+        return json.dumps(asdict(self))
+
+
+def parse(line: str) -> Verdict:
+    """A verdict from its line."""
+    fields = json.loads(line)
+    return Verdict(Case(**fields["case"]), fields["error"], fields["wall_s"])
+
+
+async def run(plan: Plan, wanted: set[Case]) -> None:
+    """Try those checks of *plan* that are wanted, and print their verdicts."""
+    with await asyncio.to_thread(PrivateContainerd) as containerd:
+        for scene in plan.scenes:
+            chosen = {Case(plan.name, scene.policy, check.__name__): check for check in scene.checks}
+            chosen = {case: check for case, check in chosen.items() if case in wanted}
+            if not chosen:
+                continue
+            async with proxied(plan.hardware, containerd, scene.policy_file) as world:
+                for case, check in chosen.items():
+                    print((await judge(case, check, world)).line(), flush=True)
+
+
+async def judge(case: Case, check: Check, world: World) -> Verdict:
+    """Try one check, on a node without pods before and after."""
+    began, logged = time.monotonic(), len(world.serve.log.read_text())
+    error = ""
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_S):
+            await check(world)
+    except Exception as problem:  # noqa: BLE001 (whatever it is, it is this check's verdict and must not end the others)
+        told = traceback.TracebackException.from_exception(problem, capture_locals=True)
+        error = f"{''.join(told.format())}\ncriproxy said meanwhile:\n{world.serve.log.read_text()[logged:]}"
+    await world.clear()
+    return Verdict(case, error, round(time.monotonic() - began, 2))
+
+
+if __name__ == "__main__":
+    plan_name, *words = sys.argv[1:]
+    pairs = zip(words[::2], words[1::2], strict=True)
+    asyncio.run(run(PLANS[plan_name], {Case(plan_name, policy, check) for policy, check in pairs}))

@@ -1,0 +1,159 @@
+"""Debian's kernel for guests: fetched once as a package, unpacked below a cache directory, never installed.
+
+What is there is used without a look at the network. `make setup` fetches it.
+"""
+
+import fcntl
+import lzma
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+META_PACKAGE = "linux-image-amd64"
+"""Depends on the package of the newest kernel."""
+
+_XZ_MAGIC = b"\xfd7zXZ\x00"
+_ELF_MAGIC = b"\x7fELF"
+_PVH_NOTE = b"Xen\0"
+_WANTED = re.compile(
+    r"\./(?:boot/vmlinuz-|lib/modules/[^/]+/(?:modules\.builtin$|kernel/(?:crypto|fs|lib|net/9p|net/core)/"
+    r"|kernel/drivers/(?:acpi|block|char|dax|nvdimm|tty|virtio)(?:/|\.)))"
+)
+
+
+class GuestError(RuntimeError):
+    """No guest can be started or it did not do what it was started for; the text says why."""
+
+
+def cache_directory() -> Path:
+    """Where kernels are kept: CRIPROXY_VM_CACHE, else ``criproxy/vm`` in the user's cache directory."""
+    if given := os.environ.get("CRIPROXY_VM_CACHE"):
+        return Path(given).resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "criproxy/vm"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An unpacked kernel."""
+
+    image: Path
+    """What QEMU boots: uncompressed, which spares a guest the unpacking."""
+    modules: Path
+    """The folder of its modules."""
+
+
+def find(cache: Path) -> Kernel | None:
+    """The kernel that was fetched into *cache*; None if none was."""
+    for modules in sorted((cache / "kernel").glob("lib/modules/*"), reverse=True):
+        image = cache / f"vmlinux-{modules.name}"
+        if image.is_file():
+            return Kernel(image, modules)
+    return None
+
+
+def fetch(cache: Path) -> Kernel:
+    """The kernel of *cache*, fetched if it is not there yet.
+
+    Raises:
+        GuestError: if Debian's package cannot be had, or is not what we know.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache):
+        if kernel := find(cache):
+            return kernel
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            _take_apart(_download(Path(scratch)), cache / "kernel")
+        packed = sorted((cache / "kernel/boot").glob("vmlinuz-*"))
+        if not packed:
+            raise GuestError(f"{META_PACKAGE} brought no boot/vmlinuz-*")
+        release = packed[-1].name.removeprefix("vmlinuz-")
+        write_whole(cache / f"vmlinux-{release}", uncompressed(packed[-1].read_bytes()))
+        if kernel := find(cache):
+            return kernel
+    raise GuestError(f"the package of kernel {release} has no lib/modules/{release}")
+
+
+def uncompressed(image: bytes) -> bytes:
+    """The ELF file within a bzImage that was compressed with xz.
+
+    Raises:
+        GuestError: if there is none that QEMU can boot.
+    """
+    start = image.find(_XZ_MAGIC)
+    while start >= 0:
+        try:
+            kernel = lzma.LZMADecompressor(format=lzma.FORMAT_XZ).decompress(image[start:])
+        except lzma.LZMAError:
+            kernel = b""  # these bytes only looked like the beginning of a stream
+        if kernel.startswith(_ELF_MAGIC) and _PVH_NOTE in kernel:
+            return kernel
+        start = image.find(_XZ_MAGIC, start + 1)
+    raise GuestError("the kernel holds no xz-compressed ELF file with a PVH entry, which QEMU boots")
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _download(directory: Path) -> Path:
+    """Debian's package of the kernel, saved into *directory*; a stale index is refreshed."""
+    try:
+        return _download_by_index(directory)
+    except GuestError:
+        _run("apt-get", "update", "-qq")
+        return _download_by_index(directory)
+
+
+def _download_by_index(directory: Path) -> Path:
+    depends = _run("apt-cache", "depends", META_PACKAGE)
+    match = re.search(r"Depends: (linux-image-\S+)", depends)
+    if not match:
+        raise GuestError(f"apt knows no package behind {META_PACKAGE}: guests need Debian's kernel")
+    # apt would change to a user of its own, who may not write here.
+    _run("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", match.group(1), directory=directory)
+    return next(directory.glob("*.deb"))
+
+
+def _take_apart(package: Path, destination: Path) -> None:
+    """Unpack the image and those modules that a guest may want, a tenth of all."""
+    shutil.rmtree(destination, ignore_errors=True)
+    destination.mkdir()
+    listing = ["dpkg-deb", "--fsys-tarfile", str(package)]
+    with subprocess.Popen(listing, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+            for member in archive:
+                if (content := archive.extractfile(member)) and _WANTED.match(member.name):
+                    path = destination / member.name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content.read())
+    if process.returncode:
+        raise GuestError(f"{shlex.join(listing)} failed with exit status {process.returncode}")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there completely or not at all."""
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)
+
+
+def _run(*command: str, directory: Path | None = None) -> str:
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        raise GuestError(f"there is no {command[0]}: Debian's kernel is fetched with apt") from None
+    except subprocess.CalledProcessError as error:
+        raise GuestError(f"{shlex.join(command)} failed: {(error.stderr or error.stdout).strip()[-500:]}") from None
+    return done.stdout

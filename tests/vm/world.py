@@ -1,0 +1,170 @@
+"""In a guest: criproxy as a process between a small kubelet and containerd, and what the kernel says of containers.
+
+Cpusets are read from the files of cgroup v2 and /proc alone, with nothing of criproxy between.
+"""
+
+import asyncio
+import re
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.sim.containerd import IMAGE, PrivateContainerd
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from tests.daemons import Serve
+from tests.vm.machines import GuestMachine
+from tests.vm.qemu import Hardware
+
+MIB = 1 << 20
+STEP_TIMEOUT_S = 60.0
+"""What follows a call is done soon after its reply; a guest may be emulated on a busy machine."""
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_ANON_PAGES = re.compile(r" N(\d+)=\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """The CPUs and NUMA nodes of a container."""
+
+    cpus: CpuSet
+    mems: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A running container, alone in its pod."""
+
+    sandbox_id: str
+    container_id: str
+    group: Path
+    """Its cgroup."""
+
+    def __repr__(self) -> str:
+        """For the report of a check that failed: where it is."""
+        try:
+            return f"Placed({self.effective}, written {self.written})"
+        except OSError as error:
+            return f"Placed({error})"
+
+    @property
+    def written(self) -> Sets:
+        """What the runtime has written for it."""
+        return self._read("")
+
+    @property
+    def effective(self) -> Sets:
+        """What the kernel makes of it."""
+        return self._read(".effective")
+
+    @property
+    def sets(self) -> Sets:
+        """Its sets, which were written and came into force as they are."""
+        written, effective = self.written, self.effective
+        assert written == effective, f"the kernel made {effective} of {written}"
+        return effective
+
+    @property
+    def heap_nodes(self) -> CpuSet:
+        """The NUMA nodes that hold private memory of its process."""
+        pid = int((self.group / "cgroup.procs").read_text().split()[0])
+        lines = Path(f"/proc/{pid}/numa_maps").read_text().splitlines()
+        private = [line for line in lines if "stack" in line.split() or "heap" in line.split()]
+        assert private, lines
+        return frozenset(int(node) for line in private for node in _ANON_PAGES.findall(line))
+
+    def _read(self, suffix: str) -> Sets:
+        cpus, mems = ((self.group / f"cpuset.{kind}{suffix}").read_text().strip() for kind in ("cpus", "mems"))
+        return Sets(parse_cpuset(cpus), parse_cpuset(mems))
+
+
+class World:
+    """What a check has at hand; it finds no pods and leaves none."""
+
+    def __init__(self, hardware: Hardware, serve: Serve, containerd: PrivateContainerd) -> None:
+        self.hardware = hardware
+        self.serve = serve
+        self.client = RuntimeClient(f"unix://{serve.socket}")
+        self.kubelet = MiniKubelet(self.client, containerd.cgroups)
+        self._sandboxes: list[str] = []
+
+    @property
+    def machine(self) -> GuestMachine:
+        """What was booted."""
+        return self.hardware.machine
+
+    @property
+    def every_node(self) -> CpuSet:
+        """All NUMA nodes."""
+        return frozenset(range(len(self.machine.nodes)))
+
+    async def owner(self, name: str, count: int, memory_mib: int = 64) -> Placed:
+        """Run a Guaranteed container that asks for *count* whole CPUs."""
+        spec = ContainerSpec("c0", IMAGE, cpu_limit_milli=1000 * count, memory_limit_bytes=memory_mib * MIB)
+        return await self.run(PodSpec(name, (spec,)))
+
+    async def sharer(self, name: str) -> Placed:
+        """Run a BestEffort container."""
+        return await self.run(PodSpec(name, (ContainerSpec("c0", IMAGE),)))
+
+    async def run(self, pod: PodSpec) -> Placed:
+        """Run a pod of one container; RuntimeCallError if it is refused."""
+        sandbox_id = await self.kubelet.run_sandbox(pod)
+        self._sandboxes.append(sandbox_id)
+        container_id = await self.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await self.kubelet.start(container_id)
+        return Placed(sandbox_id, container_id, _cgroup_of(container_id))
+
+    async def remove(self, placed: Placed) -> None:
+        """Remove a pod as the kubelet does."""
+        await self._remove(placed.sandbox_id)
+
+    async def clear(self) -> None:
+        """Remove all pods that are left."""
+        for sandbox_id in list(self._sandboxes):
+            await self._remove(sandbox_id)
+
+    async def _remove(self, sandbox_id: str) -> None:
+        await self.kubelet.remove_pod(sandbox_id)
+        self._sandboxes.remove(sandbox_id)
+
+    async def settles(self, placed: Placed, cpus: CpuSet) -> None:
+        """Wait until the container may run on *cpus* and nowhere else."""
+        try:
+            async with asyncio.timeout(STEP_TIMEOUT_S):
+                while placed.sets.cpus != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"it stays on {set(placed.sets.cpus)}, and not {set(cpus)}") from None
+
+    async def restart(self, how: signal.Signals) -> None:
+        """End criproxy and start it again on the same state."""
+        self.serve.signal(how)
+        await self.serve.exit_status()
+        await self.serve.spawn()
+        await self.serve.message("READY=1")
+
+
+def _cgroup_of(container_id: str) -> Path:
+    return next(_CGROUPS.glob(f"*/kubepods*/**/*{container_id}*"))
+
+
+@asynccontextmanager
+async def proxied(hardware: Hardware, containerd: PrivateContainerd, policy: str) -> AsyncIterator[World]:
+    """Criproxy in front of *containerd*, with *policy* as the text of its policy file."""
+    with tempfile.TemporaryDirectory(prefix="criproxy-") as scratch:
+        directory = Path(scratch)
+        file = directory / "policy.yaml"
+        file.write_text(policy)
+        (directory / "runtime.sock").symlink_to(containerd.socket)
+        async with Serve(directory, "--config", str(file), limit_s=STEP_TIMEOUT_S) as serve:
+            world = World(hardware, serve, containerd)
+            try:
+                yield world
+            finally:
+                await world.client.close()
