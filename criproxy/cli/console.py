@@ -1,5 +1,6 @@
 """The terminal, as commands print to it."""
 
+import os
 import sys
 
 from rich.console import Console
@@ -10,5 +11,6 @@ TROUBLE, NOTE, QUIET, HEADING = "bold red", "yellow", "dim", "bold"
 
 
 def console() -> Console:
-    """Standard output."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else UNLIMITED)
+    """Standard output; rich takes its width from COLUMNS where that is set, terminal or not."""
+    limited = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if limited else UNLIMITED)

@@ -49,6 +49,7 @@ class Demo:
         await self.owner()
         await self.restart()
         await self.refusal()
+        await self.telling()
         await self.removal()
 
     async def sharer(self) -> None:
@@ -87,6 +88,23 @@ class Demo:
         else:
             self._check("refused", False)
         await self.stage.kubelet.remove_pod(sandbox_id)
+
+    async def telling(self) -> None:
+        """Criproxy is asked what it knows."""
+        for title, arguments in (
+            ("What criproxy tells about the node:", ("status",)),
+            ("What it tells about one container, with every update that followed:", ("explain", "default/web/main")),
+        ):
+            self._title(title)
+            self.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
+            status, text = await self.stage.ask(*arguments, width=self.console.width - 2)
+            lines = "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+            self.console.print(lines, markup=False, highlight=False, soft_wrap=True)
+            self._check(f"criproxy {arguments[0]} knows", status == 0)
+        status, text = await self.stage.ask("status", "--check", width=self.console.width)
+        if status:
+            self.console.print(text, markup=False)
+        self._check("criproxy status --check finds nothing wrong", status == 0)
 
     async def removal(self) -> None:
         """What was owned is given back."""

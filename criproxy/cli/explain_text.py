@@ -80,7 +80,7 @@ def _elsewhere(row: Values) -> str:
 
 
 def _section(title: str, lines: list[str]) -> list[RenderableType]:
-    return [Text(), Text(title, style=HEADING), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines)]
+    return [Text(), Text(title, style=HEADING), *(Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines)]
 
 
 def _story(events: list[Values]) -> Iterator[RenderableType]:

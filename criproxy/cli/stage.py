@@ -89,6 +89,18 @@ class Stage:
             self.process.kill()
             await self.process.wait()
 
+    async def ask(self, *arguments: str, width: int) -> tuple[int, str]:
+        """Run one of criproxy's commands that ask the daemon; its exit status, and what it says in *width* columns."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "criproxy", *arguments, "--control-socket", self._control),
+            env={**os.environ, "COLUMNS": str(width)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return process.returncode or 0, said.decode()
+
     async def read_back(self, container_id: str) -> Applied | None:
         """The sets in the cgroup of a running container; None for one that does not run."""
         return (await self.kernel.look(container_id)).applied
@@ -99,11 +111,15 @@ class Stage:
             if line.startswith("{"):
                 yield from json.loads(line).get("reasons", ())
 
+    @property
+    def _control(self) -> str:
+        return f"{self.directory}/run/control.sock"
+
     def _command(self) -> list[str]:
         run, state = self.directory / "run", self.directory / "state"
         return [
             *(sys.executable, "-m", "criproxy", "serve", "--config", str(self.directory / "policy.yaml")),
-            *("--listen", f"unix://{run}/criproxy.sock", "--control-socket", f"{run}/control.sock"),
+            *("--listen", f"unix://{run}/criproxy.sock", "--control-socket", self._control),
             *("--runtime-endpoint", self.runtime.endpoint, "--state-dir", str(state), "--log-format", "json"),
         ]
 
