@@ -10,7 +10,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
@@ -26,6 +26,8 @@ class Creating:
     sandbox_id: str
     place: str
     """The reservation under which its place is held: its own, or that of the create that it repeats."""
+    introduces: bool = False
+    """Nobody had told us of its sandbox before."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,8 @@ class Creates:
         )
         self.followups.manager.note(container, Kind.ASKED, *wishes.sentences, **wishes.facts)
         try:
-            decision = await self._place(request, container)
+            await self._introduce(request, creating)
+            decision = await self._place(container)
         except (NotEnough, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
             self.followups.manager.note(container, Kind.REFUSED, str(error))
@@ -79,7 +82,7 @@ class Creates:
             if place in self.followups.manager.node.containers:
                 self.inquiry.create_unknown(place, call.context.sandbox_id)
         elif not self._in_flight[place] and self._only_reserved(place):
-            self.followups.submit(ContainerGone(place))
+            self._give_back(call.context)
         return True
 
     def shared(self, call: Call, message: bytes) -> Verdict:
@@ -92,17 +95,28 @@ class Creates:
     def abandon(self, call: Call) -> None:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""
         if isinstance(call.context, Creating):
-            place = call.context.place
-            self._leave(place)
-            call.context = None
-            if not self._in_flight[place] and self._only_reserved(place):
-                self.followups.submit(ContainerGone(place))
+            creating, call.context = call.context, None
+            self._leave(creating.place)
+            if not self._in_flight[creating.place] and self._only_reserved(creating.place):
+                self._give_back(creating)
 
-    async def _place(self, request: api.CreateContainerRequest, container: Container) -> Decision:
+    def _give_back(self, creating: Creating) -> None:
+        """Nothing came of a create: neither its place is left, nor a sandbox of which only it had told."""
+        others = {one.key for one in self.followups.manager.node.containers_of(creating.sandbox_id)} - {creating.place}
+        if creating.introduces and not others:
+            self.followups.submit(PodGone(creating.sandbox_id))
+        else:
+            self.followups.submit(ContainerGone(creating.place))
+
+    async def _introduce(self, request: api.CreateContainerRequest, creating: Creating) -> None:
+        """Learn of the sandbox, should that be news."""
+        if creating.sandbox_id not in self.followups.manager.node.pods:
+            creating.introduces = True
+            await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, creating.sandbox_id)))
+
+    async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
         manager = self.followups.manager
-        if container.pod not in manager.node.pods:
-            await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, container.pod)))
         if manager.bypassed:  # nobody gets CPUs of somebody else, so nobody needs to be asked
             return await self.followups.apply(ContainerCreating(container))
         if self._pod_owns_cpus(container.pod):

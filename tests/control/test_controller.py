@@ -80,6 +80,22 @@ async def test_a_create_that_the_runtime_refuses_gives_its_place_back(world: Wor
     assert not world.controller.node.containers
 
 
+async def test_a_create_in_a_sandbox_that_is_gone_leaves_nothing_behind(world: World) -> None:
+    """The kubelet may come late; only its message has told of the sandbox then."""
+    await world.run(sharer("shared"))
+    known = set(world.controller.node.pods)
+    pod = owner("late")
+    sandbox_id = await world.kubelet.run_sandbox(pod)
+    await world.kubelet.remove_pod(sandbox_id)
+
+    with pytest.raises(RuntimeCallError):
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+    async with asyncio.timeout(5):
+        await world.until(lambda: set(world.controller.node.pods) == known)
+    assert world.owned() == frozenset()
+
+
 async def test_a_restart_remembers_everything_and_moves_nothing(world: World) -> None:
     """After SIGTERM and a new start, owners keep their CPUs and newcomers keep off them."""
     shared = await world.run(sharer("shared"))
