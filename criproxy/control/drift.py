@@ -108,6 +108,14 @@ class Drift:
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
         should = before.applied[key]
+        self.followups.manager.note(
+            key,
+            Kind.DRIFT,
+            f"somebody has set its CPUs to {format_cpuset(has.cpus)} instead of {format_cpuset(should.cpus)}",
+            cpus=format_cpuset(has.cpus),
+            mems=format_cpuset(has.mems),
+            had_cpus=format_cpuset(should.cpus),
+        )
         self.followups.log.warning(
             "somebody has changed the cpuset of a container",
             container=before.containers[key].title,

@@ -5,7 +5,7 @@ grant counts, and whatever fails is simply tried again.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,7 @@ from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.report import Trouble
 from criproxy.control.settings import Log, Settings
-from criproxy.control.targets import Overhang, in_the_way, target
+from criproxy.control.targets import Overhang, in_the_way, is_in_the_way, target
 from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
@@ -148,9 +148,14 @@ class Followups:
                     for blocker in set(blockers) - kicked:
                         self.kick([blocker], look=self.doubts.unseen(blocker))
                     kicked.update(blockers)
-                    await self.manager.changed()
+                    await self._gives_way(blockers[-1], key)
         except TimeoutError:
             raise Blocked(self._describe(key)) from None
+
+    async def _gives_way(self, other: str, key: str) -> None:
+        """Return when *other* blocks *key* no longer: so long the rest need not be looked at, and they may be many."""
+        while is_in_the_way(self.manager.node, key, self._overhang(), other):
+            await self.manager.changed()
 
     def blockers(self, key: str) -> list[str]:
         """Keys of the containers that `clear` would wait for."""
@@ -305,9 +310,16 @@ class Followups:
             self.doubts.keep(self.manager.node.grants.keys())
         error = done.exception()
         if error is None:
-            self.kick((update.key for update in done.result().updates), why=why)
+            self._kick_by_and_by([update.key for update in done.result().updates], why)
         elif not isinstance(error, CriproxyError):
             self.log.error("event failed", error=str(error), exc_info=error)
+
+    def _kick_by_and_by(self, keys: Sequence[str], why: str) -> None:
+        """Kick *keys*, but let calls through in between: a newcomer may move a thousand."""
+        count = self.settings.concurrent_updates
+        self.kick(keys[:count], why=why)
+        if rest := keys[count:]:
+            asyncio.get_running_loop().call_soon(self._kick_by_and_by, rest, why)
 
     def _updatable(self, key: str) -> bool:
         """Whether the runtime can be told something about *key*: it is known there, alive and placed by us."""

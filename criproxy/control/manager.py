@@ -3,8 +3,9 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from time import perf_counter
 
 from criproxy.control.counters import Counters
@@ -29,8 +30,8 @@ class PolicyFailed(Fault):
 
 FLUSH_S = 0.1
 """How long an entry of the history may wait for a change of the node, to be written together with it."""
-
-
+MAX_TOGETHER = 32
+"""Events that go to the disk in one transaction, if so many are waiting."""
 MANY = 50
 """With more containers, events about the whole node are worked out beside the event loop: they take milliseconds."""
 
@@ -43,6 +44,16 @@ class _Job:
     """None: only write the history."""
     done: "asyncio.Future[Decision]"
     policy: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One event that was applied."""
+
+    event: Event
+    before: Node
+    decision: Decision
+    took_s: float
 
 
 class Manager:
@@ -168,39 +179,85 @@ class Manager:
                 self._checked = True
                 await self._keeper.check()
             while self._queue:
-                job = self._queue[0]
-                try:
-                    decision = await (self._apply(job.event, job.policy) if job.event else self._write_history())
-                except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
-                    _end(job.done, error)
+                if self._queue[0].event is None:
+                    await self._flush(self._queue[0])
                 else:
-                    _end(job.done, decision)
-                self._queue.popleft()
+                    await self._apply(self._together())
         finally:
             self._pump = None
 
-    async def _apply(self, event: Event, policy: Policy | None) -> Decision:
-        begun_s = perf_counter()
-        if isinstance(event, NodeEvent) and len(self.node.containers) > MANY:
-            decision = await asyncio.to_thread(self._step, event, policy)
+    async def _flush(self, job: _Job) -> None:
+        try:
+            await self._write_history()
+        except Exception as error:  # noqa: BLE001 (it is for whoever asked for it)
+            _end(job.done, error)
         else:
-            decision = self._step(event, policy)
-        took_s = perf_counter() - begun_s
-        self.policy = policy or self.policy
-        before = self.node
-        entries = entries_of(before, event, decision)
-        if decision.node is not before:
-            await self._save(decision.node, entries, needed=_is_reservation(event) and not self.bypassed)
-            self.node = decision.node
+            _end(job.done, Decision(self.node))
+        self._queue.popleft()
+
+    def _together(self) -> list[_Job]:
+        """The first job of the queue, and those after it that go to the disk with it: what has happened already."""
+        found: list[_Job] = []
+        for job in self._queue:
+            if job.event is None or (found and _stands_alone(job.event)):
+                break
+            found.append(job)
+            if _stands_alone(job.event) or len(found) == MAX_TOGETHER:
+                break
+        return found
+
+    async def _apply(self, jobs: Sequence[_Job]) -> None:
+        """Step the node by the events of *jobs*, and end their futures once all of it is stored."""
+        steps = list[_Step]()
+        results = list[Decision | Exception]()
+        for job in jobs:
+            try:
+                steps.append(await self._decide(steps[-1].decision.node if steps else self.node, job))
+                results.append(steps[-1].decision)
+            except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
+                results.append(error)
+        try:
+            await self._publish(steps)
+        except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
+            results = [error] * len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            _end(job.done, result)
+            self._queue.popleft()
+
+    async def _decide(self, node: Node, job: _Job) -> "_Step":
+        event, begun_s = job.event, perf_counter()
+        assert event is not None  # asked for by the caller
+        if isinstance(event, NodeEvent) and len(node.containers) > MANY:
+            decision = await asyncio.to_thread(self._step, node, event, job.policy)
+        else:
+            decision = self._step(node, event, job.policy)
+        self.policy = job.policy or self.policy
+        return _Step(event, node, decision, perf_counter() - begun_s)
+
+    async def _publish(self, steps: "Sequence[_Step]") -> None:
+        """Store the node after *steps*, then let everybody see it.
+
+        Raises:
+            StoreError: there is only one, a reservation, and nothing has come of it.
+        """
+        node = steps[-1].decision.node if steps else self.node
+        entries = [entry for one in steps for entry in entries_of(one.before, one.event, one.decision)]
+        if node is not self.node:
+            await self._save(node, entries, needed=_is_reservation(steps[0].event) and not self.bypassed)
+            self.node = node
             self.stir()
-            self.counters.decisions[_kind(type(event).__name__)] += 1
         else:
             for entry in entries:
                 self.note(entry.about, entry.kind, *entry.sentences, **entry.facts)
-        if _can_be_refused(event):
-            self.counters.decision_times.add(took_s)
-        tell(self._log, event, before, decision, took_s)
-        return decision
+        for one in steps:
+            self._count(one)
+            tell(self._log, one.event, one.before, one.decision, one.took_s)
+
+    def _count(self, one: "_Step") -> None:
+        if one.decision.node is not one.before:
+            self.counters.decisions[_kind(type(one.event).__name__)] += 1
+        if _can_be_refused(one.event):
+            self.counters.decision_times.add(one.took_s)
 
     async def _save(self, node: Node, entries: Iterable[Entry], *, needed: bool) -> None:
         """Write *node* with everything that the history has been told; raises StoreError if it was *needed*."""
@@ -211,27 +268,26 @@ class Manager:
             self._journal.give_back(told)
             raise
 
-    async def _write_history(self) -> Decision:
+    async def _write_history(self) -> None:
         if self._flush_at is not None:
             self._flush_at.cancel()
             self._flush_at = None
         if self._journal and self.store_error is None:  # else it goes along with the next change
             await self._save(self.node, (), needed=False)
-        return Decision(self.node)
 
-    def _step(self, event: Event, policy: Policy | None) -> Decision:
+    def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
-            return step(self.node, event, Fallback())
+            return step(node, event, Fallback())
         try:
-            return step(self.node, event, policy or self.policy)
+            return step(node, event, policy or self.policy)
         except Exception as error:
             if isinstance(error, NotEnough) and isinstance(event, ContainerCreating | ContainerResized):
                 raise  # an answer, and no failure
             self.counters.policy_failures += 1
             if not _can_be_refused(event) and policy is None:
                 self._log.error("policy failed; nobody moves", event_kind=_kind(type(event).__name__), exc_info=error)
-                return step(self.node, event, Fallback())
+                return step(node, event, Fallback())
             if isinstance(error, CriproxyError):
                 raise
             raise PolicyFailed(f"the policy failed: {error!r}") from error
@@ -242,11 +298,17 @@ def _can_be_refused(event: Event) -> bool:
     return _is_reservation(event) or isinstance(event, ContainerResized)
 
 
+def _stands_alone(event: Event) -> bool:
+    """Whether *event* has a transaction of its own: it can fail, or takes long."""
+    return _can_be_refused(event) or isinstance(event, NodeEvent)
+
+
 def _is_reservation(event: Event) -> bool:
     """Whether nobody may act on *event* before it is on disk: a create that the runtime has not heard of."""
     return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
 
 
+@cache
 def _kind(name: str) -> str:
     """``ContainerCreating`` → ``container_creating``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -107,7 +107,13 @@ def target(node: Node, key: str, over: Overhang) -> Applied | None:
 
 def in_the_way(node: Node, key: str, over: Overhang) -> list[str]:
     """Keys of the other containers that may still run on CPUs which they must give up and *key* gets."""
-    cpus = node.grants[key].cpus if key in node.grants else NO_CPUS
-    if over.others(key).isdisjoint(cpus):
+    if key not in node.grants or over.others(key).isdisjoint(node.grants[key].cpus):
         return []
-    return [other for other, has in over.by_key.items() if other != key and not has.isdisjoint(cpus)]
+    return [other for other in over.by_key if is_in_the_way(node, key, over, other)]
+
+
+def is_in_the_way(node: Node, key: str, over: Overhang, other: str) -> bool:
+    """Whether *other* is one of those."""
+    if other == key or key not in node.grants:
+        return False
+    return not over.by_key.get(other, NO_CPUS).isdisjoint(node.grants[key].cpus)

@@ -10,26 +10,34 @@ from typing import TypeVar
 V = TypeVar("V")
 
 
+_GENERATIONS = 32
+"""Over how many changes a map remembers its ancestors: as many events as may be followed at once."""
+
+
 class Entries(dict[str, V]):
     """A dict that is not changed any more once it is part of a node; compares equal to any dict with the same items."""
 
-    __slots__ = ("_base", "_touched", "version")
+    __slots__ = ("_steps", "version")
 
     def __init__(self, items: Mapping[str, V]) -> None:
         super().__init__(items)
         self.version = object()
-        self._base: object = None
-        self._touched: Collection[str] = ()
+        self._steps: tuple[tuple[object, Collection[str]], ...] = ()
 
     def derived_from(self, base: Mapping[str, V], touched: Collection[str]) -> "Entries[V]":
         """Remember that only the keys *touched* may have other values, or be missing, or be new, than in *base*."""
         if isinstance(base, Entries):
-            self._base, self._touched = base.version, touched
+            self._steps = (*base._steps[1 - _GENERATIONS :], (base.version, touched))  # noqa: SLF001 (of the same class)
         return self
 
     def touched_since(self, base: "Entries[V]") -> Collection[str] | None:
-        """The keys with which it was derived from *base*; None if it was made of something else."""
-        return self._touched if self._base is base.version else None
+        """The keys touched on the way from *base*; None if that is no ancestor, or too far away."""
+        found: Collection[str] = ()
+        for version, touched in reversed(self._steps):
+            found = {*found, *touched} if found else touched
+            if version is base.version:
+                return found
+        return None
 
 
 def with_entries(base: Mapping[str, V], new: Mapping[str, V]) -> Entries[V]:

@@ -1,0 +1,110 @@
+"""One event after the other, and what has happened already together to the disk."""
+
+import asyncio
+
+import pytest
+
+from criproxy.control.manager import MAX_TOGETHER, Manager
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, Event, PodCreated
+from criproxy.errors import NotEnough, StoreError
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from tests.control.test_keeper import EMPTY, LIMIT_S, QUICK, Disk
+from tests.control.world import STATIC, RecordingLog
+
+
+def manager_of(disk: Disk) -> Manager:
+    """A manager of an empty node with four CPUs, one of them reserved."""
+    return Manager(EMPTY, STATIC, disk, RecordingLog(), QUICK)
+
+
+def creating(name: str, cpu_milli: int = 100) -> ContainerCreating:
+    """A create of a Guaranteed container."""
+    return ContainerCreating(
+        Container(
+            key=f"r-{name}",
+            pod="pod",
+            name=name,
+            pod_name="pod",
+            namespace="default",
+            qos=QosClass.GUARANTEED,
+            cpu_milli=cpu_milli,
+        )
+    )
+
+
+async def done(manager: Manager, *events: Event) -> list[object]:
+    """Submit *events* at once; what came of each."""
+    async with asyncio.timeout(LIMIT_S):
+        return await asyncio.gather(*(manager.submit(event) for event in events), return_exceptions=True)
+
+
+async def test_what_has_happened_goes_to_the_disk_together() -> None:
+    """A hundred events need a few transactions, and all is there when the last one is done."""
+    disk = Disk()
+    disk.answers.set()
+    manager = manager_of(disk)
+    pods = [PodCreated(Pod(key=f"pod{number}")) for number in range(100)]
+
+    await done(manager, *pods)
+
+    checks = 1
+    assert disk.tries == checks + -(-100 // MAX_TOGETHER)
+    assert list(disk.written[-1][1].pods) == [f"pod{number}" for number in range(100)]
+    await manager.close()
+
+
+async def test_nobody_acts_on_what_is_not_stored() -> None:
+    """Neither a reservation nor what comes before it is done while the disk is at work."""
+    disk = Disk()
+    manager = manager_of(disk)
+    futures = [manager.submit(event) for event in (PodCreated(Pod(key="pod")), creating("main"))]
+    await asyncio.sleep(0.01)
+    assert not any(future.done() for future in futures)
+    assert manager.node is EMPTY
+
+    disk.answers.set()
+    await asyncio.gather(*futures)
+
+    assert list(manager.node.containers) == ["r-main"]
+    await manager.close()
+
+
+async def test_a_refused_event_stands_alone() -> None:
+    """Those around it happen, in their order."""
+    disk = Disk()
+    disk.answers.set()
+    manager = manager_of(disk)
+
+    results = await done(
+        manager,
+        creating("first"),
+        ContainerCreated("r-first", "id1"),
+        creating("greedy", 9000),
+        ContainerStarted("id1"),
+        creating("second"),
+    )
+
+    assert [type(result) for result in results if isinstance(result, Exception)] == [NotEnough]
+    assert isinstance(results[2], NotEnough)
+    states = {container.name: container.state for container in manager.node.containers.values()}
+    assert states == {"first": ContainerState.RUNNING, "second": ContainerState.CREATING}
+    await manager.close()
+
+
+async def test_a_reservation_that_cannot_be_stored_takes_nothing_with_it() -> None:
+    """What has happened before and after it counts."""
+    disk = Disk(StoreError("disk is full"))
+    disk.answers.set()
+    manager = manager_of(disk)
+
+    created, refused, late = await done(
+        manager, PodCreated(Pod(key="pod")), creating("main"), PodCreated(Pod(key="late"))
+    )
+
+    assert isinstance(refused, StoreError)
+    assert not isinstance(created, Exception)
+    assert not isinstance(late, Exception)
+    assert (list(manager.node.pods), dict(manager.node.containers)) == (["pod", "late"], {})
+    with pytest.raises(StoreError):
+        await manager.submit(creating("main"))
+    await manager.close()
