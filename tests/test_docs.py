@@ -1,7 +1,6 @@
 """What the documentation tells users to type, follow and copy exists."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from criproxy.cli import main
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&]*)")
+_CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&\x22\x27]*)")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
 
@@ -27,6 +26,12 @@ def code(text: str) -> Iterator[str]:
     yield from re.findall(r"`([^`\n]+)`", rest)
 
 
+def planned() -> set[str]:
+    """What the table in README says is still to come."""
+    rows = re.findall(r"^\|(.*)\| planned \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`([^`]+)`", row)}
+
+
 def anchors(page: Path) -> set[str]:
     """The headings of a page as GitHub links to them."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
@@ -35,14 +40,16 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_exists(page: Path) -> None:
-    """A command of criproxy in a page is one of its commands, with options that it has."""
+    """A command of criproxy in a page is one of its commands, with options that it has, or README calls it planned."""
     context = click.Context(main)
     for line in code(page.read_text()):
         for call in _CALL.finditer(line):
+            if call["command"] in planned():
+                continue
             command = main.get_command(context, call["command"])
             assert command is not None, f"{page.name}: no such command: {line}"
             known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-            used = {word.partition("=")[0] for word in shlex.split(call["rest"]) if word.startswith("--")}
+            used = {word.partition("=")[0] for word in call["rest"].split() if word.startswith("--")}
             assert used <= known | {"--help"}, f"{page.name}: {line}"
 
 
