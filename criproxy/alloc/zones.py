@@ -1,0 +1,376 @@
+"""Memory zones: which NUMA nodes each container's memory may come from, so that no set of nodes is promised twice.
+
+A zone is a set of NUMA nodes that some requests share. A zone is over capacity when the requests whose zones lie within
+it ask for more than its nodes have; then requests move out of it, those of least priority first, by widening their own
+zone to the nearest nodes. The rules are those of nri-plugins' memory allocator, with two differences: unions of zones
+that overlap are looked at, too, and `come_back` returns what was freed to those who once had to give way.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.topology import MemoryKind, Topology
+
+Mask = int
+"""A set of NUMA nodes: bit *i* is the *i*-th node of `Memory.ids`."""
+
+_KINDS = (MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM)
+"""In the order in which zones grow beyond the kinds that they have."""
+_MAX_UNIONS = 256
+"""Zones and unions of them that are looked at; more than that occurs on no machine."""
+
+
+class Priority(IntEnum):
+    """How unwilling a request is to move; the numbers are nri-plugins'."""
+
+    BEST_EFFORT = 0
+    BURSTABLE = 1 << 10
+    GUARANTEED = 1 << 14
+    PRESERVED = (1 << 15) - 2
+    RESERVATION = (1 << 15) - 1
+    """Never moves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """Memory that somebody wants near some nodes."""
+
+    key: str
+    size_bytes: int
+    nodes: CpuSet
+    """NUMA nodes to begin with: those of its CPUs."""
+    kinds: frozenset[MemoryKind] = frozenset()
+    """Of memory; empty: the kinds of *nodes*."""
+    priority: Priority = Priority.BEST_EFFORT
+    strict: bool = False
+    """Never take another kind than *kinds*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A request and the nodes that it has."""
+
+    request: MemoryRequest
+    zone: CpuSet
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What became of a request."""
+
+    zone: CpuSet
+    moved: Mapping[str, CpuSet]
+    """New zones of others that had to move, by key."""
+
+
+class Memory:
+    """The memory of one machine, prepared for many questions.
+
+    Args:
+        topology: its nodes with their kinds, and the distances between them.
+        capacity_bytes: of each node, by id, where it is another than the topology's.
+    """
+
+    def __init__(self, topology: Topology, capacity_bytes: Mapping[int, int] | None = None) -> None:
+        nodes = [node for node in topology.nodes if node.id in topology.mems]
+        sizes = {node.id: node.memory_bytes for node in nodes} | dict(capacity_bytes or {})
+        self.ids = tuple(node.id for node in nodes)
+        self._bit = {id_: 1 << place for place, id_ in enumerate(self.ids)}
+        self._sizes = tuple(sizes[id_] for id_ in self.ids)
+        self.of_kind = {kind: self.mask(node.id for node in nodes if node.kind is kind) for kind in _KINDS}
+        self.normal = self.mask(node.id for node in nodes if node.normal_memory)
+        self._distances = [[topology.distance(one, other) for other in self.ids] for one in self.ids]
+        self._expanded: dict[tuple[Mask, frozenset[MemoryKind]], Mask] = {}
+
+    @cached_property
+    def all(self) -> Mask:
+        """Every node."""
+        return (1 << len(self.ids)) - 1
+
+    def mask(self, nodes: Iterable[int]) -> Mask:
+        """The set of those of *nodes* that this machine has."""
+        return sum(self._bit.get(node, 0) for node in nodes)
+
+    def nodes(self, mask: Mask) -> CpuSet:
+        """The ids in *mask*."""
+        return frozenset(self.ids[place] for place in _places(mask))
+
+    def capacity_bytes(self, mask: Mask) -> int:
+        """What the nodes of *mask* have together."""
+        return sum(self._sizes[place] for place in _places(mask))
+
+    def kinds(self, mask: Mask) -> frozenset[MemoryKind]:
+        """The kinds of memory in *mask*."""
+        return frozenset(kind for kind, nodes in self.of_kind.items() if nodes & mask)
+
+    def with_kinds(self, kinds: Iterable[MemoryKind]) -> Mask:
+        """All nodes of these kinds."""
+        found = 0
+        for kind in kinds:
+            found |= self.of_kind[kind]
+        return found
+
+    def expand(self, zone: Mask, kinds: frozenset[MemoryKind]) -> Mask:
+        """The nodes that *zone* grows by: of each kind those nearest to any of its own; 0 if there are none."""
+        found = self._expanded.get((zone, kinds))
+        if found is None:
+            found = 0
+            for kind in kinds:
+                found |= self._nearest(zone, self.of_kind[kind] & ~zone)
+            self._expanded[zone, kinds] = found
+        return found
+
+    def _nearest(self, zone: Mask, wanted: Mask) -> Mask:
+        rows = [self._distances[place] for place in _places(zone)]
+        near = {place: min(row[place] for row in rows) for place in _places(wanted)} if rows else {}
+        least = min(near.values(), default=0)
+        return sum(1 << place for place, distance in near.items() if distance == least)
+
+
+def _places(mask: Mask) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
+    """Find nodes for *request* beside those that are *placed*, moving some of them if need be.
+
+    Args:
+        memory: the machine.
+        placed: everybody else, oldest first.
+        request: who comes.
+
+    Raises:
+        NotEnough: there is no such node or no such kind of memory, or the machine is full; one sentence.
+        ValueError: somebody has that key already.
+    """
+    if any(one.request.key == request.key for one in placed):
+        raise ValueError(f"{request.key} has memory already")
+    work = _Work(memory, placed)
+    work.put(request, _checked(memory, request, first_zone(memory, request)))
+    work.relieve()
+    zones = {key: memory.nodes(mask) for key, mask in work.moved.items()}
+    return Allocation(zones.pop(request.key, memory.nodes(work.zone_of[request.key])), zones)
+
+
+def first_zone(memory: Memory, request: MemoryRequest) -> Mask:
+    """Where *request* would be on an empty machine.
+
+    Its nodes, and the nearest of those kinds that its nodes lack, without the kinds that it did not ask for. At least
+    one node has memory that the kernel can use for itself.
+
+    Raises:
+        NotEnough: there is no such node or kind of memory.
+    """
+    unknown = request.nodes - set(memory.ids)
+    if unknown or not request.nodes:
+        which = f"NUMA node {format_cpuset(unknown)} is not there" if unknown else "no NUMA node is near its CPUs"
+        raise NotEnough(f"no memory for {request.key}: {which}")
+    there = memory.kinds(memory.all)
+    if request.strict and not request.kinds <= there:
+        raise NotEnough(f"no memory for {request.key}: this machine has no {_words(request.kinds - there)}")
+    zone = memory.mask(request.nodes)
+    kinds = request.kinds & there or memory.kinds(zone)
+    missing = kinds - memory.kinds(zone)
+    if missing:
+        zone |= memory.expand(zone, missing)
+    return _with_normal(memory, request, zone & memory.with_kinds(kinds) or zone, kinds)
+
+
+def _with_normal(memory: Memory, request: MemoryRequest, zone: Mask, kinds: frozenset[MemoryKind]) -> Mask:
+    """*zone*, widened until the kernel finds memory for itself in it: movable-only nodes cannot stand alone."""
+    normal = memory.kinds(memory.normal)
+    usable = kinds & normal
+    if not usable and not request.strict:
+        usable = frozenset(kind for kind in _KINDS if kind in normal)
+        usable = frozenset(sorted(usable, key=_KINDS.index)[:1])
+    while not zone & memory.normal:
+        more = memory.expand(zone, usable)
+        if not more:
+            raise NotEnough(f"no memory for {request.key}: its {_words(kinds)} is movable only, the kernel needs other")
+        zone |= more
+    return zone
+
+
+def _checked(memory: Memory, request: MemoryRequest, zone: Mask) -> Mask:
+    capacity_bytes = memory.capacity_bytes(memory.all)
+    if request.size_bytes > capacity_bytes:
+        raise NotEnough(f"no memory for {request.key}: {request.size_bytes} bytes, the machine has {capacity_bytes}")
+    return zone
+
+
+def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
+    """New zones, by key, of those who have wider ones than they need by now.
+
+    The most important come first, then the oldest. Each gets its first zone if that has room again, else the narrowest
+    that it grew through and that has.
+    """
+    work = _Work(memory, placed)
+    order = sorted(enumerate(placed), key=lambda item: (-item[1].request.priority, item[0]))
+    for _, one in order:
+        if one.request.priority is not Priority.RESERVATION:
+            work.narrow(one.request)
+    return {key: memory.nodes(mask) for key, mask in work.moved.items()}
+
+
+def over_capacity(memory: Memory, placed: Iterable[Placed]) -> list[tuple[CpuSet, int]]:
+    """Sets of nodes of which more is promised than they have, and by how many bytes; empty is as it should be."""
+    work = _Work(memory, placed)
+    return [(memory.nodes(zone), size) for zone, size in work.over(memory.all)]
+
+
+class _Work:
+    """Requests by zone while they move."""
+
+    def __init__(self, memory: Memory, placed: Iterable[Placed]) -> None:
+        self.memory = memory
+        self.zone_of: dict[str, Mask] = {}
+        self.moved: dict[str, Mask] = {}
+        self._users: dict[Mask, dict[str, MemoryRequest]] = {}
+        self._used: dict[Mask, int] = {}
+        self._age: dict[str, int] = {}
+        mask_of: dict[CpuSet, Mask] = {}
+        for one in placed:
+            mask = mask_of.get(one.zone)
+            if mask is None:
+                mask = mask_of[one.zone] = memory.mask(one.zone)
+            self.put(one.request, mask)
+
+    def put(self, request: MemoryRequest, zone: Mask) -> None:
+        """Give *request* its first place."""
+        self._age.setdefault(request.key, len(self._age))
+        self.zone_of[request.key] = zone
+        self._users.setdefault(zone, {})[request.key] = request
+        self._used[zone] = self._used.get(zone, 0) + request.size_bytes
+
+    def _move(self, request: MemoryRequest, zone: Mask) -> None:
+        old = self.zone_of[request.key]
+        del self._users[old][request.key]
+        self._used[old] -= request.size_bytes
+        if not self._users[old]:
+            del self._users[old], self._used[old]
+        self.put(request, zone)
+        self.moved[request.key] = zone
+
+    def over(self, nodes: Mask) -> list[tuple[Mask, int]]:
+        """Zones with any of *nodes*, and unions of them, that are over capacity, and by how many bytes.
+
+        Smaller ones come first, then those of more users.
+        """
+        found = [(zone, self._spill(zone)) for zone in self._unions() if zone & nodes]
+        spilling = [(zone, size) for zone, size in found if size > 0]
+        return sorted(spilling, key=lambda item: (item[0].bit_count(), -len(self._users.get(item[0], ())), item[0]))
+
+    def _spill(self, zone: Mask) -> int:
+        used = sum(size for part, size in self._used.items() if not part & ~zone)
+        return used - self.memory.capacity_bytes(zone)
+
+    def _unions(self) -> Iterable[Mask]:
+        """All zones, and what those that overlap make together."""
+        found = dict.fromkeys(self._users)
+        queue = list(found)
+        while queue and len(found) < _MAX_UNIONS:
+            zone = queue.pop()
+            for other in self._users:
+                union = zone | other
+                if zone & other and union not in found:
+                    found[union] = None
+                    queue.append(union)
+        return found
+
+    def relieve(self) -> None:
+        """Move requests until nothing is over capacity.
+
+        In rounds: first those up to Burstable move, then Guaranteed ones, then preserved ones; and each time first
+        within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too.
+
+        Raises:
+            NotEnough: nobody can move any more.
+        """
+        over = self.over(self.memory.all)
+        while over:
+            moved = False
+            for limit in (Priority.BURSTABLE, Priority.GUARANTEED, Priority.PRESERVED):
+                for kinds in self._stages():
+                    for zone, size in over:
+                        moved |= self._shrink(zone, size, limit, kinds)
+                    over = self.over(self.memory.all)
+                    if not over:
+                        return
+            if not moved:
+                zone, size = over[0]
+                where = format_cpuset(self.memory.nodes(zone))
+                raise NotEnough(f"{size} bytes of memory too much on NUMA nodes {where}, and nobody there can move")
+
+    def _stages(self) -> Iterator[frozenset[MemoryKind]]:
+        there = self.memory.kinds(self.memory.all)
+        kinds: frozenset[MemoryKind] = frozenset()
+        yield kinds
+        for kind in _KINDS:
+            if kind in there:
+                kinds |= {kind}
+                yield kinds
+
+    def _shrink(self, zone: Mask, size_bytes: int, limit: Priority, extra: frozenset[MemoryKind]) -> bool:
+        """Move requests of at most priority *limit* out of *zone* until *size_bytes* are free; whether any moved."""
+        kinds = self.memory.kinds(zone)
+        more = self.memory.expand(zone, kinds | extra)
+        if not more:
+            return False
+        wider, freed = kinds | self.memory.kinds(more), 0
+        for request in self._by_willingness(zone, limit):
+            if freed >= size_bytes:
+                break
+            if not request.strict or request.kinds == wider:
+                self._move(request, zone | more)
+                freed += request.size_bytes
+        return freed > 0
+
+    def _by_willingness(self, zone: Mask, limit: Priority) -> list[MemoryRequest]:
+        """Users of *zone*, the least important first, then the smallest, then the youngest.
+
+        A union of zones has no users of its own; then it is those of its parts, of the widest part first.
+        """
+        users = self._users.get(zone)
+        parts = (
+            [zone]
+            if users
+            else sorted((part for part in self._users if not part & ~zone), key=lambda part: (-part.bit_count(), part))
+        )
+        found: list[MemoryRequest] = []
+        for part in parts:
+            willing = [request for request in self._users[part].values() if request.priority <= limit]
+            found += sorted(willing, key=lambda r: (r.priority, r.size_bytes, -self._age[r.key]))
+        return found
+
+    def narrow(self, request: MemoryRequest) -> None:
+        """Give *request* the narrowest of the zones that it grew through which has room now."""
+        had = self.zone_of[request.key]
+        before = dict(self.moved)
+        for zone in self._growth(request, had):
+            self._move(request, zone)
+            if not self.over(zone):
+                return
+            self._move(request, had)
+            self.moved = dict(before)
+
+    def _growth(self, request: MemoryRequest, limit: Mask) -> Iterator[Mask]:
+        """The zones of *request* from its first one on, as far as they lie within *limit* and are not that."""
+        try:
+            zone = first_zone(self.memory, request)
+        except NotEnough:  # the machine has changed since
+            return
+        while zone != limit and not zone & ~limit:
+            yield zone
+            more = self.memory.expand(zone, self.memory.kinds(zone)) or self.memory.expand(zone, frozenset(_KINDS))
+            zone |= more
+
+
+def _words(kinds: Iterable[MemoryKind]) -> str:
+    return " or ".join(sorted(kind.value.upper() for kind in kinds))
