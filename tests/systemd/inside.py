@@ -19,6 +19,7 @@ from typing import Any, Self
 import aiohttp
 
 from criproxy.control.kernel import Kernel
+from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.discovery.machine import discover
 from criproxy.model.cpuset import format_cpuset
@@ -26,6 +27,7 @@ from criproxy.sim.containerd import IMAGE, PrivateContainerd
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 SOCKET = "unix:///run/criproxy/criproxy.sock"
+IMAGES = "unix:///run/criproxy/image.sock"
 HTTP = "/run/criproxy/http.sock"
 SERVICE = "criproxy.service"
 LIMIT_S = 60.0
@@ -103,9 +105,12 @@ class Node:
         self._kubelet = MiniKubelet(self._through, containerd.cgroups)
         self._kernel = Kernel(self._past, Path("/"))
         self._ids: dict[str, str] = {}
-        options = f"--config /opt/criproxy/policy.yaml --runtime-endpoint {containerd.endpoint} --http unix://{HTTP}"
-        Path("/etc/default/criproxy").write_text(f'CRIPROXY_OPTIONS="{options}"\n')
+        self._options(f"--http unix://{HTTP}")
         Path("/opt/criproxy/policy.yaml").write_text(f'policy: static\nreservedCpus: "{min(discover().cpus)}"\n')
+
+    def _options(self, more: str) -> None:
+        options = f"--config /opt/criproxy/policy.yaml --runtime-endpoint {self._containerd.endpoint} {more}"
+        Path("/etc/default/criproxy").write_text(f'CRIPROXY_OPTIONS="{options}"\n')
 
     async def run(self) -> None:
         """Everything, in the order of a node's life."""
@@ -117,6 +122,7 @@ class Node:
         await self.restarts("hung", lambda: os.kill(int(shown("MainPID")), signal.SIGABRT))
         await self.reloads()
         await self.stops()
+        await self.serves_images()
 
     async def boots_before_the_runtime(self) -> None:
         """The kubelet comes up; its first call starts criproxy, while there is no runtime."""
@@ -177,6 +183,16 @@ class Node:
             "kubelet": shown("ActiveState", "kubelet.service"),
             "cpus": await self._cpus(),
         }
+
+    async def serves_images(self) -> None:
+        """With the second socket, whose unit is only for a kubelet that wants it."""
+        self._options(f"--image-listen {IMAGES} --image-endpoint {self._containerd.endpoint}")
+        await asyncio.to_thread(systemctl, "start", "criproxy-image.socket", SERVICE)
+        client = RuntimeClient(IMAGES, timeout_s=LIMIT_S)
+        images = await client.call("ListImages", api.ListImagesRequest(), api.ListImagesResponse)
+        await client.close()
+        self.facts["images"] = sorted(tag for image in images.images for tag in image.repo_tags)
+        self.facts["sockets of the service"] = shown("TriggeredBy")
 
     async def _cpus(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its running container."""

@@ -6,6 +6,7 @@ import pytest
 
 from criproxy.discovery.machine import discover
 from criproxy.model.cpuset import format_cpuset
+from criproxy.sim.containerd import IMAGE
 from tests.systemd import booted
 
 pytestmark = pytest.mark.e2e
@@ -76,3 +77,9 @@ def test_stopping_criproxy_stops_nothing_else(node: dict[str, Any]) -> None:
     """The socket is gone, the kubelet runs, and so do the containers."""
     assert "criproxy.sock" not in node["stopped"]["left"]
     assert (node["stopped"]["kubelet"], node["stopped"]["cpus"]) == ("active", WHERE)
+
+
+def test_the_second_socket_serves_images(node: dict[str, Any]) -> None:
+    """The kubelet's image service comes through a socket of systemd, too, once its unit is started."""
+    assert "criproxy-image.socket" in node["sockets of the service"]
+    assert IMAGE in node["images"]
