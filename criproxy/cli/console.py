@@ -3,7 +3,8 @@
 import os
 import sys
 
-from rich.console import Console
+import click
+from rich.console import Console, RenderableType
 
 UNLIMITED = 1 << 16
 """Columns of what is no terminal: into a pipe or file, a line is a line however long it is."""
@@ -14,3 +15,14 @@ def console() -> Console:
     """Standard output; rich takes its width from COLUMNS where that is set, terminal or not."""
     limited = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(highlight=False, width=None if limited else UNLIMITED)
+
+
+def show(renderable: RenderableType) -> None:
+    """Print to standard output; what is no terminal gets no blanks at the ends of lines."""
+    screen = console()
+    if screen.is_terminal:
+        screen.print(renderable)
+        return
+    with screen.capture() as captured:
+        screen.print(renderable)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

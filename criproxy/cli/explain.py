@@ -35,7 +35,7 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
     if output == "json":
         click.echo(json.dumps(values))
         return
-    from criproxy.cli.console import console
+    from criproxy.cli.console import show
     from criproxy.cli.explain_text import render
 
-    console().print(render(values))
+    show(render(values))

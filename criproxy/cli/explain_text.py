@@ -5,7 +5,6 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -80,7 +79,19 @@ def _elsewhere(row: Values) -> str:
 
 
 def _section(title: str, lines: list[str]) -> list[RenderableType]:
-    return [Text(), Text(title, style=HEADING), *(Padding(Text(line), (0, 0, 0, 2), expand=False) for line in lines)]
+    table = _indented(1)
+    for line in lines:
+        table.add_row("", line)
+    return [Text(), Text(title, style=HEADING), table]
+
+
+def _indented(columns: int) -> Table:
+    """A table without lines, two blanks from the left."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(width=0)
+    for _ in range(columns):
+        table.add_column(overflow="fold")
+    return table
 
 
 def _story(events: list[Values]) -> Iterator[RenderableType]:
@@ -89,16 +100,11 @@ def _story(events: list[Values]) -> Iterator[RenderableType]:
     for day, told in groupby(events, key=lambda each: each["time"][:10]):
         yield Text()
         yield Text(f"What happened on {day} (UTC)", style=HEADING)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-        for style in (QUIET, "", ""):
-            table.add_column(style=style, overflow="fold")
+        table = _indented(3)
         for each in told:
-            table.add_row(f"  {each['time'][11:23]}", each["kind"], _event(each), style=TROUBLE if _bad(each) else "")
+            at = Text(each["time"][11:23], style=QUIET)
+            table.add_row("", at, each["kind"], _event(each), style=TROUBLE if each["kind"] in BAD else "")
         yield table
-
-
-def _bad(event: Values) -> bool:
-    return event["kind"] in BAD
 
 
 def _event(event: Values) -> str:

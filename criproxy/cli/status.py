@@ -67,11 +67,10 @@ def command(
     if output == "json":
         click.echo(json.dumps(values))
     else:
-        from criproxy.cli.console import console
+        from criproxy.cli.console import console, show
         from criproxy.cli.status_table import render
 
-        screen = console()
-        screen.print(render(values, screen.width))
+        show(render(values, console().width))
 
 
 def _check(places: Places, output: str) -> int:
@@ -83,9 +82,11 @@ def _check(places: Places, output: str) -> int:
     elif wrong:
         click.echo("\n".join(wrong))
     else:
+        from criproxy.cli.topology_words import count
+
         totals = values["totals"]
         click.echo(
-            f"All is well: {totals['containers']} containers, {totals['exclusive']} with CPUs of their own, "
+            f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with CPUs of their own, "
             "everybody in place."
         )
     return 1 if wrong else 0

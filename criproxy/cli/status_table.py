@@ -13,6 +13,7 @@ from rich.text import Text
 
 from criproxy.cli import words
 from criproxy.cli.console import NOTE, QUIET, TROUBLE, UNLIMITED, console
+from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
 
 Values = dict[str, Any]
@@ -48,7 +49,7 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
         shared = values["cpus"]["shared"]
         parts += [_wide(kept, width, shared)] if width >= WIDE else _narrow(kept, shared)
     if missing := len(rows) - len(kept) + values["omitted"]:
-        parts.append(Text(f"… and {missing} more containers", style=QUIET))
+        parts.append(Text(f"… and {count(missing, 'more container')}", style=QUIET))
     return Group(*parts)
 
 
@@ -105,7 +106,7 @@ def _totals(values: Values) -> Text:
     for name, meaning in (("unplaced", "not placed"), ("exited", "exited")):
         if totals[name]:
             parts.append(f"{totals[name]} {meaning}")
-    text = Text(f"{totals['pods']} pods, {totals['containers']} containers: {', '.join(parts)}")
+    text = Text(f"{count(totals['pods'], 'pod')}, {count(totals['containers'], 'container')}: {', '.join(parts)}")
     for name, meaning in (("not_in_place", "not in place"), ("unknown", "of unknown outcome")):
         if totals[name]:
             text.append(f", {totals[name]} {meaning}", style=TROUBLE)

@@ -18,6 +18,7 @@ from criproxy.control import report, story
 from criproxy.control.controller import Controller
 from criproxy.control.report import Filter, Notice, Situation, Values
 from criproxy.errors import StoreError, UsageError
+from criproxy.model.node import Node
 from criproxy.observe.control_socket import Command, Encoded
 from criproxy.store.record import Record
 
@@ -69,13 +70,11 @@ class Answers:
             records = []
             missing = Notice("history", f"the history cannot be read: {error}")
             situation = replace(situation, notices=[*situation.notices, missing])
-        found = await asyncio.to_thread(story.lives, situation.node, records, text)
-        life = story.choose(situation.node, found, text)
+        life, found = await asyncio.to_thread(_choose, situation.node, records, text)
         others = await self._namesakes(life, found, text)
         waits_for = self.controller.waits_for(life.id) if life.container else []
-        told = story.tell(situation, life, others, waits_for)
-        notices = [notice.to_json() for notice in situation.notices]
-        return await asyncio.to_thread(_encoded, {**self._head(), "notices": notices, **told})
+        head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
+        return await asyncio.to_thread(lambda: _encoded({**head, **story.tell(situation, life, others, waits_for)}))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
@@ -114,6 +113,12 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
     values["omitted"] = len(rows) - len(kept)
     listed = b", ".join(_encoded(row) for row in kept)
     return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
+
+
+def _choose(node: Node, records: Sequence[Record], text: str) -> tuple[story.Life, Sequence[story.Life]]:
+    """Who is meant, and all who may be."""
+    found = story.lives(node, records, text)
+    return story.choose(node, found, text), found
 
 
 def _encoded(values: Values) -> Encoded:

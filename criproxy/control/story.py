@@ -65,11 +65,15 @@ def lives(node: Node, records: Iterable[Record], text: str) -> list[Life]:
     told: dict[str, list[Record]] = {}
     for record in records:
         told.setdefault(record.life, []).append(record)
-    known = {c.life: c for c in node.containers.values() if c.title == text or c.key.startswith(text) or c.life in told}
+    known = {c.life: c for c in node.containers.values() if _may_mean(c, text) or c.life in told}
     found = [Life(name, known.get(name), told.get(name, ())) for name in dict.fromkeys([*known, *told])]
     named = [life for life in found if life.title == text]
     chosen = named or [life for life in found if life.id.startswith(text) or life.name.startswith(text)]
     return sorted(chosen, key=lambda life: life.rank, reverse=True)
+
+
+def _may_mean(container: Container, text: str) -> bool:
+    return container.key.startswith(text) or container.reservation.startswith(text) or container.title == text
 
 
 def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = ()) -> Life:

@@ -1,0 +1,285 @@
+"""``criproxy status``: asked of the daemon or read from its state, on any terminal, once, watched, or as a check."""
+
+import asyncio
+import io
+import json
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from criproxy.cli import main, status
+from criproxy.cli.status_table import render
+from criproxy.control.answers import Answers
+from criproxy.control.report import Notice, Situation, Trouble, rows, summary
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
+from criproxy.engine.step import step
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.observe.control_socket import ControlServer
+from criproxy.sim.machines import machine
+from criproxy.sim.sysfs import write_sysfs
+from criproxy.wire.sockets import listen
+from tests.control.world import FAST, STATIC, World, owner, sharer
+
+LIMIT_S = 60.0
+NAMED = replace(FAST, policy_name="static")
+
+
+@asynccontextmanager
+async def answering(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[None]:
+    """The daemon's side of the control socket in *directory*."""
+    listener = listen(str(directory / "control.sock"), 0o600)
+    server = ControlServer(Answers(world.controller, lambda: notices).commands())
+    await server.start(listener.sock)
+    try:
+        yield
+    finally:
+        await server.stop()
+        listener.close()
+
+
+def places(directory: Path) -> list[str]:
+    """The options that lead to the world below *directory*."""
+    return [
+        *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
+        *("--host-root", str(directory / "host")),
+    ]
+
+
+async def run(directory: Path, *arguments: str) -> Result:
+    """Run the command in a thread: the daemon lives on this one's loop."""
+    write_sysfs(directory / "host", machine(nodes=1, cores=4, threads=1))
+    return await asyncio.to_thread(CliRunner().invoke, main, ["status", *arguments, *places(directory)])
+
+
+def node_with(count: int) -> Node:
+    """A node with *count* pods of one container, with names as they are in clusters."""
+    node = Node(machine(nodes=2, cores=32))
+    for number in range(count):
+        own = number % 20 == 0
+        new = Container(
+            key=f"r-{number}",
+            pod=f"s{number}",
+            name="node-exporter",
+            pod_name=f"node-exporter-5d78c9869d-{number:05d}",
+            namespace="observability",
+            qos=QosClass.GUARANTEED if own else QosClass.BURSTABLE,
+            cpu_milli=1000 if own else 250,
+            cpu_limit_milli=1000,
+        )
+        key = f"{number:064x}"
+        pod = Pod(key=new.pod, name=new.pod_name, namespace=new.namespace)
+        for event in (PodCreated(pod), ContainerCreating(new), ContainerCreated(new.key, key), ContainerStarted(key)):
+            node = step(node, event, STATIC).node
+    for key, grant in node.grants.items():
+        node = step(node, UpdateApplied(key, grant.cpus, grant.mems), STATIC).node
+    return node
+
+
+def answer(situation: Situation) -> dict[str, Any]:
+    """What a daemon would say of *situation*."""
+    head = {"source": "daemon", "version": "1.0", "pid": 7}
+    times = {"time": "2026-11-20T09:27:36.123Z", "started": "2026-11-20T06:15:36.123Z"}
+    return {**head, **times, **summary(situation), "containers": list(rows(situation)), "omitted": 0}
+
+
+def lines(values: dict[str, Any], width: int, height: int | None = None) -> list[str]:
+    """What a terminal of that size shows, line by line."""
+    screen = Console(file=io.StringIO(), width=width, highlight=False)
+    screen.print(render(values, width, height))
+    assert isinstance(screen.file, io.StringIO)
+    return [line.rstrip() for line in screen.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", [80, 119, 120, 160])
+def test_two_hundred_containers_fit_the_terminal(width: int) -> None:
+    """No line is too long, nobody is missing, no name is broken, and who owns CPUs is said with them."""
+    shown = lines(answer(Situation(node=node_with(200), policy="static")), width)
+
+    assert max(map(len, shown)) <= width
+    whole = "observability/node-exporter-5d78c9869d-{:05d}"
+    assert all(any(whole.format(number) in line for line in shown) for number in range(200))
+    assert sum(" own " in line and line.endswith("running") for line in shown) == 10
+    assert "200 pods, 200 containers: 10 own CPUs, 190 share" in shown
+
+
+def test_a_file_gets_a_line_for_each_container() -> None:
+    """Where nobody's screen ends, ids and whole sets are in the line, for grep."""
+    node = node_with(3)
+    shown = [line for line in lines(answer(Situation(node=node)), 1 << 16) if "node-exporter" in line]
+
+    assert len(shown) == 3
+    assert "0" * 12 in shown[0]
+    assert "0-63,65-127 shared" in shown[1]
+
+
+def test_who_is_in_trouble_stands_out() -> None:
+    """What is wrong comes first, in sentences; the container's line says where it still is."""
+    node = node_with(3)
+    key = f"{1:064x}"
+    node = step(node, UpdateApplied(key, frozenset({5}), frozenset({0})), STATIC).node
+    notice = Notice("store", "the disk is full")
+    troubles = {key: Trouble("UpdateContainerResources: UNAVAILABLE: gone", 4)}
+    shown = lines(answer(Situation(node=node, troubles=troubles, notices=[notice])), 160)
+
+    assert shown[1] == "WRONG: the disk is full"
+    assert shown[2].startswith("WRONG: observability/node-exporter-5d78c9869d-00001/node-exporter: 4 updates failed")
+    assert "UNAVAILABLE: gone" in shown[2]
+    assert any(line.endswith("running, still on CPUs 5, 4 updates failed") for line in shown)
+    assert any("1 not in place" in line for line in shown)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])
+def test_a_screen_shows_those_in_trouble_first(width: int, height: int) -> None:
+    """What does not fit is counted; owners and those in trouble are never left out for others."""
+    node = node_with(200)
+    node = step(node, UpdateApplied(f"{199:064x}", frozenset({5}), frozenset({0})), STATIC).node
+    shown = lines(answer(Situation(node=node, policy="static")), width, height)
+
+    assert len(shown) <= height
+    assert any("d-00199" in line for line in shown)
+    assert shown[-1].startswith("… and ")
+    listed = sum(" running" in line for line in shown)
+    assert f"… and {200 - listed} more containers" == shown[-1]
+    assert listed > 1
+
+
+async def test_the_daemon_is_asked(tmp_path: Path) -> None:
+    """The table has who owns what, JSON everything, filters choose."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        web = await world.run(sharer("web"))
+        await world.run(owner("trader", 2))
+        await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
+
+        table = await run(tmp_path)
+        values = json.loads((await run(tmp_path, "--format", "json", "--namespace", "default", "--pod", "web")).output)
+        none = await run(tmp_path, "-n", "kube-system")
+
+    assert table.exit_code == 0
+    assert "policy static" in table.output
+    assert "1-2 own" in table.output
+    assert [row["id"] for row in values["containers"]] == [web]
+    assert "trader" not in none.output
+    assert "2 containers: 1 own CPUs, 1 share" in none.output
+
+
+async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
+    """It is said so, with the reason and the time; nothing is locked, so it works beside the daemon, too."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
+        await world.run(owner("trader", 2))
+        beside = await run(tmp_path)
+        await world.stop_criproxy()
+        down, checked = await run(tmp_path), await run(tmp_path, "--check")
+        await world.start_criproxy()
+
+    assert beside.exit_code == down.exit_code == 0
+    assert f"its process {os.getpid()} runs, but does not answer" in beside.output
+    for result in (beside, down):
+        assert "the daemon does not answer" in result.output
+        assert f"no criproxy daemon listens on {tmp_path}/control.sock" in result.output
+        assert "1-2 own" in result.output
+    assert "but does not answer" not in down.output
+    assert checked.exit_code == 1
+    assert checked.output.startswith("no criproxy daemon listens on")
+
+
+async def test_a_state_of_another_version(tmp_path: Path) -> None:
+    """Neither the daemon nor its state can be asked: both reasons are told."""
+    (tmp_path / "state").mkdir()
+    connection = sqlite3.connect(tmp_path / "state/criproxy.db")
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+
+    result = await run(tmp_path)
+
+    assert result.exit_code == 1
+    assert "no criproxy daemon listens on" in result.output
+    assert "is of version 999, and this criproxy reads version" in result.output
+
+
+async def test_the_check(tmp_path: Path) -> None:
+    """All is well; then something is wrong, in a sentence and in the exit status."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
+        await world.run(owner("trader", 1))
+        async with answering(world, tmp_path):
+            well = await run(tmp_path, "--check")
+        async with answering(world, tmp_path, [Notice("bypass", "bypass is on")]):
+            wrong, values = await run(tmp_path, "--check"), await run(tmp_path, "--check", "--format", "json")
+
+    assert (well.exit_code, well.output) == (
+        0,
+        "All is well: 1 container, 1 with CPUs of their own, everybody in place.\n",
+    )
+    assert (wrong.exit_code, wrong.output) == (1, "bypass is on\n")
+    assert values.exit_code == 1
+    assert json.loads(values.output)["problems"] == ["bypass is on"]
+
+
+def test_the_check_waits_for_updates_that_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What moves just now is looked at again; what does not arrive in time is wrong."""
+    monkeypatch.setattr(status, "PAUSE_S", 0.001)
+    moving: dict[str, Any] = {"problems": [], "under_way": ["web moves"]}
+    there: dict[str, Any] = {"problems": [], "under_way": []}
+    answers = iter([moving, moving, there])
+    assert status.settled(lambda: next(answers)) == there
+
+    monkeypatch.setattr(status, "SETTLE_S", 0.02)
+    assert status.settled(lambda: moving) == moving
+
+
+def test_check_and_watch_exclude_each_other() -> None:
+    """Wrong use is told as such."""
+    result = CliRunner().invoke(main, ["status", "--check", "--watch"])
+
+    assert result.exit_code == 2
+    assert "exclude each other" in result.output
+
+
+async def test_watch_writes_json_lines_until_ctrl_c(tmp_path: Path) -> None:
+    """A line each time, also while nobody can be asked; Ctrl-C is the normal end."""
+    arguments = ["status", "--watch", "--interval", "0.2", "--format", "json", *places(tmp_path)]
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "criproxy", *arguments), stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout
+        async with answering(world, tmp_path):
+            while "error" in (first := json.loads(await process.stdout.readline())):
+                pass
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+
+    assert first["source"] in {"daemon", "store"}
+
+
+def test_watch_on_a_terminal_ends_with_ctrl_c(tmp_path: Path) -> None:
+    """A screen of its own is opened and closed again, and nothing is said of the interruption."""
+    main_end, other_end = pty.openpty()
+    command = [sys.executable, "-m", "criproxy", "status", "--watch", *places(tmp_path)]
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    with subprocess.Popen(command, stdin=other_end, stdout=other_end, stderr=other_end, env=environ) as process:
+        os.close(other_end)
+        said = b""
+        while b"trying again" not in said:
+            said += os.read(main_end, 4096)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 0
+    said += os.read(main_end, 65_536)
+    os.close(main_end)
+
+    assert b"\x1b[?1049h" in said
+    assert said.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?1049l" in said
+    assert b"Traceback" not in said
+    assert b"Aborted" not in said

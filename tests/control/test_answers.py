@@ -1,0 +1,173 @@
+"""The daemon's answers about itself, over its control socket, in front of the embedded runtime."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.cli.client import ask
+from criproxy.control.answers import Answers
+from criproxy.control.report import Notice
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.events import ContainerCreating
+from criproxy.engine.step import step
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.grant import in_place
+from criproxy.model.workload import Container, ContainerState
+from criproxy.observe.control_socket import ControlServer
+from criproxy.wire.sockets import listen
+from tests.control.world import STATIC, World, owner, sharer
+
+LIMIT_S = 30.0
+MANY = 1_000
+
+
+@asynccontextmanager
+async def asked(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[Any]:
+    """A function that asks the controller of *world* over a control socket."""
+    listener = listen(str(directory / "control.sock"), 0o600)
+    server = ControlServer(Answers(world.controller, lambda: notices).commands())
+    await server.start(listener.sock)
+    try:
+        yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
+    finally:
+        await server.stop()
+        listener.close()
+
+
+def calm(world: World) -> bool:
+    """Whether everybody runs, and where they belong."""
+    node = world.controller.node
+    running = all(each.state is ContainerState.RUNNING for each in node.containers.values())
+    return running and all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
+
+
+async def test_status_of_a_node_at_work(tmp_path: Path) -> None:
+    """Who owns, who shares, and that the check finds nothing wrong."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        shared = await world.run(sharer("web"))
+        owned = await world.run(owner("trader", 2))
+        await world.until(lambda: calm(world))
+
+        values = await say("status", check=True)
+
+        assert {row["id"]: row["cpus"] for row in values["containers"]} == {owned: "1-2", shared: "0,3"}
+        assert all(row["in_place"] and row["state"] == "running" for row in values["containers"])
+        assert (values["source"], values["cpus"]["free"]) == ("daemon", "3")
+        assert (values["problems"], values["under_way"]) == ([], [])
+
+
+async def test_filters_and_notices(tmp_path: Path) -> None:
+    """Filters choose rows, totals stay those of the node, and what the daemon knows comes along."""
+    notice = Notice("bypass", "bypass is on")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path, [notice]) as say:
+        await world.run(sharer("web"))
+        await world.run(owner("trader", 1))
+
+        values = await say("status", exclusive=True, check=True)
+
+        assert [row["pod"] for row in values["containers"]] == ["trader"]
+        assert values["totals"]["containers"] == 2
+        assert values["notices"] == [{"kind": "bypass", "wrong": True, "text": "bypass is on"}]
+        assert values["problems"][0] == "bypass is on"
+
+
+async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
+    """Two managers of the same cpusets compete, and status says which setting ends that."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        web = await world.run(sharer("web"))
+        for cpus in ("0", "0-1"):
+            await world.client.update_container_resources(web, api.LinuxContainerResources(cpuset_cpus=cpus))
+
+        (notice,) = (await say("status"))["notices"]
+
+        assert notice["kind"] == "competing-manager"
+        assert "2 times" in notice["text"]
+        assert "CPUs 0-1 for default/web/main" in notice["text"]
+        assert "cpuManagerPolicy: none" in notice["text"]
+
+
+async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
+    """The story is the same under both, and another container of that name is told of in either."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        first = await world.run(owner("trader", 1))
+        await world.kubelet.remove_pod(world.controller.node.containers[first].pod)
+        second = await world.run(owner("trader", 2))
+
+        by_id, by_name = (
+            await say("explain", container=second[:10]),
+            await say("explain", container="default/trader/main"),
+        )
+
+        assert by_id["events"] == by_name["events"]
+        assert by_id["container"]["exclusive_cpus"] == "1-2"
+        assert by_id["asked"]["sent"]["cpu_shares"] == 2048
+        assert [other["id"] for other in by_id["earlier"]] == [other["id"] for other in by_name["earlier"]] == [first]
+
+
+async def test_explain_a_refusal(tmp_path: Path) -> None:
+    """A create that was refused is found by name, with what it asked and why not."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        values = await say("explain", container="default/greedy/main")
+
+        assert values["container"]["state"] == "refused"
+        assert values["why"] == [caught.value.details]
+
+
+async def test_explain_nobody(tmp_path: Path) -> None:
+    """Unknown names are an answer with names near by, no name is wrong use."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(sharer("web"))
+
+        with pytest.raises(CriproxyError, match=r"did you mean default/web/main\?"):
+            await say("explain", container="web")
+        with pytest.raises(UsageError, match="which container"):
+            await say("explain")
+        with pytest.raises(UsageError, match="container: must be a str, not 7"):
+            await say("explain", container=7)
+
+
+async def test_names_for_completion(tmp_path: Path) -> None:
+    """Each name once, in order."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(sharer("web"))
+        await world.run(sharer("api"))
+
+        assert await say("names") == ["default/api/main", "default/web/main"]
+
+
+async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
+    """The answer is complete, and the event loop's own share of the work is far below the bound of 10 ms."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        node = world.controller.node
+        for number in range(MANY):
+            found = Container(
+                key=f"{number:064x}",
+                pod=f"s{number}",
+                name="main",
+                pod_name=f"pod-{number}",
+                namespace="default",
+                state=ContainerState.RUNNING,
+                reservation=f"r-{number}",
+            )
+            node = step(node, ContainerCreating(found), STATIC).node
+        world.controller._manager.node = node
+        await say("names")  # the client's modules are loaded
+
+        answers, answer, spent_s = Answers(world.controller, list), b"", list[float]()
+        for _ in range(5):  # the loop has other work, too: the least of it counts
+            begun_s = time.thread_time()
+            answer = await answers.status({"check": True})
+            spent_s.append(time.thread_time() - begun_s)
+
+        assert len(json.loads(answer)["containers"]) == MANY == len((await say("status"))["containers"])
+        assert min(spent_s) < 0.010

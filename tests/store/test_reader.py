@@ -1,0 +1,107 @@
+"""The database can be read beside the one who has it, and without anybody, and nothing changes by that."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.workload import Pod
+from criproxy.sim.machines import machine
+from criproxy.store import Kind, Record, Store
+from criproxy.store.reader import open_reader
+from criproxy.store.schema import MIGRATIONS, VERSION
+
+MACHINE = machine()
+NODE = Node(MACHINE, pods={"s": Pod(key="s", name="web", namespace="shop")}, released="by hand")
+RECORD = Record(12.5, "0a1b", "shop/web/main", Kind.STARTED, ("it runs",), "r-1")
+
+
+async def filled(directory: Path) -> Store:
+    """A store with `NODE` and `RECORD`."""
+    store = Store(directory)
+    await store.save(Node(MACHINE), NODE, [RECORD])
+    return store
+
+
+def digest(directory: Path) -> tuple[bytes, int]:
+    """What must not change."""
+    path = directory / "criproxy.db"
+    return path.read_bytes(), path.stat().st_mtime_ns
+
+
+async def test_while_it_is_in_use(tmp_path: Path) -> None:
+    """What the daemon has written is seen at once, and the daemon goes on writing."""
+    store = await filled(tmp_path)
+    with open_reader(tmp_path) as reader:
+        assert reader.node(MACHINE) == NODE
+        assert reader.find("0a") == [RECORD]
+        assert reader.titles() == ["shop/web/main"]
+        await store.save(NODE, Node(MACHINE), [])
+        assert reader.node(MACHINE) == NODE  # all of one moment
+    with open_reader(tmp_path) as reader:
+        assert reader.node(MACHINE) == Node(MACHINE)
+    store.close()
+
+
+async def test_after_its_end(tmp_path: Path) -> None:
+    """What was left is read; no byte of it changes, and a daemon that starts meanwhile is not kept from it."""
+    (await filled(tmp_path)).close()
+    before = digest(tmp_path)
+    with open_reader(tmp_path) as reader:
+        assert reader.node(MACHINE) == NODE
+        assert before[1] / 1e9 == pytest.approx(reader.changed_s, abs=60)
+        Store(tmp_path).close()
+    assert digest(tmp_path)[0] == before[0]
+
+
+READ = (
+    "import sys; from pathlib import Path; from criproxy.store.reader import open_reader\n"
+    "with open_reader(Path(sys.argv[1])) as reader: print(reader.titles())"
+)
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """A state directory on a read-only disk is read, too."""
+    asyncio.run(filled(tmp_path)).close()
+    read_only = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && ! touch "$1/x" 2>/dev/null'
+    if subprocess.run(["unshare", "-m", "sh", "-c", read_only, "-", str(tmp_path)], check=False).returncode:
+        pytest.skip("needs the right to mount")
+    script = f'{read_only}; exec "$2" -c "$3" "$1"'
+    command = ["unshare", "-m", "sh", "-c", script, "-", str(tmp_path), sys.executable, READ]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert done.stdout == "['shop/web/main']\n", done.stderr
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_of_another_version(tmp_path: Path, version: int) -> None:
+    """Older or newer, it is not guessed at and not migrated; the sentence has both versions."""
+    connection = sqlite3.connect(tmp_path / "criproxy.db")
+    connection.executescript("".join(MIGRATIONS[:version]) + f"PRAGMA user_version = {version};")
+    connection.close()
+    before = digest(tmp_path)
+    said = rf"is of version {version}, and this criproxy reads version {VERSION}"
+    with pytest.raises(StoreError, match=said), open_reader(tmp_path):
+        pass
+    assert digest(tmp_path) == before
+
+
+def test_where_there_is_none(tmp_path: Path) -> None:
+    """Nothing is made where nothing is."""
+    with pytest.raises(StoreError, match="criproxy has not run with this state directory"), open_reader(tmp_path / "x"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b""])
+def test_what_is_no_database(tmp_path: Path, content: bytes) -> None:
+    """The reason is told, and the file is left for the daemon to set aside."""
+    (tmp_path / "criproxy.db").write_bytes(content)
+    with pytest.raises(StoreError), open_reader(tmp_path):
+        pass
+    assert (tmp_path / "criproxy.db").read_bytes() == content
