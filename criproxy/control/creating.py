@@ -12,7 +12,7 @@ from criproxy.cri.asked import asked
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
 from criproxy.engine.guard import PolicyFault
-from criproxy.errors import NotEnough
+from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Container, ContainerState
 from criproxy.store.record import Kind
@@ -88,8 +88,11 @@ class Creates:
     def shared(self, call: Call, message: bytes) -> Verdict:
         """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
         self.abandon(call)
+        shared = self.followups.manager.node.shared_cpus
+        if not shared:  # an empty set would mean all that its pod may use, owned CPUs included
+            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node has an owner")
         request = translate.read(api.CreateContainerRequest, message)
-        request.config.linux.resources.cpuset_cpus = format_cpuset(self.followups.manager.node.shared_cpus)
+        request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
         return Proceed(request.SerializeToString())
 
     def abandon(self, call: Call) -> None:

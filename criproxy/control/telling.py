@@ -2,10 +2,10 @@
 
 from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event, PolicyChanged, TopologyChanged
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event, PolicyChanged, Released, TopologyChanged
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container
 
 
 def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float) -> None:
@@ -27,8 +27,8 @@ def _sentence(event: Event, before: Node, decision: Decision) -> str | None:
     match event:
         case ContainerCreating(container):
             return _arrival(container, decision)
-        case PolicyChanged():
-            return "policy changed"
+        case PolicyChanged() | Released():
+            return "policy changed" if isinstance(event, PolicyChanged) else "node released"
         case ContainerResized() | TopologyChanged() if decision.reasons:
             return "container resized" if isinstance(event, ContainerResized) else "machine changed"
     fewer = len(before.grants) > len(decision.node.grants)
@@ -36,8 +36,6 @@ def _sentence(event: Event, before: Node, decision: Decision) -> str | None:
 
 
 def _arrival(container: Container, decision: Decision) -> str:
-    if container.state is not ContainerState.CREATING:
-        return "container taken in"
     return "container placed" if decision.key == container.key else "create repeated"
 
 

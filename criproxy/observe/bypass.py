@@ -1,7 +1,7 @@
 """The switch that takes us out of the way: by command, or by itself when our own failures repeat.
 
 Ordered, every new call passes untouched, and nobody's exclusive CPUs are guarded any more. Automatic, newcomers share,
-without the policy, the disk or questions to the runtime; owners keep their CPUs (docs/decisions/0004-bypass.md).
+without the policy, the disk or questions to the runtime; owners keep their CPUs (docs/decisions/0005-bypass.md).
 """
 
 import asyncio

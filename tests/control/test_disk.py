@@ -1,10 +1,8 @@
 """Real disks that are full or read-only: placing goes on as onError says, and all is written when they are back."""
 
 import asyncio
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,39 +11,23 @@ import pytest
 from criproxy.control.settings import OnError, StoreLimits
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
+from criproxy.model.node import Node
 from criproxy.sim.machines import machine
+from criproxy.store.record import Record
 from criproxy.store.store import Store
 from tests.control.world import FAST, World, owner, sharer
+from tests.disks import fill, free, remount, small_disk
 
 LIMIT_S = 20.0
 QUICK = replace(FAST, store=StoreLimits(timeout_s=1.0, retry_pause_s=0.05, retry_limit_s=0.1))
 REFUSE = replace(QUICK, on_error=OnError.REFUSE)
-SIZE_KB = 512
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Return the state directory, on a small disk of its own."""
-    if os.geteuid():
-        pytest.skip("a small disk needs root to be mounted")
-    state = tmp_path / "state"
-    state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE_KB}k,mode=0700", "none", state], check=True)
-    yield state
-    subprocess.run(["umount", "--lazy", state], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Leave no byte free."""
-    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
-    assert os.statvfs(disk).f_bavail == 0
-
-
-def remount(disk: Path, how: str) -> None:
-    """Make the disk ``ro`` or ``rw``; ro needs that no file is open for writing."""
-    subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True)
+    with small_disk(tmp_path / "state") as state:
+        yield state
 
 
 async def back(world: World) -> None:
@@ -68,7 +50,7 @@ async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk
         await world.kubelet.stop(first)
         await world.until(lambda: world.cpus(shared) == "0-3")
 
-        (disk / "filler").unlink()
+        free(disk)
         await back(world)
         await world.stop_criproxy()
         with_store = Store(disk)
@@ -89,7 +71,7 @@ async def test_on_a_full_disk_newcomers_share(tmp_path: Path, disk: Path) -> Non
         second = await world.run(owner("second", 1))
         assert (world.cpus(first), world.cpus(second)) == ("1-2", "0,3")
 
-        (disk / "filler").unlink()
+        free(disk)
         await back(world)
 
         third = await world.run(owner("third", 1))
@@ -113,3 +95,44 @@ async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
         await world.stop_criproxy()
         await world.start_criproxy()
         assert world.owned() == {1, 2}
+
+
+class SlowDisk(Store):
+    """A disk that does not answer while `answers` is cleared."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        self.answers.wait()
+        super()._save(before, after, records)
+
+
+async def test_a_disk_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> None:
+    """Other calls pass at once, a held one gets its answer after the limit, and all of it is written in the end."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+        await world.stop_criproxy()
+        slow = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: slow
+        await world.start_criproxy()
+        first = await world.run(owner("first", 1))
+        slow.answers.clear()
+
+        pod = owner("second", 1)
+        held = asyncio.create_task(world.run(pod))
+        begun_s = asyncio.get_running_loop().time()
+        await asyncio.gather(*(world.client.version() for _ in range(20)))
+        assert asyncio.get_running_loop().time() - begun_s < REFUSE.store.timeout_s
+        with pytest.raises(RuntimeCallError, match="the disk has not answered for 1 s") as caught:
+            await held
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        with pytest.raises(RuntimeCallError, match="the disk has not answered"):
+            await world.run(owner("third", 1))
+
+        slow.answers.set()
+        await back(world)
+        await world.run(owner("fourth", 1))
+        assert world.cpus(first) == "1"
+        assert len(world.owned()) == 2
