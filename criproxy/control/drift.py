@@ -88,7 +88,6 @@ class Drift:
         seen = await followups.look(key)
         if seen.ended:
             followups.counters.exits["cgroups"] += 1
-            followups.log.info("container has ended", container=before.containers[key].title, seen_in="cgroups")
         elif seen.applied and _is_foreign(before, key, seen.applied):
             return await self._repair(key, before, seen.applied)
         return 0.0

@@ -110,5 +110,4 @@ class Exits:
     async def _apply(self, event: ContainerExited | ContainerGone, container: Container, how: str) -> None:
         if container.state is not ContainerState.EXITED:
             self.followups.counters.exits[how] += 1
-            self.followups.log.info("container has ended", container=container.title, seen_in=how)
         await self.followups.apply(event)

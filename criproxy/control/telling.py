@@ -1,49 +1,76 @@
 """One log line per decision: who, what it asked for, what it got, and why."""
 
+from collections.abc import Sequence
+
 from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event, PolicyChanged, Released, TopologyChanged
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    Event,
+    PodGone,
+    PodStopped,
+    PolicyChanged,
+    Released,
+    TopologyChanged,
+)
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 
 
 def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float) -> None:
     """Write the line of a decision that placed, moved or released somebody; nothing for all others."""
-    sentence = _sentence(event, before, decision)
-    if sentence is None:
+    sentence = _sentence(event, decision)
+    if sentence is not None:
+        keys = {**_who(decision), **_place(decision.grant)}
+    elif gone := _released(event, before, decision):
+        sentence, keys = "place given back", _freed(before, gone)
+    else:
         return
-    log.info(
-        sentence,
-        **_who(decision, before),
-        **_place(decision),
-        moved=len(decision.updates),
-        reasons=list(decision.reasons),
-        decision_ms=round(took_s * 1000, 2),
-    )
+    if decision.reasons:
+        keys["reasons"] = list(decision.reasons)
+    log.info(sentence, **keys, moved=len(decision.updates), decision_ms=round(took_s * 1000, 2))
 
 
-def _sentence(event: Event, before: Node, decision: Decision) -> str | None:
+def _sentence(event: Event, decision: Decision) -> str | None:
     match event:
         case ContainerCreating(container):
-            return _arrival(container, decision)
+            return "container placed" if decision.key == container.key else "create repeated"
         case PolicyChanged() | Released():
             return "policy changed" if isinstance(event, PolicyChanged) else "node released"
         case ContainerResized() | TopologyChanged() if decision.reasons:
             return "container resized" if isinstance(event, ContainerResized) else "machine changed"
-    fewer = len(before.grants) > len(decision.node.grants)
-    return "place given back" if fewer else None
+    return None
 
 
-def _arrival(container: Container, decision: Decision) -> str:
-    return "container placed" if decision.key == container.key else "create repeated"
+def _released(event: Event, before: Node, decision: Decision) -> list[Container]:
+    """Whose places *event* has freed."""
+    match event:
+        case ContainerExited(key) | ContainerGone(key):
+            ended = [before.containers[key]] if key in before.containers else []
+        case PodStopped(key) | PodGone(key):
+            ended = before.containers_of(key)
+        case _:
+            return []
+    return [each for each in ended if each.key in before.grants and each.key not in decision.node.grants]
 
 
-def _who(decision: Decision, before: Node) -> dict[str, object]:
+def _freed(before: Node, gone: Sequence[Container]) -> dict[str, object]:
+    owned = NO_CPUS.union(*(before.grants[each.key].exclusive for each in gone))
+    freed = {"exclusive": format_cpuset(owned)} if owned else {}
+    if len(gone) == 1:
+        return {"container": gone[0].title, "id": gone[0].key, **freed}
+    return {"containers": [each.title for each in gone], **freed}
+
+
+def _who(decision: Decision) -> dict[str, object]:
     """The container that the decision is about, and what it asked for."""
-    key = decision.key
-    container = decision.node.containers.get(key or "") or before.containers.get(key or "")
-    return {} if container is None else {"container": container.title, "id": key, **_asked(container)}
+    container = decision.node.containers.get(decision.key or "")
+    return {} if container is None else {"container": container.title, "id": container.key, **_asked(container)}
 
 
 def _asked(container: Container) -> dict[str, object]:
@@ -55,8 +82,7 @@ def _asked(container: Container) -> dict[str, object]:
     return asked
 
 
-def _place(decision: Decision) -> dict[str, object]:
-    grant = decision.grant
+def _place(grant: Grant | None) -> dict[str, object]:
     if grant is None:
         return {}
     place: dict[str, object] = {"cpus": format_cpuset(grant.cpus), "mems": format_cpuset(grant.mems)}

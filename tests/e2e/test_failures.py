@@ -99,8 +99,9 @@ async def test_a_full_disk_costs_no_owner_its_cpu(tmp_path: Path, containerd: Pr
             assert await scene.cpus(owned) == OWNED
 
             free(disk)
-            while "state is stored again" not in scene.serve.log.read_text():
-                await asyncio.sleep(0.1)
+            async with asyncio.timeout(20):
+                while "state is stored again" not in scene.serve.log.read_text():  # noqa: ASYNC110 (as people do)
+                    await asyncio.sleep(0.1)
             await scene.kubelet.remove_pod(sandbox_id)
             await bypass(scene, "off")
             _, second = await scene.run(owner("second"))

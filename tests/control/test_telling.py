@@ -1,0 +1,78 @@
+"""The log has one line per decision, and nothing for what decides nothing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from tests.control.world import GIB, World, owner, sharer
+
+LIMIT_S = 20.0
+
+
+def lines(world: World) -> list[tuple[str, dict[str, object]]]:
+    """What was logged, without how long it took."""
+    return [
+        (event, {key: value for key, value in keys.items() if key != "decision_ms"}) for event, keys in world.log.lines
+    ]
+
+
+async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
+    """Who came, what it asked for, what it got and why; then that it gave its place back. Nothing twice."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.run(sharer("shared"))
+        world.log.lines.clear()
+        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
+        reservation = world.controller.node.containers[ids["main"]].reservation
+        await world.kubelet.remove_pod(sandbox_id)
+
+        placed, given_back = lines(world)
+
+        assert placed == (
+            "container placed",
+            {
+                "container": "default/owner/main",
+                "id": reservation,
+                "qos": "Guaranteed",
+                "cpu_milli": 2000,
+                "cpu_limit_milli": 2000,
+                "memory_limit_bytes": GIB,
+                "cpus": "1-2",
+                "mems": "0",
+                "exclusive": "1-2",
+                "moved": 1,
+                "reasons": placed[1]["reasons"],
+            },
+        )
+        assert "default/owner/main owns CPUs 1-2" in str(placed[1]["reasons"])
+        assert given_back == (
+            "place given back",
+            {"container": "default/owner/main", "id": ids["main"], "exclusive": "1-2", "moved": 1},
+        )
+
+
+async def test_a_refusal_is_one_line(tmp_path: Path) -> None:
+    """It has the sentence that the pod shows, and is counted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        ((event, keys),) = lines(world)
+        assert (event, keys["container"]) == ("container refused", "default/greedy/main")
+        assert keys["error"] == caught.value.details
+        assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 1}
+
+
+async def test_a_resize_is_one_line(tmp_path: Path) -> None:
+    """It says the new size and the new place."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        owned = await world.run(owner("owner", 2))
+        world.log.lines.clear()
+        smaller = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
+
+        await world.client.update_container_resources(owned, smaller)
+
+        ((event, keys),) = lines(world)
+        assert (event, keys["cpu_milli"], keys["cpus"]) == ("container resized", 1000, "1")
