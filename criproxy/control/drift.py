@@ -50,8 +50,8 @@ class Drift:
             await self.hotplug.check()
             parts = list(_parts(list(self.followups.kernel.groups)))
             for part in parts:
-                await asyncio.sleep(self.followups.settings.drift_period_s / len(parts))
                 self.check(part)
+                await asyncio.sleep(self.followups.settings.drift_period_s / len(parts))
             self._forget()
 
     def check(self, keys: Sequence[str]) -> None:

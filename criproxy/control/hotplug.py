@@ -6,7 +6,7 @@ A few files are read every few seconds; only when one of them says something new
 import asyncio
 
 from criproxy.control.followups import Followups
-from criproxy.discovery.cgroup import deciding_files, read_allowed
+from criproxy.discovery.cgroup import POD_PARENTS, deciding_files, read_allowed
 from criproxy.discovery.files import read_text
 from criproxy.discovery.machine import discover
 from criproxy.engine.events import TopologyChanged
@@ -29,6 +29,13 @@ class Hotplug:
         self._known = self._read()
         self._error = ""
         self._one = asyncio.Lock()
+
+    def start(self) -> None:
+        """Say whether CPUs were lost to pods before: nobody else tells why a node is smaller than its machine."""
+        topology = self._followups.manager.node.topology
+        parent = read_allowed(self._root).path
+        if parent and parent.name in POD_PARENTS and (missing := topology.online_cpus - topology.cpus):
+            self._warn(missing)
 
     async def check(self) -> None:
         """Look once; returns when the node knows the machine as it is now."""
@@ -63,12 +70,15 @@ class Hotplug:
         log = self._followups.log
         log.info("the machine has changed", online=format_cpuset(new.online_cpus), pods=format_cpuset(new.cpus))
         if missing := _missing(old, new):
-            log.warning(
-                "CPUs are online that pods may not use: where cgroup v1 is used, a CPU that was offline is missing in "
-                "every cpuset afterwards, and has to be written back by hand",
-                cpus=format_cpuset(missing),
-                cgroup=str(read_allowed(self._root).path),
-            )
+            self._warn(missing)
+
+    def _warn(self, missing: CpuSet) -> None:
+        self._followups.log.warning(
+            "CPUs are online that pods may not use: where cgroup v1 is used, a CPU that was offline is missing in "
+            "every cpuset afterwards, and has to be written back by hand",
+            cpus=format_cpuset(missing),
+            cgroup=str(read_allowed(self._root).path),
+        )
 
 
 def _missing(old: Topology, new: Topology) -> CpuSet:

@@ -30,6 +30,8 @@ class PolicyFailed(Fault):
 
 FLUSH_S = 0.1
 """How long an entry of the history may wait for a change of the node, to be written together with it."""
+FULL_ID = 64
+"""Characters of the ids that runtimes give: what is so long is no beginning of another."""
 MAX_TOGETHER = 32
 """Events that go to the disk in one transaction, if so many are waiting."""
 MANY = 50
@@ -324,7 +326,7 @@ def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None
 
 
 def _resolve(known: Mapping[str, object], given: str) -> str:
-    if given in known or not given:
+    if given in known or not given or len(given) >= FULL_ID:
         return given
     matches = [key for key in known if key.startswith(given)]
     return matches[0] if len(matches) == 1 else given

@@ -18,10 +18,12 @@ class Watch:
     def __init__(self, inquiry: Inquiry) -> None:
         self._tasks = inquiry.followups.tasks
         self.exits = Exits(inquiry.followups, inquiry)
-        self.drift = Drift(inquiry.followups, Hotplug(inquiry.followups))
+        self.hotplug = Hotplug(inquiry.followups)
+        self.drift = Drift(inquiry.followups, self.hotplug)
 
     def start(self) -> None:
         """Watch until the controller's tasks are stopped."""
+        self.hotplug.start()
         self._tasks.spawn("follow events", self.exits.follow())
         self._tasks.spawn("list exited containers", self.exits.list_regularly())
         self._tasks.spawn("watch cgroups", self.drift.watch())

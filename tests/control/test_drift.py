@@ -39,6 +39,20 @@ async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
         assert (line["cpus"], line["instead_of"]) == ("0-3", "0,2-3")
 
 
+async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:
+    """Where the cgroups are is found out again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.poll(lambda: world.groups() == {shared, owned})
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(lambda: world.counters.drift_repaired == 1)
+
+
 async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
     """Comings, goings, moves and resizes of our own are no drift, however often the cgroups are read."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:

@@ -11,6 +11,7 @@ from criproxy.discovery.cgroup import deciding_files
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.sim.machines import machine
 from criproxy.sim.sysfs import write_sysfs
+from tests.control import world as worlds
 from tests.control.world import FAST, World, owner, sharer
 
 LIMIT_S = 20.0
@@ -86,6 +87,19 @@ async def test_a_machine_that_cannot_be_read_changes_nothing(world: World, tmp_p
     (tmp_path / PODS).write_text("0-2\n")
 
     await world.until(lambda: world.cpus(shared) == "0-2")
+
+
+async def test_cpus_that_were_lost_before_the_start_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is smaller than its machine says so, and where."""
+    smaller = replace(MACHINE, cpus=parse_cpuset("0-2"))
+    write_sysfs(tmp_path, smaller)
+    monkeypatch.setattr(worlds, "machine", lambda **_: smaller)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        (keys,) = (keys for event, keys in world.log.lines if MISSING in event)
+        assert keys["cpus"] == "3"
 
 
 def test_a_pods_cgroup_that_is_not_there_yet_is_watched_for(tmp_path: Path) -> None:

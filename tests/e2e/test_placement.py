@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -150,6 +150,29 @@ async def exited(client: RuntimeClient, container_id: str) -> None:
             await asyncio.sleep(0.01)  # containerd 1.6 has no events
 
 
+async def test_an_owner_that_ends_by_itself_gives_its_cpu_back(scene: Scene) -> None:
+    """Nobody calls, and this runtime has no events: its cgroup is gone."""
+    _, shared = await scene.run(sharer("shared"))
+    pod = owner("job", ("sleep", "0.5"))
+    await scene.run(pod)
+
+    await scene.moves_to(shared, ALL)
+
+
+async def test_cpusets_that_somebody_else_writes_are_put_back(scene: Scene, containerd: PrivateContainerd) -> None:
+    """Whether through the runtime or right into the cgroup."""
+    _, shared = await scene.run(sharer("shared"))
+    _, owned = await scene.run(owner("owner"))
+    await scene.moves_to(shared, ALL - OWNED)
+
+    everything = api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL))
+    await scene.direct.update_container_resources(shared, everything)
+    Watch(containerd).file_of(owned).write_text(format_cpuset(ALL))
+
+    await scene.moves_to(shared, ALL - OWNED)
+    await scene.moves_to(owned, OWNED)
+
+
 async def test_a_second_owner_is_refused_until_the_first_is_gone(scene: Scene) -> None:
     """The kubelet shows the sentence; its next try succeeds once the CPU is free."""
     if len(ALL) > 2:
@@ -275,6 +298,13 @@ class Watch:
         self.rounds += 1
 
     def _cpus(self, container_id: str) -> CpuSet:
-        for group in self._root.glob(f"kubepods/**/{container_id}"):
+        for group in self._groups(container_id):
             return parse_cpuset((group / self._file).read_text().strip())
         return frozenset()
+
+    def file_of(self, container_id: str) -> Path:
+        """Where its CPUs are written to."""
+        return next(self._groups(container_id)) / "cpuset.cpus"
+
+    def _groups(self, container_id: str) -> Iterator[Path]:
+        return self._root.glob(f"kubepods/**/{container_id}")
