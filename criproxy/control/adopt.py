@@ -23,8 +23,8 @@ _AT_ONCE = 16
 """Containers that are asked for side by side and taken in with one event: that keeps the loop for a few ms."""
 
 T = TypeVar("T")
-Disturbed = Callable[[api.Container], bool]
-"""Whether something happened to a container since it was listed."""
+Disturbed = Callable[..., bool]
+"""Whether something happened to what has one of these ids since it was listed."""
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class Adoption:
 
     async def take_in(
         self, sandboxes: Sequence[api.PodSandbox], containers: Sequence[api.Container], disturbed: Disturbed
-    ) -> None:
-        """Take in what is unknown, but for containers that are *disturbed* when their turn comes.
+    ) -> Sequence[str]:
+        """Take in what is unknown, but for what is *disturbed* when its turn comes; the ids of the containers.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked; what has been taken in stays so.
@@ -45,14 +45,19 @@ class Adoption:
         taken = list[str]()
         for some in _batched(self._unknown(containers), _AT_ONCE):
             looks = await asyncio.gather(*(self._look(item) for item in some))
-            found = [(item, look) for item, look in zip(some, looks, strict=True) if look and not disturbed(item)]
+            found = [
+                (item, look)
+                for item, look in zip(some, looks, strict=True)
+                if look and not disturbed(item.id, item.pod_sandbox_id)
+            ]
             pods = {item.pod_sandbox_id: look.parent for item, look in found}
             event = self._event([look.present for _, look in found], self._pods(listed, pods))
             await self.followups.apply(event)
             taken += [look.present.container.key for _, look in found]
-        if left := self._pods(listed, dict.fromkeys(listed, "")):
+        if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, "")) if not disturbed(pod.key)]:
             await self.followups.apply(self._event([], left))
         await self._report(taken)
+        return taken
 
     async def follow_watched(self) -> None:
         """Look where containers are that are only watched; raises RuntimeCallError."""

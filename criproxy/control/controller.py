@@ -159,7 +159,7 @@ class Controller:
     def _begin(self) -> None:
         """Find out what runs, and notice from then on what happens beside the calls."""
         for key in self._followups.doubts.inherit(self._manager.node):
-            self._tasks.spawn(f"ask for {key}", self._inquiry.settle_start(key))
+            self._inquiry.start_unknown(key)
         # What the store remembers is from before: CPUs may be gone.
         self._followups.submit(TopologyChanged(self._manager.node.topology))
         self._tasks.spawn("resync", self._resync.run())

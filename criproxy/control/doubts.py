@@ -26,26 +26,31 @@ class Doubts:
     _starts: dict[str, CpuSet] = field(default_factory=dict)
 
     def inherit(self, node: Node) -> list[str]:
-        """Doubt what *node*, just loaded, says of containers that ran, and whether others are being started.
+        """Doubt what *node*, just loaded, says of containers that ran.
 
         Returns:
-            The keys of those others: `start_settled` ends the doubt.
+            The keys of others, which may be being started: to be told to `start`.
         """
-        for key, applied in ((key, node.applied.get(key)) for key in node.grants):
-            container = node.containers[key]
-            if key == container.reservation:
-                continue
-            if container.state in MAY_RUN:
-                self._sent[key] = node.topology.cpus
-            elif container.state is ContainerState.CREATED:
-                self._starts[key] = applied.cpus if applied else node.topology.cpus
-            self._changed(key)
-        return list(self._starts)
+        known = [(key, node.containers[key].state) for key in node.grants if key != node.containers[key].reservation]
+        for key, state in known:
+            if state in MAY_RUN:
+                self.send(key, node.topology.cpus)
+        return [key for key, state in known if state in (ContainerState.CREATED, ContainerState.UNKNOWN)]
 
     def send(self, key: str, cpus: CpuSet) -> None:
         """An update with *cpus* is about to be sent."""
         self._sent[key] = self._sent.get(key, NO_CPUS) | cpus
         self._changed(key)
+
+    def start(self, key: str, cpus: CpuSet) -> None:
+        """A start of *key* with *cpus* may be under way, and nobody will tell us its end."""
+        self._starts[key] = self._starts.get(key, NO_CPUS) | cpus
+        self._changed(key)
+
+    def start_settled(self, key: str) -> None:
+        """That start has ended: from now on, reading what *key* has ends the doubt."""
+        if (cpus := self._starts.pop(key, None)) is not None:
+            self.send(key, cpus)
 
     def seen(self, key: str) -> None:
         """What *key* has was read, or nothing was sent after all."""
@@ -53,17 +58,11 @@ class Doubts:
             self._changed(key)
             self.settled()
 
-    def start_settled(self, key: str) -> None:
-        """No start of *key* is under way that began before our own."""
-        if self._starts.pop(key, None) is not None:
-            self._changed(key)
-            self.settled()
-
     def keep(self, keys: Container[str]) -> None:
         """Forget the containers that are not among *keys*: they have ended."""
         for key in [key for key in self.cpus if key not in keys]:
-            self.seen(key)
             self.start_settled(key)
+            self.seen(key)
 
     def changed(self) -> Collection[str]:
         """The keys under which `cpus` may have changed since this was last asked."""

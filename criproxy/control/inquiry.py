@@ -126,10 +126,21 @@ class Inquiry:
         sizes = translate.sizes(reply.status.resources.linux, known.resized(before), node.topology.capacity_bytes)
         return None if sizes == asked else sizes
 
-    async def settle_start(self, key: str) -> None:
-        """Ask whether a start of *key* is under way that began before our own; until then `Doubts` counts it."""
+    def start_unknown(self, key: str) -> None:
+        """A start of *key* may be under way of which nobody will tell us the end: until then, `Doubts` counts it.
+
+        Our updates of that container may be answered OK and lost meanwhile, so what it has is read afterwards.
+        """
+        node = self.followups.manager.node
+        applied = node.applied.get(key)
+        believed = applied is not None and node.containers[key].state is ContainerState.CREATED
+        self.followups.doubts.start(key, applied.cpus if applied and believed else node.topology.cpus)
+        self.followups.tasks.spawn(f"ask for {key}", self._settle_start(key))
+
+    async def _settle_start(self, key: str) -> None:
         await self.settle(key, unknown=True)
         self.followups.doubts.start_settled(key)
+        self.followups.kick([key], look=True)
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists tell its outcome."""

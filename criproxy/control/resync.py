@@ -175,15 +175,18 @@ class Resync:
         await self.inquiry.judge(before, containers, sandbox_id)
         for item in containers:
             await self._has_started(item)
-        await self._adoption.take_in(sandboxes, containers, self._is_disturbed)
+        for key in await self._adoption.take_in(sandboxes, containers, self._is_disturbed):
+            found = self.followups.manager.node.containers.get(key)
+            if found and found.state is ContainerState.CREATED:
+                self.inquiry.start_unknown(key)
 
     @property
     def _adoption(self) -> Adoption:
         return Adoption(self.followups)
 
-    def _is_disturbed(self, item: api.Container) -> bool:
-        """Whether the list is too old to say anything of *item*; the next comparison will."""
-        disturbed = not self._touched.isdisjoint((item.id, item.pod_sandbox_id))
+    def _is_disturbed(self, *ids: str) -> bool:
+        """Whether the list is too old to say anything of what has one of *ids*; the next comparison will."""
+        disturbed = not self._touched.isdisjoint(ids)
         if disturbed:
             self.soon()
         return disturbed

@@ -128,6 +128,7 @@ class Starts:
         if outcome.kind is OutcomeKind.OK:
             booked = self.followups.submit(ContainerStarted(key))
         elif outcome.kind is OutcomeKind.UNKNOWN:
+            self.inquiry.start_unknown(key)
             booked = self.followups.submit(UnknownOutcome(key))
         else:
             self._ended(key)
@@ -135,8 +136,6 @@ class Starts:
                 self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
             return
         booked.add_done_callback(lambda _: self._ended(key))
-        if outcome.kind is OutcomeKind.UNKNOWN:
-            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key, unknown=True))
 
     def _unplaced(self, call: Call, outcome: Outcome) -> None:
         """The start of a container that had no place when it began; it may have been taken in since."""

@@ -98,3 +98,37 @@ async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -
         assert await overlaps(world, owned, late, 2 * SLOW_S) == set()
         await begun
         assert world.cpus(late) == "0,2-3"
+
+
+async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:
+    """The kubelet's connection breaks: the runtime goes on with the start, and may lose an update that it answered."""
+    latency_s = {"StartContainer": SLOW_S}
+    patient = replace(FAST, unknown_pause_s=SLOW_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
+        pod = sharer("late")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        start = asyncio.create_task(world.kubelet.start(late))
+        await asyncio.sleep(SLOW_S / 6)
+        start.cancel()
+        latency_s.clear()
+
+        owned = await world.run(owner("owner"))
+
+        assert await overlaps(world, owned, late, 2 * SLOW_S) == set()
+        assert world.cpus(late) == "0,2-3"
+
+
+async def test_a_sandbox_that_is_removed_while_lists_are_made_is_not_taken_in(tmp_path: Path) -> None:
+    """A list says nothing about what was touched since it was requested."""
+    slow = RuntimeOptions(latency_s={"ListContainers": SLOW_S})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+        await world.stop_criproxy()
+        sandbox_id = await MiniKubelet(world.direct).run_sandbox(sharer("short"))
+        await world.start_criproxy()
+        await asyncio.sleep(SLOW_S / 2)
+
+        await world.kubelet.remove_pod(sandbox_id)
+        await world.run(sharer("next"))
+
+        assert sandbox_id not in world.controller.node.pods
