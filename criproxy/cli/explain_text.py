@@ -13,7 +13,7 @@ from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
 
 Values = dict[str, Any]
 WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
-BAD = frozenset({"refused", "failed", "lost", "drift", "unknown"})
+BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
 """Kinds of events that somebody who looks for a mistake should see first."""
 
 

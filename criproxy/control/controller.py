@@ -31,7 +31,7 @@ from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
-from criproxy.store.record import Record
+from criproxy.store.record import Kind, Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
 if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
@@ -129,10 +129,16 @@ class Controller:
         return [self.node.containers[other].title for other in self._followups.blockers(key)]
 
     def _notices(self) -> Iterator[Notice]:
+        unasked = self._resync.error
         if not self.ready:
-            yield Notice("resync", "the runtime is being asked what runs; until it answers, held calls wait")
+            why = f" ({unasked})" if unasked else ""
+            yield Notice("resync", f"the runtime is being asked what runs; held calls wait for its answer{why}")
+        elif unasked:
+            yield Notice("runtime", f"the runtime cannot be asked what runs: {unasked}")
         if error := self._manager.store_error:
-            yield Notice("store", f"the state cannot be stored, so nothing new is placed: {error}")
+            yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
+        if self.config_problem:
+            yield Notice("config", f"the policy file is not the one in force: {self.config_problem}")
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
 
@@ -187,12 +193,17 @@ class Controller:
         No container starts on CPUs that another owns, whatever `OnError` says: StartContainer is always refused, so
         that the kubelet repeats it, and a create goes on only where its container is taken in before it starts.
         """
+        container = self._creates.container_of(call, message)
         verdict = self._verdict(call, message, error)
         refused = isinstance(verdict, Refuse)
         counters = self._manager.counters
         counters.fallbacks["refuse" if refused else self.settings.on_error.value] += 1
         if isinstance(verdict, Refuse):
             counters.refusals[verdict.code.name] += 1
+        if container and refused:
+            self._manager.note(container, Kind.REFUSED, _sentence(error))
+        elif container:
+            self._manager.note(container, Kind.PASSED, f"{_sentence(error)}; it goes on and is taken in afterwards")
         traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
         self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
         return verdict

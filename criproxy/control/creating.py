@@ -2,6 +2,7 @@
 
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
@@ -9,6 +10,7 @@ from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
+from criproxy.cri.methods import BY_PATH
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
 from criproxy.engine.guard import PolicyFault
@@ -94,6 +96,15 @@ class Creates:
         request = translate.read(api.CreateContainerRequest, message)
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
         return Proceed(request.SerializeToString())
+
+    def container_of(self, call: Call, message: bytes | None) -> Container | None:
+        """The container that a create asks for, at which our own code failed; None for other calls and messages."""
+        if message is None or BY_PATH[call.method].name != "CreateContainer":
+            return None
+        place = call.context.place if isinstance(call.context, Creating) else f"r-{uuid.uuid4().hex}"
+        with suppress(translate.UnreadableMessage):
+            return translate.container(translate.read(api.CreateContainerRequest, message), place)
+        return None
 
     def abandon(self, call: Call) -> None:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""

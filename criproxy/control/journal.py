@@ -190,7 +190,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
     if now is not None:
         text = "it ended"
     elif container.key == container.reservation:
-        text = "its create did not happen"
+        text = "what was reserved for it was given back"
     else:
         text = removed
     grant = before.grants.get(container.key)

@@ -82,6 +82,11 @@ class Resync:
                 await self._compare(thorough=False)
 
     @property
+    def error(self) -> str:
+        """Why the runtime could not be asked the last time; empty if it could."""
+        return self._error
+
+    @property
     def is_ready(self) -> bool:
         """Whether held calls are served."""
         return self._ready.is_set()

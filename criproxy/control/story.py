@@ -13,7 +13,7 @@ from criproxy.control.report import Situation, Values, row
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.store.record import Kind, Record
+from criproxy.store.record import LAST, Kind, Record
 
 CANDIDATES = 8
 """So many an error names."""
@@ -45,10 +45,11 @@ class Life:
 
     @property
     def state(self) -> str:
-        """As in `status`; for those that the node does not know, ``refused`` or ``gone``."""
+        """As in `status`; for those that the node does not know, how its story ended (`LAST`)."""
         if self.container:
             return self.container.state.value
-        return "refused" if self.records[-1].kind is Kind.REFUSED else "gone"
+        last = self.records[-1].kind
+        return last.value if last in LAST else "gone"
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -137,7 +138,7 @@ def timestamp(at_s: float) -> str:
     return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(at_s))}.{int(at_s % 1 * 1000):03d}Z"
 
 
-_PLACING = frozenset({Kind.GRANTED, Kind.RESIZED, Kind.ADOPTED, Kind.REFUSED})
+_PLACING = frozenset({Kind.GRANTED, Kind.RESIZED, Kind.ADOPTED, Kind.REFUSED, Kind.PASSED})
 _MOVING = frozenset({Kind.UPDATED, Kind.RELEASED})
 
 

@@ -15,6 +15,8 @@ class Kind(Enum):
     """What its create message said, number by number."""
     GRANTED = "granted"
     REFUSED = "refused"
+    PASSED = "passed"
+    """Our own code failed at its create, which went on without a place of its own."""
     REPEATED = "repeated"
     """A create that repeats one of unknown outcome, and takes over its place."""
     ADOPTED = "adopted"
@@ -45,7 +47,7 @@ class Kind(Enum):
 
 REPEATING = frozenset({Kind.WAITED, Kind.UPDATED, Kind.FAILED, Kind.LOST, Kind.DRIFT, Kind.RESIZED, Kind.UNKNOWN})
 """Kinds that a container may see any number of times: of these only the newest are kept."""
-LAST = frozenset({Kind.REFUSED, Kind.GONE})
+LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})
 """After one of these there is nothing more to tell."""
 
 

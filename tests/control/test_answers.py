@@ -4,7 +4,8 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from criproxy.cli.client import ask
 from criproxy.control.answers import Answers
 from criproxy.control.report import Notice
+from criproxy.control.settings import OnError, StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ContainerCreating
@@ -22,7 +24,8 @@ from criproxy.model.grant import in_place
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.control_socket import ControlServer
 from criproxy.wire.sockets import listen
-from tests.control.world import STATIC, World, owner, sharer
+from tests.control.test_trouble import FailingStore
+from tests.control.world import FAST, STATIC, World, owner, sharer
 
 LIMIT_S = 30.0
 MANY = 1_000
@@ -171,3 +174,41 @@ async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
 
         assert len(json.loads(answer)["containers"]) == MANY == len((await say("status"))["containers"])
         assert min(spent_s) < 0.010
+
+
+async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -> None:
+    """A configuration that is not in force and a runtime that is away are notices, each of its kind."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(sharer("web"))  # from then on the node is known
+        world.controller.config_problem = "policy.yaml:3: no such option"
+        await world.runtime.stop()
+        world.controller.resync()
+        notices: dict[str, str] = {}
+        while "runtime" not in notices:
+            notices = {notice["kind"]: notice["text"] for notice in (await say("status"))["notices"]}
+        await world.runtime.start()
+
+        assert notices["config"] == "the policy file is not the one in force: policy.yaml:3: no such option"
+        assert notices["runtime"].startswith("the runtime cannot be asked what runs: ")
+
+
+@pytest.mark.parametrize(("on_error", "kind"), [(OnError.SHARED, "passed"), (OnError.REFUSE, "refused")])
+async def test_a_create_at_which_we_fail_is_in_the_history(tmp_path: Path, on_error: OnError, kind: str) -> None:
+    """What our own failure was, and whether the container went on without us."""
+    settings = replace(FAST, on_error=on_error, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.02))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+        await world.stop_criproxy()
+        store = FailingStore(tmp_path / "state")
+        world.make_store = lambda: store
+        await world.start_criproxy()
+        with suppress(RuntimeCallError):
+            await world.run(owner("trader", 1))
+        store.full = False
+        while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)
+            await asyncio.sleep(0.01)
+        await world.run(sharer("web"))
+
+        records = await world.controller.history("default/trader/main")
+
+    told = {record.kind.value: record.sentences[0] for record in records}
+    assert "disk is full" in told[kind]
