@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.stamp import Stamp, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
+from criproxy.model.annotations import policy_annotations
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.resources import (
@@ -79,6 +80,8 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
         attempt=config.metadata.attempt,
         qos=qos_class(config.linux.cgroup_parent),
         cgroup_parent=config.linux.cgroup_parent,
+        labels=dict(config.labels),
+        annotations=policy_annotations(config.annotations),
     )
 
 
@@ -165,6 +168,8 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "") -> Pod:
         attempt=names.attempt,
         qos=qos_class(cgroup_parent),
         cgroup_parent=cgroup_parent,
+        labels=dict(item.labels),
+        annotations=policy_annotations(item.annotations),
     )
 
 

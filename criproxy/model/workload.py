@@ -1,6 +1,7 @@
 """Pods and containers as CRI shows them: who they are, what they asked for, how far they have come."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from criproxy.model.cpuset import MAX_ID
@@ -48,6 +49,9 @@ class Pod:
     qos: QosClass = QosClass.BEST_EFFORT
     cgroup_parent: str = ""
     """As in the sandbox configuration, cgroupfs or systemd notation; empty where none was sent."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Those that a policy may read, see `model.annotations`."""
 
     @property
     def title(self) -> str:

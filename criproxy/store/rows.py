@@ -1,5 +1,6 @@
 """Values of the model ↔ rows of the tables."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,11 +59,12 @@ def _cpuset(text: str) -> CpuSet:
 
 
 def _pod_row(key: str, pod: Pod) -> Row:
-    return key, pod.uid, pod.name, pod.namespace, pod.attempt, pod.qos.value, pod.cgroup_parent
+    who = key, pod.uid, pod.name, pod.namespace, pod.attempt, pod.qos.value, pod.cgroup_parent
+    return *who, json.dumps(dict(pod.labels)), json.dumps(dict(pod.annotations))
 
 
 def _to_pod(row: Row) -> Pod:
-    key, uid, name, namespace, attempt, qos, cgroup_parent = row
+    key, uid, name, namespace, attempt, qos, cgroup_parent, labels, annotations = row
     return Pod(
         key=key,
         uid=uid,
@@ -71,7 +73,16 @@ def _to_pod(row: Row) -> Pod:
         attempt=attempt,
         qos=QosClass(qos),
         cgroup_parent=cgroup_parent,
+        labels=_texts(labels),
+        annotations=_texts(annotations),
     )
+
+
+def _texts(document: str) -> dict[str, str]:
+    texts = json.loads(document)
+    if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
+        raise ValueError(f"{document[:100]!r} is no map of texts")
+    return texts
 
 
 def _container_row(key: str, c: Container) -> Row:
@@ -117,7 +128,7 @@ def _to_applied(row: Row) -> Applied:
     return Applied(*map(_cpuset, row[1:]))
 
 
-PODS = Table("pods", 7, lambda node: node.pods, _pod_row, _to_pod)
+PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 14, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 5, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)

@@ -45,6 +45,10 @@ MIGRATIONS = (
     CREATE INDEX decisions_by_container ON decisions (container);
     CREATE INDEX decisions_ended ON decisions (id) WHERE ended;
     """,
+    """
+    ALTER TABLE pods ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE pods ADD COLUMN annotations TEXT NOT NULL DEFAULT '{}';
+    """,
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

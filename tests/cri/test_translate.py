@@ -296,3 +296,14 @@ def test_the_reported_cpuset_counts_only_if_it_can_be_read(cpus: str, mems: str,
 def test_a_state_of_the_future_may_run() -> None:
     """What cannot be told to be created or exited counts as possibly running."""
     assert translate.state(api.Container(state=api.CONTAINER_UNKNOWN)) is ContainerState.UNKNOWN
+
+
+def test_a_pod_keeps_its_labels_and_the_annotations_that_a_policy_may_read() -> None:
+    """The same from the configuration of a sandbox as from a list; other annotations may be secrets."""
+    labels = {"app": "web"}
+    annotations = {"memory-type.criproxy.io/pod": "dram", "vault.example.com/token": "s3cret"}
+    config = api.PodSandboxConfig(labels=labels, annotations=annotations)
+    item = api.PodSandbox(id="s", labels=labels, annotations=annotations)
+    for pod in (translate.pod(config, "s"), translate.found_pod(item)):
+        assert pod.labels == labels
+        assert pod.annotations == {"memory-type.criproxy.io/pod": "dram"}

@@ -1,0 +1,48 @@
+"""Which annotations of a pod count, and for whom."""
+
+import pytest
+
+from criproxy.model.annotations import effective, policy_annotations
+
+
+def test_only_annotations_of_the_known_domains_are_kept() -> None:
+    """A domain counts as a whole word at the end of the name; everything else of a pod is none of our business."""
+    kept = {
+        "memory-type.criproxy.io/pod": "dram",
+        "criproxy.io/note": "x",
+        "balloon.balloons.cri-resource-manager.intel.com": "fast",
+        "cpu.preserve.resource-policy.nri.io/container.c0": "true",
+    }
+    others = {
+        "secret.example.com/token": "s3cret",
+        "evilcriproxy.io/pod": "x",
+        "criproxy.io.example.com/pod": "x",
+        "note/memory-type.criproxy.io": "x",
+        "": "x",
+    }
+    assert policy_annotations(kept | others) == kept
+
+
+OURS, CRIRM, NRI = (
+    f"k.{domain}" for domain in ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
+)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "wins"),
+    [
+        ({f"{OURS}/container.main": "a", f"{OURS}/pod": "b", OURS: "c"}, "a"),
+        ({f"{OURS}/pod": "b", OURS: "c"}, "b"),
+        ({OURS: "c"}, "c"),
+        ({f"{OURS}/container.other": "a"}, None),
+        ({f"{NRI}/container.main": "theirs", OURS: "ours"}, "ours"),
+        ({f"{NRI}/container.main": "nri", CRIRM: "crirm"}, "crirm"),
+        ({f"{NRI}/pod": "nri"}, "nri"),
+        ({"other.criproxy.io/pod": "x"}, None),
+    ],
+)
+def test_the_nearest_scope_and_our_domain_win(annotations: dict[str, str], wins: str | None) -> None:
+    """Container before pod, and ours before our peers'."""
+    found = effective(annotations, "k", "main")
+    assert (found[1] if found else None) == wins
+    assert found is None or annotations[found[0]] == found[1]
