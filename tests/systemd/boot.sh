@@ -27,15 +27,32 @@ mount -t proc proc /proc
 mount --bind /proc/sys /proc/sys
 mount -o remount,bind,ro /proc/sys
 
-# What this cgroup namespace calls the root becomes the top of each tree.
-grep -E '^[^ ]+ [^ ]+ cgroup2? ' /proc/self/mounts | while read -r kind point type options _; do
-    umount "$point"
+# systemd changes what it is given: mount points, their options, device nodes. All of that is made anew here.
+# What the cgroup namespace calls the root becomes the top of each tree.
+trees=$(sed -nE 's/^[^ ]+ ([^ ]+) (cgroup2?) ([^ ]+) .*/\1 \2 \3/p' /proc/self/mounts)
+mount --bind /sys /sys
+mount -o remount,bind,ro /sys
+case $trees in
+*' cgroup '*) mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup ;;
+esac
+echo "$trees" | while read -r point type options; do
+    [ -d "$point" ] || mkdir "$point"
     case $type:$options in
-    cgroup2:*) mount -t cgroup2 "$kind" "$point" ;;
-    *name=*) mount -t cgroup -o "none,name=${options##*name=}" "$kind" "$point" ;;
-    *) mount -t cgroup -o "${options##*,}" "$kind" "$point" ;;
+    cgroup2:*) mount -t cgroup2 cgroup2 "$point" ;;
+    *name=*) mount -t cgroup -o "none,name=${options##*name=}" cgroup "$point" ;;
+    *) mount -t cgroup -o "${options##*,}" cgroup "$point" ;;
     esac
 done
+mkdir "$shared/dev"
+mount -t tmpfs -o mode=755 tmpfs "$shared/dev"
+for device in null zero full random urandom tty; do
+    cp -a "/dev/$device" "$shared/dev/"
+done
+mkdir "$shared/dev/pts" "$shared/dev/shm"
+mount --move "$shared/dev" /dev
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts
+ln -s pts/ptmx /dev/ptmx
+rmdir "$shared/dev"
 
 # Held open under a name that the new /tmp does not hide.
 exec 3<"$shared" 4<"$source" 5<"$python" 6<"$libraries"
