@@ -5,9 +5,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,16 +16,17 @@ import uvloop
 
 from criproxy import __version__
 from criproxy.control.answers import Answers
+from criproxy.control.configuration import DEFAULT_CONFIG, load_configuration
 from criproxy.control.controller import Controller
+from criproxy.control.reload import Reload
 from criproxy.control.report import Notice
-from criproxy.control.settings import Adopt, OnError, Settings
+from criproxy.control.settings import OnError, Settings
+from criproxy.control.tasks import Tasks
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.trace import resolve, traced
 from criproxy.discovery.machine import discover
-from criproxy.engine.guard import Guarded
 from criproxy.errors import UsageError
-from criproxy.model.topology import Topology
 from criproxy.observe.address import Address
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.observe.control_socket import ControlServer
@@ -33,11 +34,8 @@ from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier, adopt_sockets
 from criproxy.observe.writer import LineWriter
-from criproxy.policy.api import Policy
-from criproxy.policy.none import NonePolicy
-from criproxy.policy.options import Options as PolicyOptions
 from criproxy.store.store import Store
-from criproxy.wire.calls import ErrorHandler
+from criproxy.wire.calls import Call, ErrorHandler, Verdict
 from criproxy.wire.server import Proxy, pass_on_error
 from criproxy.wire.sockets import Listener, listen, unix_path
 
@@ -49,7 +47,6 @@ Python's own 5 ms are more than a hundred calls' worth."""
 PROBE_S = 1.0
 """How long the runtime may take to accept the connection that tells whether it is there."""
 
-DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 MAIN = "criproxy"
 """The name of the socket for the kubelet, among those of `systemd.SOCKET_NAMES`."""
 HTTP = "http"
@@ -121,32 +118,6 @@ class Endpoints:
         return cls(pairs, control, http)
 
 
-def load_policy(config: Path | None, topology: Topology) -> tuple[Policy, Settings]:
-    """The policy of this node, and what its file says to the controller.
-
-    A file that asks for what *topology* does not have is used all the same, and said loudly: a node that lost a CPU
-    over a reboot must come up. `criproxy check` refuses it.
-
-    Raises:
-        ConfigError: if the file is wrong, or absent though the user named it.
-    """
-    if config is None and not os.path.lexists(DEFAULT_CONFIG):
-        log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
-        return NonePolicy(PolicyOptions()), Settings(policy_name="none")
-    from criproxy.config.load import load
-
-    settings = load(config or DEFAULT_CONFIG, os.uname().nodename)
-    for path, text in settings.options.misfits(topology):
-        option = ".".join(str(part) for part in path)
-        log.error("policy file does not fit this machine", file=str(settings.source), option=option, reason=text)
-    log.info("policy loaded", policy=settings.common.policy, file=str(settings.source))
-    policy = settings.build_policy()
-    if settings.external:
-        policy = Guarded(policy, settings.common.policy, settings.options.reserved_cpus)
-    common = settings.common
-    return policy, Settings(policy_name=common.policy, on_error=OnError(common.on_error), adopt=Adopt(common.adopt))
-
-
 class Daemon:
     """One run of the daemon."""
 
@@ -159,9 +130,11 @@ class Daemon:
         self._dropped_lines = 0
         self._traced = resolve(options.trace_calls)
         self._proxies: list[Proxy] = []
-        self._status = ""
+        self._serving = ""
         self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
+        self._bypass_text: str | None = None
         self._controller: Controller | None = None
+        self._reload: Reload | None = None
         self._stop = asyncio.Event()
 
     async def serve(self) -> None:
@@ -176,6 +149,7 @@ class Daemon:
             await self._start_control(stack, listeners["control"], controller)
             self._announce(listeners)
             await self._start_http(stack, listeners.get(HTTP), controller)
+            await self._start_reload(stack)
             await _tune_allocator()
             gc.enable()
             gc.freeze()
@@ -204,15 +178,17 @@ class Daemon:
 
     async def _start_controller(self, stack: AsyncExitStack) -> Controller:
         topology = discover(self._options.host_root)
-        policy, settings = load_policy(self._options.config, topology)
+        base = Settings(host_root=self._options.host_root)
+        configuration = load_configuration(self._options.config, topology, base)
+        configuration.tell(log)
         store = Store(self._options.state_dir, may_fail=True)
         stack.callback(store.close)
         if store.set_aside is not None:
             log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
         controller = Controller(
-            replace(settings, host_root=self._options.host_root),
+            configuration.settings,
             topology,
-            policy,
+            configuration.policy,
             store,
             RuntimeClient(f"unix://{self._endpoints.pairs[MAIN][1]}"),
             structlog.get_logger("criproxy.control"),
@@ -220,6 +196,7 @@ class Daemon:
         stack.push_async_callback(controller.stop)
         await controller.start()
         self._controller = controller
+        self._reload = Reload(self._options.config, configuration, controller, self._notifier, self._status_text, log)
         return controller
 
     async def _start_proxies(
@@ -240,11 +217,18 @@ class Daemon:
 
     def _on_error(self, controller: Controller) -> ErrorHandler:
         """Who wants refusals gets them: only otherwise failures that repeat switch the bypass on."""
-        refuses = controller.settings.on_error is OnError.REFUSE
-        return controller.on_error if refuses else self._bypass.watch(controller.on_error)
+        watched = self._bypass.watch(controller.on_error)
+
+        async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
+            refuses = controller.settings.on_error is OnError.REFUSE  # another one after a reload
+            return await (controller.on_error if refuses else watched)(call, message, error)
+
+        return on_error
 
     def _mode_changed(self, controller: Controller, proxy: Proxy) -> None:
         proxy.use(traced(controller.table(), self._traced, log.info))
+        if self._serving:
+            self._notifier.status(self._status_text())
 
     async def _drain(self) -> None:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
@@ -261,8 +245,8 @@ class Daemon:
 
     def _announce(self, listeners: Mapping[str, Listener]) -> None:
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
-        self._status = f"serving on {places}"
-        self._notifier.ready(self._status)
+        self._serving = f"serving on {places}"
+        self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, listen=places, runtime=self._endpoints.pairs[MAIN][1], pid=os.getpid())
 
     async def _start_http(self, stack: AsyncExitStack, listener: Listener | None, controller: Controller) -> None:
@@ -287,6 +271,17 @@ class Daemon:
         await server.start(listener)
         log.info("serving metrics and health", address=str(self._endpoints.http))
 
+    async def _start_reload(self, stack: AsyncExitStack) -> None:
+        assert self._reload is not None
+        await asyncio.to_thread(import_module, "criproxy.config.watch")
+        from criproxy.config.watch import PolicyFileWatch
+
+        tasks = Tasks(log)
+        stack.push_async_callback(tasks.stop)
+        tasks.spawn("reload", self._reload.run())
+        watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
+        tasks.spawn("watch the policy file", _until_impossible(watch.run()))
+
     def _bypassed(self, mode: BypassMode) -> None:
         if self._controller is not None:
             self._controller.bypass(mode)
@@ -295,7 +290,18 @@ class Daemon:
         return self._controller is not None and self._controller.problem is not None
 
     def _state(self, bypass: str | None) -> None:
-        self._notifier.status(bypass or self._status)
+        self._bypass_text = bypass
+        self._notifier.status(self._status_text())
+
+    def _status_text(self) -> str:
+        """One line for systemd: what is wrong or unusual, else that we serve."""
+        controller = self._controller
+        unusual = [self._bypass_text] if self._bypass_text else []
+        if controller is not None and controller.node.released:
+            unusual.append(f"RELEASED, no container is placed: {controller.node.released}")
+        if controller is not None and controller.config_problem is not None:
+            unusual.append(f"POLICY FILE NOT USED, the one before is in force: {controller.config_problem}")
+        return "; ".join(unusual) or self._serving
 
     async def _healthy(self) -> str | None:
         overdue_s = self._heartbeat.overdue_s()
@@ -319,9 +325,12 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_on, number)
-        loop.add_signal_handler(
-            signal.SIGHUP, log.warning, "a changed configuration is read at a restart only: nothing happened"
-        )
+        loop.add_signal_handler(signal.SIGHUP, self._reload_asked)
+
+    def _reload_asked(self) -> None:
+        log.info("asked to read the policy file again", signal="SIGHUP")
+        if self._reload is not None:
+            self._reload.ask()
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
@@ -330,6 +339,13 @@ class Daemon:
 
 def _nothing() -> None:
     """The image service has no containers: its restarts are its own business."""
+
+
+async def _until_impossible(watch: Awaitable[None]) -> None:
+    try:
+        await watch
+    except OSError as error:
+        log.warning("a changed policy file is not noticed: send SIGHUP after a change", error=str(error))
 
 
 async def _tune_allocator() -> None:

@@ -418,13 +418,46 @@ async def test_a_log_that_nobody_reads_holds_up_no_call(tmp_path: Path, runtime:
     os.close(stderr)
 
 
-async def test_sighup_changes_nothing(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """A reload that is not there yet does not end the daemon, and the log says what to do."""
-    async with Serve(tmp_path) as serve:
+async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """Systemd is told when it begins and ends, and of a file that cannot be used; the daemon serves all the time."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: none\n")
+    async with Serve(tmp_path, "--config", str(policy)) as serve:
+        policy.write_text("policy: statik\n")
         serve.signal(signal.SIGHUP)
-
+        begun = await serve.message("RELOADING=1")
+        assert any(line.startswith("MONOTONIC_USEC=") for line in begun)
+        ended = await serve.message("READY=1")
+        (status,) = [line for line in ended if line.startswith("STATUS=")]
+        assert status.startswith("STATUS=POLICY FILE NOT USED, the one before is in force: ")
+        assert f"{policy}:1:9: policy: there is no policy 'statik'" in status
         assert await version(serve.socket) == "criproxy-sim"
-        assert "is read at a restart only" in serve.log.read_text()
+
+        policy.write_text("policy: none\n")
+        serve.signal(signal.SIGHUP)
+        assert any(line.startswith("STATUS=serving on ") for line in await serve.message("READY=1"))
+
+
+async def test_a_changed_policy_file_is_noticed(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """A file that is replaced comes into force by itself: from placing nobody to placing, without a restart."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: none\n")
+    async with Serve(tmp_path, "--config", str(policy), "--log-format", "json") as serve:
+        client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+        kubelet = MiniKubelet(client)
+        (tmp_path / "new").write_text('policy: static\nreservedCpus: "0"\n')
+        (tmp_path / "new").rename(policy)
+        await serve.message("RELOADING=1")
+        await serve.message("READY=1")
+
+        spec = ContainerSpec("main", IMAGE, cpu_limit_milli=1000, memory_limit_bytes=1 << 30)
+        await kubelet.run_pod(PodSpec("owner", (spec,)))
+
+        assert await serve.stop() == 0
+        await client.close()
+    lines = [json.loads(line) for line in serve.log.read_text().splitlines()]
+    assert [line["apply"] for line in lines if line["event"] == "configuration reloaded"] == ["new"]
+    assert [line["container"] for line in lines if line["event"] == "container placed"] == ["default/owner/main"]
 
 
 async def test_health_and_metrics(tmp_path: Path, runtime: EmbeddedRuntime) -> None:

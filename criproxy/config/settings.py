@@ -1,7 +1,9 @@
 """What a policy file says, checked: the options that do not depend on the policy, and those of the policy."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +34,9 @@ class Common(BaseModel):
     adopt: Literal["pin", "watch"] = "pin"
     """What becomes of a container that criproxy finds and did not place: it keeps the CPUs that it is on, but for those
     that others own; or it is left alone, and nobody becomes the owner of a CPU that it is on."""
+    apply: Literal["new", "all"] = "new"
+    """Whom a changed policy file concerns: containers that come after it only, or all: then those that run are placed
+    anew, too, and keep of their CPUs what they can. Their memory never moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,12 @@ class Settings:
             for model in (self.common, self.options)
             for name in model.model_fields_set
         }
+
+    def digest(self) -> str:
+        """A word that is another one where the file says something else: its words and comments do not count."""
+        explicit = self.explicit()
+        said = {name: value for name, value in self.values().items() if name in explicit}
+        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def values(self) -> Mapping[str, Any]:
         """Every option in force by its name in the file, as plain data."""

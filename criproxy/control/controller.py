@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
 from criproxy.control.handlers import Handlers
@@ -81,6 +82,11 @@ class Controller:
     def settings(self) -> Settings:
         """Limits and switches in force; a reload brings others."""
         return self._followups.settings
+
+    @property
+    def counters(self) -> Counters:
+        """What has been counted since the start."""
+        return self._manager.counters
 
     @property
     def node(self) -> Node:

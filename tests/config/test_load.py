@@ -34,9 +34,28 @@ def test_defaults(tmp_path: Path) -> None:
     """Only the policy must be named."""
     settings = read(tmp_path, "\ufeffpolicy: none\n")
 
-    assert settings.values() == {"policy": "none", "onError": "shared", "adopt": "pin", "reservedCpus": ""}
+    assert settings.values() == {
+        "policy": "none",
+        "onError": "shared",
+        "adopt": "pin",
+        "apply": "new",
+        "reservedCpus": "",
+    }
     assert settings.explicit() == {"policy"}
     assert isinstance(settings.build_policy(), NonePolicy)
+
+
+def test_a_digest_says_whether_two_files_mean_the_same(tmp_path: Path) -> None:
+    """Comments, order and notation do not count, and neither do defaults of another version; everything said does."""
+    first = read(tmp_path, 'policy: static\nreservedCpus: "0-1"\n').digest()
+
+    assert read(tmp_path, "# a comment\nreservedCpus: [1, 0]\npolicy: 'static'\n").digest() == first
+    for other in (
+        "policy: static",
+        'policy: static\nreservedCpus: "0-1"\napply: all',
+        'policy: static\nreservedCpus: "0"',
+    ):
+        assert read(tmp_path, other).digest() != first
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""Notices that the policy file may have changed: written, replaced, or another one behind a link, as in a ConfigMap.
+
+What counts is what a name leads to: each link on the way to the file is watched in the directory where it lies. A file
+system that tells nothing (such as NFS about what other machines write) is no error: nothing is noticed there.
+"""
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from criproxy.config.choice import GROUP_FILE
+
+if TYPE_CHECKING:
+    from asyncinotify import Event, Inotify, Mask, Watch
+
+QUIET_S = 0.2
+"""Without news for so long, a writer is taken to be done."""
+LONGEST_S = 2.0
+"""After so long, a writer that is never done does not matter."""
+_MAX_LINKS = 40
+"""As many as the kernel follows."""
+
+Places = Mapping[Path, frozenset[str]]
+"""Directories, and the names in them that matter; none: all."""
+
+
+class PolicyFileWatch:
+    """Watches the places of one policy file or directory of them.
+
+    Args:
+        path: as given to ``--config``.
+        changed: called on the event loop after something changed; what it was, the files tell.
+    """
+
+    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+        self._path = Path(os.path.abspath(path))  # noqa: PTH100 (resolve() would follow the links)
+        self._changed = changed
+        self._watches: dict[Path, Watch] = {}
+        self._places: Places = {}
+
+    async def run(self) -> None:
+        """Watch for ever.
+
+        Raises:
+            OSError: the kernel has no inotify instance left for us.
+        """
+        library = await asyncio.to_thread(import_module, "asyncinotify")  # 12 ms, in which calls shall not wait
+        with library.Inotify() as inotify:
+            await self._follow(inotify)
+            self._changed()  # whatever happened before we watched
+            while True:
+                await self._news(inotify)
+                # First watch what the names lead to now: then nothing that follows is missed.
+                await self._follow(inotify)
+                self._changed()
+
+    async def _news(self, inotify: "Inotify") -> None:
+        """Return when something that matters has happened, and nothing for a while after."""
+        while not self._matters(await inotify.get()):
+            pass
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                while await _get_soon(inotify):
+                    pass
+        except TimeoutError:
+            return  # somebody writes on and on
+
+    def _matters(self, event: "Event") -> bool:
+        names = self._places.get(event.watch.path) if event.watch else None
+        # Without a name it is about the directory itself, without a watch about all: news were lost.
+        return event.name is None or not names or str(event.name) in names
+
+    async def _follow(self, inotify: "Inotify") -> None:
+        """Watch the places of now, and no others; one that cannot be watched is found again when a link changes."""
+        self._places = await asyncio.to_thread(places_of, self._path)
+        for place in self._watches.keys() - self._places.keys():
+            watch = self._watches.pop(place)
+            if watch in inotify.watches:
+                inotify.rm_watch(watch)
+        for place in self._places:
+            # Anew each time: a directory that was replaced is another one under the same name.
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                self._watches[place] = inotify.add_watch(place, _mask())
+
+
+def places_of(path: Path) -> Places:
+    """Where something may happen that changes what *path* (a file, or a directory of them) says; reads disks."""
+    places: defaultdict[Path, set[str]] = defaultdict(set)
+    _follow(path, places)
+    if path.is_dir():
+        for file in path.glob("*.yaml"):
+            _follow(file, places)
+        _follow(GROUP_FILE, places)
+    found = {place: frozenset(names) for place, names in places.items() if place.is_dir()}
+    return {**found, path.resolve(): frozenset()} if path.is_dir() else found
+
+
+def _follow(path: Path, places: defaultdict[Path, set[str]]) -> None:
+    """Add what leads from the name *path* to a file: each link on the way and the last name, as far as they exist."""
+    links, parts, here = 0, list(reversed(path.parts[1:])), Path("/")
+    while parts:
+        name = parts.pop()
+        if name == "..":
+            here = here.parent
+            continue
+        step = here / name
+        if step.is_symlink() and links < _MAX_LINKS:
+            links += 1
+            places[here].add(name)
+            target = step.readlink()
+            here = Path("/") if target.is_absolute() else here
+            parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        elif not parts or not step.is_dir():
+            places[here].add(name)
+            return
+        else:
+            here = step
+
+
+async def _get_soon(inotify: "Inotify") -> bool:
+    """Whether there is more news within `QUIET_S`."""
+    try:
+        async with asyncio.timeout(QUIET_S):
+            await inotify.get()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _mask() -> "Mask":
+    from asyncinotify import Mask
+
+    written = Mask.CREATE | Mask.CLOSE_WRITE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO
+    # Rights count too: a file that others could write is used as soon as they cannot.
+    return written | Mask.ATTRIB | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
