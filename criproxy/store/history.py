@@ -32,9 +32,9 @@ class History:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        query = f"SELECT count(*), total({_SIZE}) FROM decisions"  # noqa: S608 (no user's text)
-        rows, size = connection.execute(query).fetchone()
-        self._committed = self._now = (int(rows), int(size))
+        self._committed: tuple[int, int] | None = None
+        self._now: tuple[int, int] | None = None
+        """Rows and bytes. Counted at the first record, which is not on the way of a start."""
 
     def commit(self) -> None:
         """What was added counts from now on."""
@@ -47,39 +47,43 @@ class History:
     def add(self, records: Iterable[Record]) -> None:
         """Write *records*, in order, and drop what is too old or too much."""
         for record in records:
-            self._add(record)
+            rows, size = self._insert(record, *(self._now or self._counted()))
+            while rows > MAX_ROWS or size > MAX_BYTES:
+                dropped, freed = self._drop("WHERE ended ORDER BY id LIMIT 1")
+                if not dropped:
+                    dropped, freed = self._drop("ORDER BY id LIMIT 1")
+                rows, size = rows - dropped, size - freed
+            self._now = rows, size
 
     def end(self, lives: Iterable[str]) -> None:
         """The containers *lives* are gone: their records may make room for others."""
         self._connection.executemany("UPDATE decisions SET ended = 1 WHERE life = ?", [(life,) for life in lives])
 
-    def _add(self, record: Record) -> None:
+    def _insert(self, record: Record, rows: int, size: int) -> tuple[int, int]:
+        """Write *record*, drop what its container has too much of, and return rows and bytes after that."""
         row = _row(record)
         marks = ", ".join("?" * (len(row) + 1))
         ended = record.kind in LAST or not record.life
         self._connection.execute(f"INSERT INTO decisions ({_COLUMNS}, ended) VALUES ({marks})", (*row, ended))  # noqa: S608
-        self._count(1, _size(row))
+        dropped = freed = 0
         if record.kind in REPEATING:
-            self._drop(
-                f"WHERE life = ? AND kind IN ({_REPEATING}) ORDER BY id DESC LIMIT -1 OFFSET {MAX_REPEATS}",
-                record.life,
-            )
+            which = f"WHERE life = ? AND kind IN ({_REPEATING}) ORDER BY id DESC LIMIT -1 OFFSET {MAX_REPEATS}"
+            dropped, freed = self._drop(which, record.life)
         elif record.kind in LAST:
             self.end([record.life])
-        while self._now[0] > MAX_ROWS or self._now[1] > MAX_BYTES:
-            if not self._drop("WHERE ended ORDER BY id LIMIT 1"):
-                self._drop("ORDER BY id LIMIT 1")
+        return rows + 1 - dropped, size + _size(row) - freed
 
-    def _drop(self, which: str, *arguments: str) -> int:
-        """Delete the rows *which*; returns how many there were."""
+    def _drop(self, which: str, *arguments: str) -> tuple[int, int]:
+        """Delete the rows *which*; returns how many there were, and their bytes."""
         found = self._connection.execute(f"SELECT id, {_SIZE} FROM decisions {which}", arguments).fetchall()  # noqa: S608
         if found:
             self._connection.executemany("DELETE FROM decisions WHERE id = ?", [(number,) for number, _ in found])
-            self._count(-len(found), -sum(size for _, size in found))
-        return len(found)
+        return len(found), sum(size for _, size in found)
 
-    def _count(self, rows: int, size: int) -> None:
-        self._now = self._now[0] + rows, self._now[1] + size
+    def _counted(self) -> tuple[int, int]:
+        query = f"SELECT count(*), total({_SIZE}) FROM decisions"  # noqa: S608 (no user's text)
+        rows, size = self._connection.execute(query).fetchone()
+        return int(rows), int(size)
 
 
 def find(connection: sqlite3.Connection, text: str) -> list[Record]:
