@@ -74,8 +74,8 @@ class Controller:
         self.modes = Modes(self._followups, self._resync, self._begin)
         self._creates = Creates(self._followups, inquiry)
         self._updates = Updates(self._followups, inquiry)
-        starts = Starts(self._followups, inquiry, self._resync)
-        self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, starts, self._updates)
+        self._starts = Starts(self._followups, inquiry, self._resync)
+        self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, self._starts, self._updates)
         self._table = self._handlers.table()
 
     @property
@@ -196,11 +196,12 @@ class Controller:
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         """What becomes of a held call whose handler failed, or whose message cannot be read (None).
 
-        No container starts on CPUs that another owns, whatever `OnError` says: StartContainer is always refused, so
-        that the kubelet repeats it, and a create goes on only where its container is taken in before it starts.
+        No container starts on CPUs that another owns, whatever `OnError` says: StartContainer goes on only where
+        nothing has to be done before it, else the kubelet repeats it; and whose create goes on is taken in before its
+        start.
         """
         container = self._creates.container_of(call, message)
-        verdict = self._verdict(call, message, error)
+        verdict = await self._verdict(call, message, error)
         refused = isinstance(verdict, Refuse)
         counters = self._manager.counters
         counters.fallbacks["refuse" if refused else self.settings.on_error.value] += 1
@@ -214,7 +215,7 @@ class Controller:
         self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
         return verdict
 
-    def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+    async def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         way, method = self.settings.on_error, BY_PATH[call.method].name
         if way is OnError.REFUSE or isinstance(error, NotReady) or not self.ready:
             return _refusal(error)
@@ -226,9 +227,11 @@ class Controller:
             return _refusal(error)
         if method == "CreateContainer":
             return self._creates.shared(call, readable)
-        if way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable):
-            return Proceed()
-        return _refusal(error)
+        if method == "StartContainer":
+            goes_on = await self._starts.anyway(call, readable)
+        else:
+            goes_on = way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable)
+        return Proceed() if goes_on else _refusal(error)
 
     async def stop(self) -> None:
         """End background work, after what has been submitted is stored; the calls must have ended before."""

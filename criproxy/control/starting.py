@@ -17,6 +17,7 @@ from criproxy.engine.events import ContainerResized, ContainerStarted, UnknownOu
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import in_place
 from criproxy.model.workload import Sizes
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
@@ -90,6 +91,18 @@ class Starts:
         except RuntimeCallError as error:
             return Refuse(StatusCode.UNAVAILABLE, f"cannot prepare container {key} for its start: {error}")
         return Proceed()
+
+    async def anyway(self, call: Call, message: bytes) -> bool:
+        """Whether the start may go on although `hold` failed: nothing has to be done or waited for before it."""
+        followups = self.followups
+        key = followups.manager.resolve(translate.read(api.StartContainerRequest, message).container_id)
+        grant, applied = followups.manager.node.grants.get(key), followups.manager.node.applied.get(key)
+        if grant is None or not in_place(grant, applied) or followups.lanes.busy(key) or followups.blockers(key):
+            return False
+        await followups.lanes.enter(key)  # at once: it is not busy
+        followups.starting.add(key)
+        call.context = InLane(key)
+        return True
 
     async def _clear(self, key: str) -> None:
         """Wait for those who still have its CPUs, and tell the history for whom, and how long; raises Blocked."""

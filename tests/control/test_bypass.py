@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.settings import OnError, Settings
+from criproxy.control.starting import Starts
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, Bypass, BypassMode
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
@@ -123,6 +124,34 @@ async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnErro
         assert world.cpus(owned) == "1-2"
         assert not overlaps(world)
         released.set()
+
+
+async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that is where it belongs starts; one whose CPUs another must leave first is refused till then."""
+
+    async def broken(_starts: Starts, _key: str) -> None:
+        raise ZeroDivisionError
+
+    stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=stuck) as world:
+        shared = await world.run(sharer("shared"))
+        monkeypatch.setattr(Starts, "_clear", broken)
+        pod = owner("owner", 2)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+
+        with pytest.raises(RuntimeCallError, match="ZeroDivisionError") as caught:
+            await world.kubelet.start(owned)
+        assert caught.value.code is StatusCode.UNAVAILABLE
+
+        world.runtime.exit_container(shared)
+        await world.kubelet.stop(shared)
+        await world.kubelet.start(owned)
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.RUNNING)
+        assert world.cpus(owned) == "1-2"
+        late = await world.run(sharer("late"))
+        assert world.cpus(late) == "0,3"
 
 
 class Hanging:
