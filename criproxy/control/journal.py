@@ -116,9 +116,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
         case Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
         case _ if decision.reasons:
-            about = after.containers.get(decision.key or "")
-            kind = Kind.GRANTED if about else Kind.NODE
-            yield Entry(about, kind, decision.reasons, _facts(decision.grant))
+            yield from _of_everybody(decision)
 
 
 _CAUSES: dict[type[Event], str] = {
@@ -168,7 +166,7 @@ def _placed(newcomer: Container, decision: Decision) -> Entry:
 
 
 def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[Entry]:
-    after = decision.node
+    after, reasons = decision.node, dict(_by_container(decision.node, decision.reasons[1:]))
     for key in keys:
         if key in before.containers or key not in after.containers:
             continue
@@ -176,10 +174,31 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
         origin = "is ours by its stamp" if container.reservation else "was started by somebody else"
         where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
         placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
-        own = tuple(reason for reason in decision.reasons if reason.startswith(f"{container.title} "))
+        own = reasons.get(container, ())
         yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
     if decision.reasons:
         yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+
+
+def _of_everybody(decision: Decision) -> Iterator[Entry]:
+    yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+    for container, reasons in _by_container(decision.node, decision.reasons[1:]):
+        yield Entry(container, Kind.GRANTED, reasons, _facts(decision.node.grants.get(container.key)))
+
+
+def _by_container(node: Node, reasons: Iterable[str]) -> Iterator[tuple[Container, tuple[str, ...]]]:
+    """The containers that *reasons* begin with, each with these, and with those after them that begin with nobody."""
+    titles: dict[str, Container] = {}
+    told: dict[str, list[str]] = {}
+    title = ""
+    for reason in reasons:
+        titles = titles or {container.title: container for container in node.containers.values()}
+        first = reason.partition(" ")[0]
+        title = first if first in titles else title
+        told.setdefault(title, []).append(reason)
+    for title, texts in told.items():
+        if title:
+            yield titles[title], tuple(texts)
 
 
 def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:

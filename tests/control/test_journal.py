@@ -7,10 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.journal import MAX_PENDING, Entry, Journal
+from criproxy.control.journal import MAX_PENDING, Entry, Journal, cause, entries_of
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerGone,
+    Event,
+    Found,
+    PodCreated,
+    PodGone,
+    PolicyChanged,
+    Present,
+)
+from criproxy.engine.step import step
+from criproxy.model.grant import Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Pod
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticPolicy
+from criproxy.sim.machines import machine
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.store.record import Kind, Record
 from tests.control.test_trouble import FailingStore
@@ -158,3 +176,54 @@ def test_what_cannot_be_written_is_bounded() -> None:
     journal.add(Entry(None, Kind.NODE, ("last",), {}))
     journal.give_back(taken[-2:])
     assert [record.sentences[0] for record in journal.take()] == [*(r.sentences[0] for r in taken[-2:]), "last"]
+
+
+def test_a_decision_about_everybody_is_told_to_each(tmp_path: Path) -> None:
+    """What became of the node is told once, and to each container the reasons that name it and those that follow."""
+    here = Container(key="id1", pod="s", name="main", pod_name="web", namespace="shop", reservation="r-1")
+    node = Node(machine(), containers={"id1": here})
+    reasons = ("the policy has changed: 1 of 1 containers move", "shop/web/main owns CPUs 1", "memory from node 0")
+    entries = list(entries_of(node, PolicyChanged(), Decision(node, reasons=reasons)))
+
+    assert [(entry.about, entry.kind, entry.sentences) for entry in entries] == [
+        (None, Kind.NODE, reasons[:1]),
+        (here, Kind.GRANTED, reasons[1:]),
+    ]
+
+
+def test_who_is_taken_in_learns_where_and_whose_it_is(tmp_path: Path) -> None:
+    """Ours by its stamp, or somebody else's: either is told with its place."""
+    policy, empty = StaticPolicy(Options()), Node(machine())
+    ours = Container(key="id1", pod="s", name="main", pod_name="web", reservation="r-1", state=ContainerState.RUNNING)
+    foreign = Container(key="id2", pod="s", name="side", pod_name="web", state=ContainerState.RUNNING)
+    has = Applied(empty.topology.cpus, empty.topology.mems)
+    event = Found(containers=(Present(ours, has), Present(foreign, has)), watch=True)
+    first, second, node = entries_of(empty, event, step(empty, event, policy))
+
+    assert (first.kind, first.sentences[0]) == (
+        Kind.ADOPTED,
+        "it was found running and is ours by its stamp; it is placed on CPUs 0-7",
+    )
+    assert second.sentences[0] == (
+        "it was found running and was started by somebody else; unplaced, it stays on CPUs 0-7"
+    )
+    assert (node.about, node.kind) == (None, Kind.NODE)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        pytest.param(ContainerCreating(Container(key="r", pod="s", name="new")), "new came", id="came"),
+        pytest.param(ContainerGone("id1"), "shop/web/main ended", id="ended"),
+        pytest.param(ContainerGone("nobody"), "", id="nobody"),
+        pytest.param(PodGone("s"), "shop/web ended", id="pod"),
+        pytest.param(PolicyChanged(), "the policy changed", id="policy"),
+        pytest.param(PodCreated(Pod(key="x")), "", id="moves-nobody"),
+    ],
+)
+def test_the_cause_of_a_move(event: Event, expected: str) -> None:
+    """Whoever is moved finds in its story because of whom."""
+    here = Container(key="id1", pod="s", name="main", pod_name="web", namespace="shop")
+    node = Node(machine(), pods={"s": Pod(key="s", name="web", namespace="shop")}, containers={"id1": here})
+
+    assert cause(event, node) == expected
