@@ -1,0 +1,105 @@
+"""Affinity: which containers want to be near each other or far apart, and what that makes of each pool.
+
+The rules and the notation are those of CRI-RM and nri-plugins. A container's affinities say how much weight it gives to
+others; a pool's score is the weight of those in it, around it and within it, a quarter less with each step in the tree.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from criproxy.alloc.expressions import Attribute, Expression, to_expression
+
+MAX_WEIGHT = 1000
+SAME_POD = Expression("pod/uid", "Exists")
+"""Stands for the default scope: containers of the same pod, whatever its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """How much a container wants to be near others; a negative weight is how much it wants to be away from them."""
+
+    match: Expression
+    weight: int = 1
+    scope: Expression = SAME_POD
+    """Who is looked at at all."""
+
+    def weight_of(self, other: Attribute, *, same_pod: bool) -> int:
+        """The weight that it gives to one other container."""
+        inside = same_pod if self.scope is SAME_POD else self.scope.matches(other)
+        return self.weight if inside and self.match.matches(other) else 0
+
+
+def parse_affinities(document: object, container: str, *, anti: bool) -> list[Affinity]:
+    """The affinities of *container* that an annotation ``affinity`` or ``anti-affinity`` of its pod says.
+
+    Args:
+        document: the value of the annotation as plain data: container → names of others, which is mutual, or → a list
+            of ``{match, scope, weight}``.
+        container: its name in the pod.
+        anti: whether it is ``anti-affinity``: weights count the other way.
+
+    Raises:
+        ValueError: what is wrong with it, in one sentence.
+    """
+    if not isinstance(document, Mapping):
+        raise ValueError("it must be a map of container names to lists")  # noqa: TRY004 (users' data)
+    found: list[Affinity] = []
+    for name, entries in document.items():
+        if not isinstance(entries, list):
+            reason = "must be a list of container names or of {match, scope, weight}"
+            raise ValueError(f"{name}: {reason}")  # noqa: TRY004
+        for entry in entries:
+            if isinstance(entry, Mapping):
+                affinity = _full(str(name), entry, anti=anti)
+                found += [affinity] if name == container else []
+            else:
+                found += _mutual(str(name), str(entry), container, anti=anti)
+    return found
+
+
+def _mutual(name: str, other: str, container: str, *, anti: bool) -> list[Affinity]:
+    partner = other if name == container else name if other == container else None
+    return [Affinity(Expression("name", "Equals", (partner,)), -1 if anti else 1)] if partner else []
+
+
+def _full(name: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
+    if unknown := sorted(str(key) for key in entry.keys() - {"match", "scope", "weight"}):
+        raise ValueError(f"{name}: an affinity has match, scope and weight, and no {unknown[0]!r}")
+    weight = entry.get("weight", 1)
+    if type(weight) is not int or abs(weight) > MAX_WEIGHT:
+        raise ValueError(
+            f"{name}: the weight must be a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {weight!r}"
+        )
+    if "match" not in entry:
+        raise ValueError(f"{name}: an affinity needs a match")
+    try:
+        match = to_expression(entry["match"])
+        scope = to_expression(entry["scope"]) if entry.get("scope") else SAME_POD
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return Affinity(match, -weight if anti else weight, scope)
+
+
+def weight_of(affinities: Iterable[Affinity], other: Attribute, *, same_pod: bool) -> int:
+    """The weight that a container with these affinities gives to one other container."""
+    return sum(affinity.weight_of(other, same_pod=same_pod) for affinity in affinities)
+
+
+def pool_scores(paths: Sequence[tuple[int, ...]], weights: Mapping[int, int]) -> list[int]:
+    """The score of each pool: sum of ``weight · 0.75^distance`` over the pools that are it, above it or below it.
+
+    Args:
+        paths: for each pool its own index, that of the pool around it, and so on up to the root.
+        weights: of the containers in a pool, by its index.
+
+    Returns:
+        By index, times ``4^depth`` of the tree, so that it is exact.
+    """
+    depth = max(map(len, paths), default=0)
+    scores = [0] * len(paths)
+    for pool, weight in weights.items():
+        for index, path in enumerate(paths):
+            if pool in path or index in paths[pool]:
+                distance = abs(len(path) - len(paths[pool]))
+                scores[index] += weight * 3**distance * 4 ** (depth - distance)
+    return scores

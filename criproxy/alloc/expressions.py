@@ -1,0 +1,103 @@
+"""Expressions that match containers by what they are: the language of affinities and of balloon types.
+
+An expression is ``{key, operator, values}``, as in CRI-RM and nri-plugins. What a key means for a container is the
+caller's business; here is what operators and joint keys mean.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+Attribute = Callable[[str], str | None]
+"""The value of a key for one container; None where it has none."""
+
+_Test = Callable[[str, Sequence[str]], bool]
+
+_TESTS: Mapping[str, _Test] = {
+    "Equals": lambda value, values: value == values[0],
+    "In": lambda value, values: value in values,
+    "Matches": lambda value, values: fnmatchcase(value, values[0]),
+    "MatchesAny": lambda value, values: any(fnmatchcase(value, pattern) for pattern in values),
+}
+_OPPOSITES = {"NotEqual": "Equals", "NotIn": "In", "MatchesNot": "Matches", "MatchesNone": "MatchesAny"}
+_WITHOUT_VALUES = frozenset({"Exists", "NotExist", "NotExists", "AlwaysTrue"})
+_WITH_ONE_VALUE = frozenset({"Equals", "NotEqual", "Matches", "MatchesNot"})
+OPERATORS = (*_TESTS, *_OPPOSITES, *sorted(_WITHOUT_VALUES))
+"""Every operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A condition that a container meets or does not.
+
+    Raises:
+        ValueError: the operator is unknown, or has too many or too few values; one sentence.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise ValueError(f"{self.operator!r} is no operator; there are {', '.join(OPERATORS)}")
+        if self.operator in _WITHOUT_VALUES and self.values:
+            raise ValueError(f"{self.operator} takes no values, here are {len(self.values)}")
+        if self.operator in _WITH_ONE_VALUE and len(self.values) != 1:
+            raise ValueError(f"{self.operator} takes one value, here are {len(self.values)}")
+
+    def matches(self, attribute: Attribute) -> bool:
+        """Whether a container with these attributes meets the condition.
+
+        One without the key differs from every value.
+        """
+        if self.operator == "AlwaysTrue":
+            return True
+        value = joint_value(self.key, attribute)
+        if self.operator in _WITHOUT_VALUES:
+            return (value is not None) is (self.operator == "Exists")
+        positive = _OPPOSITES.get(self.operator, self.operator)
+        return (value is not None and _TESTS[positive](value, self.values)) is (positive == self.operator)
+
+
+ALWAYS = Expression("", "AlwaysTrue")
+
+
+def joint_value(key: str, attribute: Attribute) -> str | None:
+    """The value of *key*, which may be joint: ``:a:b`` is the values of a and b with a colon between.
+
+    ``:,-a,b`` names other separators: that of the keys, and that of the values. A joint key has a value if any of its
+    keys has.
+    """
+    if not key.startswith(":"):
+        return attribute(key)
+    separator, joiner, rest = ":", ":", key[1:]
+    if len(rest) > 2 and not any(character.isalnum() or character == "/" for character in rest[:2]):
+        separator, joiner, rest = rest[0], rest[1], rest[2:]
+    found = [attribute(part) for part in rest.split(separator)]
+    return None if all(value is None for value in found) else joiner.join(value or "" for value in found)
+
+
+def to_expression(data: object) -> Expression:
+    """The expression that plain data, read from YAML or JSON, says.
+
+    Raises:
+        ValueError: it says none; one sentence.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"an expression is {{key: …, operator: …, values: […]}}, not {data!r}")  # noqa: TRY004
+    if unknown := sorted(str(name) for name in data.keys() - {"key", "operator", "values"}):
+        raise ValueError(f"an expression has key, operator and values, and no {unknown[0]!r}")
+    key, operator, values = data.get("key", ""), data.get("operator"), data.get("values") or []
+    if not isinstance(key, str) or not isinstance(operator, str):
+        raise ValueError("an expression needs a key and an operator, both texts")  # noqa: TRY004
+    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
+        raise ValueError(f"the values of an expression are a list, not {values!r}")
+    if not key and operator != "AlwaysTrue":
+        raise ValueError(f"{operator} needs a key")
+    return Expression(key, operator, tuple(map(_text, values)))
+
+
+def _text(value: object) -> str:
+    """YAML reads some texts as something else."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
