@@ -67,9 +67,7 @@ def _full(name: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
         raise ValueError(f"{name}: an affinity has match, scope and weight, and no {unknown[0]!r}")
     weight = entry.get("weight", 1)
     if type(weight) is not int or abs(weight) > MAX_WEIGHT:
-        raise ValueError(
-            f"{name}: the weight must be a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {weight!r}"
-        )
+        raise ValueError(f"{name}: the weight is a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {weight!r}")
     if "match" not in entry:
         raise ValueError(f"{name}: an affinity needs a match")
     try:
