@@ -65,6 +65,8 @@ class Fault(CriproxyError):
     """A failure of criproxy itself, not of its user or of the runtime; those that repeat switch the bypass on."""
 
     code = StatusCode.UNAVAILABLE
+    hung = False
+    """Whether it took so long that few of them are enough."""
 
 
 class StoreError(Fault):

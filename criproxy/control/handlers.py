@@ -21,6 +21,8 @@ from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, Outcome
 class Overdue(Fault):
     """A handler of ours took too long; what it had done for the call is undone at the call's end."""
 
+    hung = True
+
 
 @dataclass(slots=True)
 class Handlers:

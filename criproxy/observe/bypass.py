@@ -18,6 +18,10 @@ from criproxy.wire.calls import Call, ErrorHandler, Verdict
 FAILURES = 10
 """So many failures of ours within `WINDOW_S` switch the automatic bypass on."""
 WINDOW_S = 60.0
+HANGS, HANG_WINDOW_S = 3, 600.0
+"""The same for handlers that hang: each costs its call a minute, and the kubelet brings one after the other."""
+TRIAL_S = 120.0
+"""After a try has begun, one failure is enough for so long: a handler that hangs needs a minute to fail."""
 FIRST_TRY_S, LONGEST_TRY_S = 60.0, 3600.0
 """After so long it tries to place containers again; the time doubles each time that this fails at once."""
 
@@ -67,6 +71,7 @@ class Bypass:
         self._stated = stated
         self._ailing = ailing
         self._failures: deque[float] = deque(maxlen=FAILURES)
+        self._hangs: deque[float] = deque(maxlen=HANGS)
         self._pause_s = FIRST_TRY_S
         self._trial_until_s = 0.0
         """Until then, on the monotonic clock, one failure is enough: the last try has just begun."""
@@ -94,6 +99,7 @@ class Bypass:
             return
         self.mode, self.reason, self.since = mode, reason, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._failures.clear()
+        self._hangs.clear()
         again_s = {"tries_again_after_s": self._pause_s} if mode is BypassMode.AUTOMATIC else {}
         log.warning(_SENTENCES[mode], reason=reason, **again_s)
         self._switched(mode)
@@ -132,15 +138,17 @@ class Bypass:
 
     def _count(self, error: Exception) -> None:
         now_s = time.monotonic()
-        self._failures.append(now_s)
+        hung = isinstance(error, Fault) and error.hung
+        several, window_s = (self._hangs, HANG_WINDOW_S) if hung else (self._failures, WINDOW_S)
+        several.append(now_s)
         if self.on:
             return
         if now_s < self._trial_until_s:
             self._pause_s = min(self._pause_s * 2, LONGEST_TRY_S)
             self.set(BypassMode.AUTOMATIC, f"it still fails: {error}")
-        elif len(self._failures) == FAILURES and now_s - self._failures[0] <= WINDOW_S:
+        elif len(several) == several.maxlen and now_s - several[0] <= window_s:
             self._pause_s = FIRST_TRY_S
-            self.set(BypassMode.AUTOMATIC, f"{FAILURES} failures within {WINDOW_S:.0f} s, the last one: {error}")
+            self.set(BypassMode.AUTOMATIC, f"{len(several)} failures within {window_s:.0f} s, the last one: {error}")
 
     def _arm(self, mode: BypassMode) -> None:
         if self._timer is not None:
@@ -153,5 +161,5 @@ class Bypass:
         if self._ailing():
             self._arm(self.mode)
             return
-        self._trial_until_s = time.monotonic() + WINDOW_S
+        self._trial_until_s = time.monotonic() + TRIAL_S
         self.set(BypassMode.OFF, "trying again")

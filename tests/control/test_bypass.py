@@ -14,7 +14,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.observe.bypass import FAILURES, Bypass, BypassMode
+from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
@@ -22,7 +22,7 @@ from tests.control.test_trouble import overlaps
 from tests.control.world import FAST, World, owner, sharer
 
 LIMIT_S = 20.0
-HURRY = replace(FAST, handler_timeout_s=0.5, bypass_timeout_s=0.1)
+HURRY = replace(FAST, handler_timeout_s=1.5, bypass_timeout_s=1.0)
 
 
 class Fragile(StaticPolicy):
@@ -112,7 +112,7 @@ async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnErro
         late = replace(pod, containers=(replace(pod.containers[0], name="late"),))
         if on_error is OnError.REFUSE:
             with pytest.raises(
-                RuntimeCallError, match=r"did not get done with CreateContainer within 0\.5 s"
+                RuntimeCallError, match=r"did not get done with CreateContainer within 1\.5 s"
             ) as caught:
                 await world.kubelet.create(late, sandbox_id, late.containers[0])
             assert caught.value.code is StatusCode.UNAVAILABLE
@@ -164,6 +164,28 @@ class Hanging:
     async def try_release_exited(self, sandbox_id: str = "") -> None:
         """Hang."""
         await self._released.wait()
+
+
+async def test_handlers_that_hang_engage_the_bypass(tmp_path: Path) -> None:
+    """After three of them creates go on at once, next to an owner that stays alone."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, HURRY) as world:
+        owned = await world.run(owner("owner", 2))
+        sandbox_id = next(iter(world.controller.node.pods))
+        world.controller._creates.inquiry = Hanging(asyncio.Event())  # type: ignore[assignment]
+        spec = owner("owner", 1).containers[0]
+
+        async def create(name: str) -> str:
+            late = replace(owner("owner", 1), containers=(replace(spec, name=name),))
+            return await world.kubelet.create(late, sandbox_id, late.containers[0])
+
+        await asyncio.gather(*(create(f"hangs{number}") for number in range(HANGS)))
+        assert world.bypass.mode is BypassMode.AUTOMATIC
+
+        begun_s = asyncio.get_running_loop().time()
+        created = await create("late")
+        assert asyncio.get_running_loop().time() - begun_s < HURRY.handler_timeout_s
+        await world.kubelet.start(created)
+        assert (world.cpus(owned), world.cpus(created)) == ("1-2", "0,3")
 
 
 async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path) -> None:

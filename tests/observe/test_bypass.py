@@ -6,14 +6,20 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from criproxy.errors import CriproxyError, StatusCode, StoreError, UsageError
+from criproxy.errors import CriproxyError, Fault, StatusCode, StoreError, UsageError
 from criproxy.observe import bypass as module
-from criproxy.observe.bypass import FAILURES, WINDOW_S, Bypass, BypassMode
+from criproxy.observe.bypass import FAILURES, HANGS, WINDOW_S, Bypass, BypassMode
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 CALL = Call("/runtime.v1.RuntimeService/CreateContainer", 1, 1, "identity")
 REFUSE = Refuse(StatusCode.UNAVAILABLE, "as before")
 LIMIT_S = 10.0
+
+
+class Hung(Fault):
+    """A handler that took too long."""
+
+    hung = True
 
 
 @dataclass
@@ -101,6 +107,19 @@ async def test_failures_that_repeat_switch_it_on(world: World, error: Exception)
     assert world.proxies == [Proxy(False), Proxy(False)]
     assert str(error) in world.bypass.reason
     assert "BYPASS (automatic)" in str(world.sentences[0])
+
+
+async def test_few_handlers_that_hang_are_enough(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs its call a minute, so that ten within a minute never come."""
+    now_s = 0.0
+    monkeypatch.setattr("criproxy.observe.bypass.time.monotonic", lambda: now_s)
+
+    for _ in range(HANGS):
+        assert not world.bypass.on
+        now_s += 70
+        await world.fail(Hung("it hangs"))
+
+    assert world.bypass.mode is BypassMode.AUTOMATIC
 
 
 async def test_what_others_did_wrong_is_no_failure_of_ours(world: World) -> None:
