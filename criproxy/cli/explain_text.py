@@ -60,11 +60,11 @@ def _place(row: Values) -> str:
         return f"Nobody places it; it is on CPUs {row['applied_cpus'] or 'that nobody knows'}"
     pool = f", pool {row['pool']}" if row["pool"] else ""
     if row["exclusive_cpus"] == row["cpus"]:
-        place = f"Owns CPUs {row['cpus']}"
+        place = f"Owns {words.cpus(row['cpus'])}"
     elif row["exclusive_cpus"]:
-        place = f"Is on CPUs {row['cpus']} and owns {row['exclusive_cpus']} of them"
+        place = f"Is on {words.cpus(row['cpus'])} and owns {row['exclusive_cpus']} of them"
     else:
-        place = f"Shares CPUs {row['cpus']}"
+        place = f"Shares {words.cpus(row['cpus'])}"
     memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
     return f"{place}{memory}{pool}{_elsewhere(row)}"
 
@@ -75,7 +75,7 @@ def _elsewhere(row: Values) -> str:
     if not row["applied_cpus"]:
         return "; where it is now, nobody knows"
     memory = f" and memory of {row['applied_mems']}" if row["applied_mems"] != row["mems"] else ""
-    return f"; it is not there yet, but on CPUs {row['applied_cpus']}{memory}"
+    return f"; it is not there yet, but on {words.cpus(row['applied_cpus'])}{memory}"
 
 
 def _section(title: str, lines: list[str]) -> list[RenderableType]:

@@ -97,12 +97,12 @@ _SETS = (
 def _sets(values: Values) -> Iterator[Text]:
     for name, meaning in _SETS:
         if cpus := values["cpus"][name]:
-            yield Text(f"CPUs {cpus}: {meaning}", style=QUIET)
+            yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
 
 
 def _totals(values: Values) -> Text:
     totals = values["totals"]
-    parts = [f"{totals['exclusive']} own CPUs", f"{totals['shared']} share"]
+    parts = [f"{totals['exclusive']} with CPUs of their own", f"{totals['shared']} sharing"]
     for name, meaning in (("unplaced", "not placed"), ("exited", "exited")):
         if totals[name]:
             parts.append(f"{totals[name]} {meaning}")
@@ -214,7 +214,9 @@ def _state(row: Values) -> str:
     else:
         parts = ["starting" if row["starting"] else row["state"]]
     if not row["in_place"]:
-        place = f"CPUs {row['applied_cpus']}" if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
+        place = (
+            words.cpus(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
+        )
         parts.append(f"still on {place}" if row["applied_cpus"] else "nobody knows where")
     if row["failures"]:
         parts.append(f"{row['failures']} updates failed")

@@ -29,6 +29,11 @@ def memory(row: Values) -> str:
     return format_bytes(limit) if limit else "-"
 
 
+def cpus(text: str) -> str:
+    """``CPU 3`` or ``CPUs 0-3``."""
+    return f"CPU {text}" if text.isdigit() else f"CPUs {text}"
+
+
 def _request(row: Values) -> str:
     low, high = row["cpu_request_milli"]
     if not low:  # 0, 1 and 2 milli-CPU look the same, and are as good as nothing

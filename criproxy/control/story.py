@@ -5,7 +5,6 @@ Pure functions of the node and of the history, like `report`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from time import gmtime, strftime
 
 from criproxy.control.journal import SHORT_ID
@@ -173,6 +172,8 @@ def _parts(title: str) -> tuple[str, str, str]:
 
 
 def _unknown(node: Node, text: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     titles = sorted({container.title for container in node.containers.values()} | set(known))
     near = [title for title in titles if text and text in title] or get_close_matches(text, titles, CANDIDATES, 0.5)
     said = f"criproxy knows no container {text!r}"

@@ -112,7 +112,7 @@ def test_two_hundred_containers_fit_the_terminal(width: int) -> None:
     whole = "observability/node-exporter-5d78c9869d-{:05d}"
     assert all(any(whole.format(number) in line for line in shown) for number in range(200))
     assert sum(" own " in line and line.endswith("running") for line in shown) == 10
-    assert "200 pods, 200 containers: 10 own CPUs, 190 share" in shown
+    assert "200 pods, 200 containers: 10 with CPUs of their own, 190 sharing" in shown
 
 
 def test_a_file_gets_a_line_for_each_container() -> None:
@@ -172,7 +172,7 @@ async def test_the_daemon_is_asked(tmp_path: Path) -> None:
     assert "1-2 own" in table.output
     assert [row["id"] for row in values["containers"]] == [web]
     assert "trader" not in none.output
-    assert "2 containers: 1 own CPUs, 1 share" in none.output
+    assert "2 containers: 1 with CPUs of their own, 1 sharing" in none.output
 
 
 async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
