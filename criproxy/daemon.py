@@ -234,7 +234,8 @@ class Daemon:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
 
     async def _start_control(self, stack: AsyncExitStack, listener: Listener, controller: Controller) -> None:
-        server = ControlServer({"bypass": self._bypass.command, **Answers(controller, self._notices).commands()})
+        asked = Answers(controller, self._notices).commands()
+        server = ControlServer({"bypass": self._bypass.command, "release": controller.modes.command, **asked})
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
 

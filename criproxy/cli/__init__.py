@@ -14,6 +14,7 @@ COMMANDS = {
     "completion": "criproxy.cli.completion",
     "demo": "criproxy.cli.demo",
     "explain": "criproxy.cli.explain",
+    "release": "criproxy.cli.release",
     "schema": "criproxy.cli.schema",
     "serve": "criproxy.cli.serve",
     "status": "criproxy.cli.status",

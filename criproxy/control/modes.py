@@ -5,7 +5,8 @@ was not seen to come then is learnt of before another policy decides anything.
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +83,14 @@ class Modes:
             self._switched()
             return decision
 
+    async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer ``criproxy release``: argument ``undo``.
+
+        Raises:
+            UsageError: the policy is none, so that there is nothing to go back to.
+        """
+        return await (self.undo() if arguments.get("undo") else self.release(asked_for()))
+
     async def release(self, reason: str) -> dict[str, Any]:
         """Let everybody go; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
         async with self._one:
@@ -90,10 +99,11 @@ class Modes:
             before = self._node
             decision = await self.followups.apply(Released(reason))
             self._switched()
-        rows = await self._report(before, decision.node, "released")
-        left = sum(row["outcome"] == "left" for row in rows)
-        self.followups.log.warning("released: nobody is placed", containers=len(rows), left=left, reason=reason)
-        return {"released": self._node.released, "containers": rows}
+        answer = await self._answer(before, decision.node, "released")
+        left = sum(row["outcome"] == "left" for row in answer["containers"])
+        count = len(answer["containers"])
+        self.followups.log.warning("released: nobody is placed", containers=count, left=left, reason=reason)
+        return answer
 
     async def undo(self) -> dict[str, Any]:
         """Place everybody again; returns what became of each, as plain data.
@@ -105,13 +115,20 @@ class Modes:
             raise UsageError("the policy is none: there is nothing to go back to; name another one in the policy file")
         before = self._node
         if not before.released:
-            return {"released": "", "containers": []}
+            return await self._answer(before, before.replace(grants={}), "placed")
         event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
         async with self._one:
             decision = await asyncio.shield(self.followups.submit(event, self.followups.manager.policy))
             self._switched()
         self.followups.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
-        return {"released": self._node.released, "containers": await self._report(before, decision.node, "placed")}
+        return await self._answer(before, decision.node, "placed")
+
+    async def undo_later(self) -> dict[str, Any]:
+        """Let the next daemon place everybody: for when none runs."""
+        before = self._node
+        if before.released:
+            await self.followups.apply(PolicyChanged(configuration=UNDONE))
+        return await self._answer(before, before.replace(grants={}), "placed")
 
     @property
     def _node(self) -> Node:
@@ -166,6 +183,16 @@ class Modes:
             self.changed()
             self.followups.manager.stir()
 
+    async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
+        rows = await self._report(before, after, outcome)
+        unsaved = self.followups.manager.store_error
+        return {
+            "was_released": before.released,
+            "released": self._node.released,
+            "containers": rows,
+            "not_remembered": str(unsaved or ""),
+        }
+
     async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:
         """What became of everybody with a place in *after*: a row each, once nothing more will happen soon."""
         containers = [after.containers[key] for key in after.grants]
@@ -205,6 +232,11 @@ class Modes:
             return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
         grant = self._node.grants.get(now.key)
         return row | {"cpus": format_cpuset(grant.cpus if grant else self._node.topology.cpus)}
+
+
+def asked_for() -> str:
+    """The reason of a release that somebody wants now."""
+    return f"criproxy release, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
 
 
 def _homeless(node: Node) -> bool:

@@ -1,0 +1,117 @@
+"""``criproxy release``: lets every container go, or places them again; also while no daemon runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from criproxy.cli.asking import places_options
+from criproxy.cli.client import NoDaemon, ask
+from criproxy.errors import CriproxyError
+
+TIMEOUT_S = 45.0
+"""The daemon learns for 5 s what runs, if it does not know, and waits for its updates for 20 s."""
+
+Values = dict[str, Any]
+
+
+@click.command(short_help="Unpin every container and place nobody, or place them again.")
+@click.option("--undo", is_flag=True, help="Place everybody again.")
+@click.option(
+    "--runtime-endpoint",
+    default="unix:///run/containerd/containerd.sock",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The container runtime's socket; asked where no daemon answers.",
+)
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@places_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    undo: bool,
+    runtime_endpoint: str,
+    control_socket: str,
+    state_dir: Path,
+    host_root: Path,
+    output: str,
+) -> None:
+    """Give every container all CPUs and memory that pods may use, and place nobody from then on.
+
+    This is remembered over restarts, until --undo or a changed policy file. The daemon does it; where none answers, it
+    is done from here, through the runtime: so nobody is left pinned when criproxy is taken out.
+
+    Exit status: 0 everybody was let go (or placed again), 1 some are left, 2 wrong use.
+    """
+    try:
+        values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
+    except NoDaemon as error:
+        values = _offline(error, state_dir, runtime_endpoint, host_root, undo=undo) | {"source": "store"}
+    click.echo(json.dumps(values)) if output == "json" else _show(values, undo=undo)
+    left = any(row["outcome"] == "left" for row in values["containers"])
+    ctx.exit(int(left or bool(values["not_remembered"])))
+
+
+def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root: Path, *, undo: bool) -> Values:
+    """The same without a daemon.
+
+    Raises:
+        CriproxyError: that is impossible, too; the text says both reasons.
+    """
+    from criproxy.observe import log  # first: it spares what structlog would load and we never use
+
+    writer = log.setup("console", "error")
+    import asyncio
+
+    from criproxy.control.offline import release
+
+    logger = log.structlog.get_logger("criproxy.release")
+    try:
+        return asyncio.run(release(state_dir, runtime_endpoint, host_root, logger, undo=undo))
+    except CriproxyError as second:
+        raise CriproxyError(f"{error}; and without a daemon: {second}") from second
+    finally:
+        writer.flush(1.0)
+
+
+def _show(values: Values, *, undo: bool) -> None:
+    if values["containers"]:
+        from rich.table import Table
+
+        from criproxy.cli.console import HEADING, show
+
+        table = Table(box=None, pad_edge=False, header_style=HEADING)
+        for heading in ("CONTAINER", "CPUS BEFORE", "CPUS NOW", "OUTCOME"):
+            table.add_column(heading)
+        for row in values["containers"]:
+            outcome = f"{row['outcome']}: {row['error']}" if row["error"] else row["outcome"]
+            table.add_row(row["container"], row["cpus_before"] or "-", row["cpus"] or "-", outcome)
+        show(table)
+    click.echo(_summary(values, undo=undo))
+
+
+def _summary(values: Values, *, undo: bool) -> str:
+    from criproxy.cli.topology_words import count
+
+    left = sum(row["outcome"] == "left" for row in values["containers"])
+    total = count(len(values["containers"]) - left, "container")
+    if undo and not values["was_released"]:
+        text = "Nothing to undo: the node is not released."
+    elif undo and values["source"] == "store":
+        text = "The release is over: containers are placed when criproxy starts."
+    elif undo:
+        text = f"The release is over: {total} placed again, {left} left."
+    else:
+        until = "Nobody is placed until 'criproxy release --undo' or a changed policy file."
+        text = f"{total} let go, {left} left. {until}"
+    if left:
+        text += "\n" + (
+            "The daemon goes on with those that are left."
+            if values["source"] == "daemon"
+            else "Those that are left stay pinned until this is called again, or until criproxy starts."
+        )
+    if values["not_remembered"]:
+        text += f"\nThis could not be remembered, and ends with the next restart: {values['not_remembered']}"
+    return text

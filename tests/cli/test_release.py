@@ -1,0 +1,152 @@
+"""``criproxy release``: through the daemon, and without one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from criproxy.cli import main
+from criproxy.observe.control_socket import ControlServer
+from criproxy.sim.machines import machine
+from criproxy.sim.sysfs import write_sysfs
+from criproxy.wire.sockets import listen
+from tests.control.world import World, owner, sharer
+
+
+@asynccontextmanager
+async def answering(world: World, directory: Path) -> AsyncIterator[None]:
+    """The daemon's side of the control socket in *directory*."""
+    listener = listen(str(directory / "control.sock"), 0o600)
+    server = ControlServer({"release": world.controller.modes.command})
+    await server.start(listener.sock)
+    try:
+        yield
+    finally:
+        await server.stop()
+        listener.close()
+
+
+async def call(directory: Path, *arguments: str) -> Result:
+    """Call the command beside the event loop."""
+    places = [
+        *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
+        *("--host-root", str(directory), "--runtime-endpoint", f"unix://{directory}/runtime.sock"),
+    ]
+    return await asyncio.to_thread(CliRunner().invoke, main, ["release", *places, *arguments])
+
+
+async def called(directory: Path, *arguments: str) -> dict[str, Any]:
+    """The answer as data, of a call that went well."""
+    result = await call(directory, "--format", "json", *arguments)
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Criproxy on a machine that can also be discovered."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    async with World(tmp_path) as running:
+        yield running
+
+
+async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path, world: World) -> None:
+    """A table with what each had, and a sentence that says how it ends."""
+    first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
+    async with answering(world, tmp_path):
+        result = await call(tmp_path)
+
+        assert result.exit_code == 0, result.output
+        *table, summary = result.stdout.splitlines()
+        assert [line.split() for line in table] == [
+            ["CONTAINER", "CPUS", "BEFORE", "CPUS", "NOW", "OUTCOME"],
+            ["default/first/main", "1", "0-3", "released"],
+            ["default/shared/main", "0,2-3", "0-3", "released"],
+        ]
+        until = "Nobody is placed until 'criproxy release --undo' or a changed policy file."
+        assert summary == f"2 containers let go, 0 left. {until}"
+        assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
+
+        answer = await called(tmp_path, "--undo")
+        assert answer["source"] == "daemon"
+        assert [row["outcome"] for row in answer["containers"]] == ["placed", "placed"]
+        assert (world.cpus(first), world.cpus(shared)) == ("1", "0,2-3")
+        assert (await call(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
+
+
+async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
+    """With the runtime away, the exit status is 1."""
+    await world.run(owner("first"))
+    await world.runtime.stop()
+    async with answering(world, tmp_path):
+        result = await call(tmp_path)
+
+    assert result.exit_code == 1
+    assert "  left: " in result.stdout
+    assert "UNAVAILABLE" in result.stdout
+    assert "0 containers let go, 1 left." in result.stdout
+    assert "The daemon goes on with those that are left." in result.stdout
+
+
+async def test_without_a_daemon(tmp_path: Path, world: World) -> None:
+    """The same from here; what came while it was away is let go, too, and the next daemon places nobody."""
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+
+    answer = await called(tmp_path)
+
+    assert answer["source"] == "store"
+    assert [(row["container"], row["outcome"]) for row in answer["containers"]] == [("default/first/main", "released")]
+    assert world.cpus(first) == "0-3"
+    await world.start_criproxy()
+    second = await world.run(owner("second"))
+    assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
+
+
+async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
+    """The next daemon places everybody."""
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    await called(tmp_path)
+
+    result = await call(tmp_path, "--undo")
+
+    assert result.stdout == "The release is over: containers are placed when criproxy starts.\n"
+    await world.start_criproxy()
+    async with asyncio.timeout(10):
+        while world.cpus(first) != "1":
+            await world.controller.changed()
+
+
+async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what is left, and that is let go when both are back."""
+    monkeypatch.setattr("criproxy.control.modes.LEARN_S", 0.5)
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    await world.runtime.stop()
+
+    result = await call(tmp_path)
+
+    assert result.exit_code == 1
+    assert "default/first/main" in result.stdout
+    assert "Those that are left stay pinned until this is called again" in result.stdout
+    await world.runtime.start()
+    await world.start_criproxy()
+    await world.until(lambda: not world.controller.node.grants)
+    assert world.cpus(first) == "0-3"
+
+
+async def test_a_daemon_that_hangs_keeps_its_state(tmp_path: Path, world: World) -> None:
+    """Nobody takes the state directory from a process that has it."""
+    result = await call(tmp_path)
+
+    assert result.exit_code == 1
+    assert "no criproxy daemon listens on" in result.stderr
+    assert "and without a daemon: the state directory" in result.stderr
+    assert "is in use by another criproxy" in result.stderr
