@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes a small node out of this machine, in namespaces of its own, and starts systemd in it as process 1.
 #   boot.sh enter CGROUP SHARED SOURCE PYTHON LIBRARIES     as root, from tests/systemd/booted.py
-# Everything of the machine is read-only; SHARED alone is writable, as /run/shared. Units come from SHARED/units only.
+# Everything of the machine is read-only, or a copy; SHARED alone is writable, as /run/shared. Units come from
+# SHARED/units, and from /etc/systemd/system, which is empty.
 set -eu
 step=$1 cgroup=$2 shared=$3 source=$4 python=$5 libraries=$6
 shift
@@ -56,9 +57,11 @@ rmdir "$shared/dev"
 
 # Held open under a name that the new /tmp does not hide.
 exec 3<"$shared" 4<"$source" 5<"$python" 6<"$libraries"
-for point in /run /opt /var/lib /etc/default; do
+for point in /run /opt /var/lib; do
     mount -t tmpfs -o mode=755 tmpfs "$point"
 done
+mkdir -p /run/etc/upper /run/etc/work
+mount -t overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work overlay /etc
 mkdir -p /run/shared /run/lock /opt/criproxy/bin /opt/criproxy/source /opt/criproxy/python /opt/criproxy/libraries
 mount --bind /proc/self/fd/3 /run/shared
 mount --bind /proc/self/fd/4 /opt/criproxy/source
@@ -68,9 +71,11 @@ exec 3<&- 4<&- 5<&- 6<&-
 for point in /tmp /var/tmp; do
     mount -t tmpfs tmpfs "$point"
 done
+mount -t tmpfs -o mode=755 tmpfs /etc/systemd/system
 cp /run/shared/bin/* /opt/criproxy/bin
 mount -o remount,bind,ro /
 
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID
-export container=criproxy-test SYSTEMD_UNIT_PATH=/run/shared/units PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export container=criproxy-test SYSTEMD_UNIT_PATH=/etc/systemd/system:/run/shared/units
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 exec /lib/systemd/systemd --system --unit=node.target --log-target=null --show-status=no

@@ -8,11 +8,13 @@ It judges nothing: the tests outside do, in `tests.systemd.test_booted`.
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +36,7 @@ LIMIT_S = 60.0
 PACE_S = 0.005
 """Between two of the calls that never end, and between two looks at what tells nobody that it changed."""
 MIB = 1 << 20
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def systemctl(*arguments: str) -> str:
@@ -44,6 +47,31 @@ def systemctl(*arguments: str) -> str:
 def shown(prop: str, unit: str = SERVICE) -> str:
     """A property of a unit."""
     return systemctl("show", "--value", f"--property={prop}", unit)
+
+
+def readme_commands() -> str:
+    """What README tells to type in a checkout, but for its first lines: `tests.test_package` has those."""
+    _, _, after = (ROOT / "README.md").read_text().partition("On a node, as root, in a checkout:\n\n")
+    lines = [line.strip() for line in after.partition("\n\n")[0].splitlines()]
+    return "\n".join(line for line in lines if not line.startswith(("python3 -m venv", "ln -sf")))
+
+
+def forget(runtime: Path) -> None:
+    """Make it a node that has never seen criproxy, with *runtime* where containerd's socket usually is."""
+    shutil.rmtree("/var/lib/criproxy")
+    Path("/etc/default/criproxy").unlink()
+    place = Path("/run/containerd")
+    place.mkdir(exist_ok=True)
+    place.chmod(0o711)  # as containerd itself makes it
+    (place / "containerd.sock").symlink_to(runtime)
+
+
+def typed(commands: str) -> dict[str, Any]:
+    """Commands as an engineer types them in a checkout: how they end, and what is on the screen."""
+    run = ["sh", "-euc", commands]
+    where = {"PATH": f"/opt/criproxy/bin:{os.environ['PATH']}", "COLUMNS": "150"}
+    ended = subprocess.run(run, capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, **where})
+    return {"status": ended.returncode, "said": ended.stdout + ended.stderr}
 
 
 def daemon_log() -> str:
@@ -123,6 +151,7 @@ class Node:
         await self.reloads()
         await self.stops()
         await self.serves_images()
+        await self.is_installed_by_the_readme()
 
     async def boots_before_the_runtime(self) -> None:
         """The kubelet comes up; its first call starts criproxy, while there is no runtime."""
@@ -194,6 +223,17 @@ class Node:
         self.facts["images"] = sorted(tag for image in images.images for tag in image.repo_tags)
         self.facts["sockets of the service"] = shown("TriggeredBy")
 
+    async def is_installed_by_the_readme(self) -> None:
+        """What README tells to type, on a node that has never seen criproxy, with containerd at its usual place."""
+        systemctl("stop", SERVICE, *("criproxy.socket", "criproxy-image.socket"))
+        forget(self._containerd.socket)
+        self.facts["install"] = typed(readme_commands())
+        self.facts["enabled"] = [shown("UnitFileState", unit) for unit in ("criproxy.socket", SERVICE)]
+        await self._answers()
+        await self._kubelet.run_pod(PodSpec("late", (ContainerSpec("main", IMAGE),)))
+        self.facts["status"] = typed("criproxy status --check && criproxy status")
+        self.facts["explain"] = typed("criproxy explain default/late/main")
+
     async def _cpus(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its running container."""
         seen = {pod: (await self._kernel.look(key)).applied for pod, key in self._ids.items()}
@@ -201,13 +241,12 @@ class Node:
 
     async def _answers(self) -> None:
         """Wait for an answer: a gRPC channel that was refused pauses before it dials again."""
-        while True:
-            try:
-                await self._through.version()
-            except RuntimeCallError:
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                with suppress(RuntimeCallError):
+                    await self._through.version()
+                    return
                 await asyncio.sleep(PACE_S)
-            else:
-                return
 
     async def _ready(self) -> tuple[int, str]:
         """What /readyz says, which is served a moment after the kubelet is."""

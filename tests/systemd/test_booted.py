@@ -83,3 +83,14 @@ def test_the_second_socket_serves_images(node: dict[str, Any]) -> None:
     """The kubelet's image service comes through a socket of systemd, too, once its unit is started."""
     assert "criproxy-image.socket" in node["sockets of the service"]
     assert IMAGE in node["images"]
+
+
+def test_what_readme_tells_to_type_installs_it(node: dict[str, Any]) -> None:
+    """The commands of README, as they stand there, make a node that places containers and tells about them."""
+    assert node["install"]["status"] == 0, node["install"]["said"]
+    assert node["enabled"] == ["enabled", "enabled"]
+    assert node["status"]["status"] == 0, node["status"]["said"]
+    for pod in ("web", "trader", "late"):
+        assert f"default/{pod}" in node["status"]["said"]
+    assert node["explain"]["status"] == 0, node["explain"]["said"]
+    assert "What it asked for, as the kubelet sent it" in node["explain"]["said"]
