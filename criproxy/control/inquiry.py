@@ -75,25 +75,26 @@ class Inquiry:
 
         Args:
             key: its id.
-            unknown: a start ended without an answer, so the runtime may still be at it: only the second time that
-                it says "not started" counts.
+            unknown: a start ended without an answer, so the runtime may still be at it: "not started" counts only
+                after twice ``unknown_pause_s``.
         """
-        pause_s = self.followups.settings.unknown_pause_s
+        longest_s = self.followups.settings.unknown_pause_s
+        loop = asyncio.get_running_loop()
+        over_s = loop.time() + (2 * longest_s if unknown else 0.0)
+        pause_s = longest_s / 64 if unknown else 0.0
         self.followups.kernel.forget(key)
-        self.followups.counters.unknown_outcomes += unknown
-        looks = 2 if unknown else 1
-        while looks:
-            if unknown:
-                await asyncio.sleep(pause_s)
+        while True:
+            await asyncio.sleep(pause_s)
             try:
                 state = (await self.followups.kernel.look(key)).state
             except RuntimeCallError as error:
                 self.followups.log.warning("outcome still unknown", container=key, error=str(error))
-                await asyncio.sleep(pause_s)
+                pause_s = longest_s
                 continue
-            looks = looks - 1 if state is ContainerState.CREATED else 0
-            if not looks:
+            if state is not ContainerState.CREATED or loop.time() >= over_s:
                 await self._learn(key, state)
+                return
+            pause_s = min(2 * pause_s, longest_s)
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
         """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*.

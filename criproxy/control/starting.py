@@ -141,6 +141,7 @@ class Starts:
         if outcome.kind is OutcomeKind.OK:
             booked = self.followups.submit(ContainerStarted(key))
         elif outcome.kind is OutcomeKind.UNKNOWN:
+            self.followups.counters.unknown_outcomes += 1
             self.inquiry.start_unknown(key)
             booked = self.followups.submit(UnknownOutcome(key))
         else:
