@@ -137,7 +137,7 @@ def test_who_is_in_trouble_stands_out() -> None:
     assert shown[1] == "WRONG: the disk is full"
     assert shown[2].startswith("WRONG: observability/node-exporter-5d78c9869d-00001/node-exporter: 4 updates failed")
     assert "UNAVAILABLE: gone" in shown[2]
-    assert any(line.endswith("running, still on CPUs 5, 4 updates failed") for line in shown)
+    assert any(line.endswith("running, still on CPU 5, 4 updates failed") for line in shown)
     assert any("1 not in place" in line for line in shown)
 
 
