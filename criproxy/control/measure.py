@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from criproxy.control.counters import DECISION_BUCKETS_S
 from criproxy.control.followups import Followups
+from criproxy.control.settings import OnError
+from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
@@ -38,8 +40,8 @@ def measure(
         decision_bounds_s=DECISION_BUCKETS_S,
         decision_counts=counters.decision_times.counts,
         decision_total_s=counters.decision_times.total_s,
-        refusals=counters.refusals,
-        fallbacks=counters.fallbacks,
+        refusals=_with(counters.refusals, StatusCode.RESOURCE_EXHAUSTED.name, StatusCode.UNAVAILABLE.name),
+        fallbacks=_with(counters.fallbacks, *(way.value for way in OnError)),
         policy_failures=counters.policy_failures,
         policy_faults=policy_faults,
         updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
@@ -47,7 +49,7 @@ def measure(
         misplaced=len(ages_s),
         misplaced_age_s=max(ages_s, default=0.0),
         drift={"found": counters.drift_found, "repaired": counters.drift_repaired},
-        exits=counters.exits,
+        exits=_with(counters.exits, "events", "lists", "cgroups"),
         unknown=states[ContainerState.UNKNOWN.value],
         inquiries=counters.unknown_outcomes,
         containers={state.value: states[state.value] for state in ContainerState},
@@ -64,6 +66,11 @@ def measure(
         released=bool(node.released),
         ready=ready,
     )
+
+
+def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
+    """*counted* with a 0 for those of *words* that never came: Prometheus sees no increase of what was not there."""
+    return {**dict.fromkeys(words, 0), **counted}
 
 
 def _cpus(node: Node, reserved: CpuSet) -> "Mapping[int, NumaCpus]":
