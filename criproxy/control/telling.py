@@ -13,7 +13,6 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
-    Released,
     TopologyChanged,
 )
 from criproxy.model.cpuset import format_cpuset
@@ -40,8 +39,8 @@ def _sentence(event: Event, decision: Decision) -> str | None:
     match event:
         case ContainerCreating(container):
             return "container placed" if decision.key == container.key else "create repeated"
-        case PolicyChanged() | Released():
-            return "policy changed" if isinstance(event, PolicyChanged) else "node released"
+        case PolicyChanged():
+            return "policy changed"
         case ContainerResized() | TopologyChanged() if decision.reasons:
             return "container resized" if isinstance(event, ContainerResized) else "machine changed"
     return None
