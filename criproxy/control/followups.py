@@ -254,9 +254,12 @@ class Followups:
         finally:
             counters.updates_in_flight -= 1
         seen = await self.kernel.look(key)
+        lost = seen.applied is not None and not _reached(seen.applied, wanted)
+        if not lost:  # before the event that goes to the disk with it
+            self._tell(key, seen, had, wanted, took_s=monotonic() - begun_s, failures=failures, why=why)
         await self._note(key, seen, wanted)
         self.doubts.seen(key)
-        if seen.applied and not _reached(seen.applied, wanted):
+        if lost and seen.applied:
             counters.updates_lost += 1
             raise UpdateLost(
                 "UpdateContainerResources",
@@ -264,8 +267,6 @@ class Followups:
                 f"answered OK, but the cgroup has CPUs {format_cpuset(seen.applied.cpus)} and memory nodes "
                 f"{format_cpuset(seen.applied.mems)} instead of {linux.cpuset_cpus} and {linux.cpuset_mems}",
             )
-
-        self._tell(key, seen, had, wanted, took_s=monotonic() - begun_s, failures=failures, why=why)
 
     def _tell(
         self, key: str, seen: Seen, had: Applied | None, has: Applied, *, took_s: float, failures: int, why: str

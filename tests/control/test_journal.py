@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control import manager
 from criproxy.control.journal import MAX_PENDING, Entry, Journal, cause, entries_of
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
@@ -30,6 +31,7 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.sim.runtime import RuntimeOptions
+from criproxy.store.reader import open_reader
 from criproxy.store.record import Kind, Record
 from tests.control.test_trouble import FailingStore
 from tests.control.world import FAST, World, owner, sharer
@@ -84,6 +86,19 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
         assert (update.facts["had_cpus"], update.facts["cpus"]) == ("0-3", "0,3")
         assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main came; read back",)
         assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
+
+
+async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are in one transaction: after kill -9 there is no move that nobody explains."""
+    monkeypatch.setattr(manager, "FLUSH_S", 3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        web, pod = await world.run(sharer("web")), owner("trader", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
+
+        with open_reader(tmp_path / "state") as reader:
+            assert Kind.UPDATED in kinds(reader.find(web))
 
 
 async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
