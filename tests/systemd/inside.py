@@ -49,16 +49,17 @@ def shown(prop: str, unit: str = SERVICE) -> str:
     return systemctl("show", "--value", f"--property={prop}", unit)
 
 
-def readme_commands() -> str:
-    """What README tells to type in a checkout, but for its first lines: `tests.test_package` has those."""
-    _, _, after = (ROOT / "README.md").read_text().partition("On a node, as root, in a checkout:\n\n")
-    lines = [line.strip() for line in after.partition("\n\n")[0].splitlines()]
+def told(page: str, sentence: str) -> str:
+    """The commands that *page* tells to type after *sentence*, but for making a virtual environment."""
+    _, _, after = (ROOT / page).read_text().partition(sentence)
+    lines = [line.strip() for line in after.partition("\n    ")[2].partition("\n\n")[0].splitlines()]
     return "\n".join(line for line in lines if not line.startswith(("python3 -m venv", "ln -sf")))
 
 
 def forget(runtime: Path) -> None:
     """Make it a node that has never seen criproxy, with *runtime* where containerd's socket usually is."""
     shutil.rmtree("/var/lib/criproxy")
+    shutil.rmtree("/run/shared/units/kubelet.service.d")
     Path("/etc/default/criproxy").unlink()
     place = Path("/run/containerd")
     place.mkdir(exist_ok=True)
@@ -152,6 +153,7 @@ class Node:
         await self.stops()
         await self.serves_images()
         await self.is_installed_by_the_readme()
+        await self.is_taken_out()
 
     async def boots_before_the_runtime(self) -> None:
         """The kubelet comes up; its first call starts criproxy, while there is no runtime."""
@@ -227,12 +229,23 @@ class Node:
         """What README tells to type, on a node that has never seen criproxy, with containerd at its usual place."""
         systemctl("stop", SERVICE, *("criproxy.socket", "criproxy-image.socket"))
         forget(self._containerd.socket)
-        self.facts["install"] = typed(readme_commands())
+        self.facts["install"] = typed(told("README.md", "On a node, as root, in a checkout:"))
         self.facts["enabled"] = [shown("UnitFileState", unit) for unit in ("criproxy.socket", SERVICE)]
         await self._answers()
         await self._kubelet.run_pod(PodSpec("late", (ContainerSpec("main", IMAGE),)))
         self.facts["status"] = typed("criproxy status --check && criproxy status")
         self.facts["explain"] = typed("criproxy explain default/late/main")
+
+    async def is_taken_out(self) -> None:
+        """What docs/install.md tells to type for a criproxy that is well, and again for one that does not run."""
+        dropped_in = told("docs/install.md", "add to what is there")
+        for case in ("While criproxy is well", "When criproxy is broken"):
+            typed(dropped_in)
+            before = shown("ActiveState", "criproxy.socket")
+            out = await asyncio.to_thread(typed, told("docs/install.md", f"**{case}**"))
+            out |= {"cpus": await self._cpus(), "kubelet": shown("ActiveState", "kubelet.service")}
+            out |= {"socket": [before, shown("ActiveState", "criproxy.socket")], "service": shown("ActiveState")}
+            self.facts[case] = out
 
     async def _cpus(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its running container."""

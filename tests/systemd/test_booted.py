@@ -94,3 +94,13 @@ def test_what_readme_tells_to_type_installs_it(node: dict[str, Any]) -> None:
         assert f"default/{pod}" in node["status"]["said"]
     assert node["explain"]["status"] == 0, node["explain"]["said"]
     assert "What it asked for, as the kubelet sent it" in node["explain"]["said"]
+
+
+@pytest.mark.parametrize("how", ["While criproxy is well", "When criproxy is broken"])
+def test_what_docs_tell_to_type_takes_it_out(node: dict[str, Any], how: str) -> None:
+    """Containers run on, pinned nowhere, the kubelet runs, and its restart does not bring criproxy back."""
+    assert node[how]["status"] == 0, node[how]["said"]
+    assert node[how]["cpus"] == dict.fromkeys(WHERE, format_cpuset(ALL))
+    assert node[how]["kubelet"] == "active"
+    assert node[how]["socket"] == ["active", "inactive"]
+    assert node[how]["service"] == "inactive"
