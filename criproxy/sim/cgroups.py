@@ -5,6 +5,10 @@ Only cgroups under a root of our own are made and removed, so that a kubelet on 
 
 import os
 from pathlib import Path
+from typing import Literal
+
+CgroupDriver = Literal["cgroupfs", "systemd"]
+"""Who makes cgroups, and thereby how they are named."""
 
 _CGROUP_MOUNT = Path("/sys/fs/cgroup")
 _CPUSET_FILES = ("cpuset.cpus", "cpuset.mems")

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.sim import busybox, leftovers
-from criproxy.sim.cgroups import PodCgroups
+from criproxy.sim.cgroups import CgroupDriver, PodCgroups
 
 IMAGE = "criproxy.test/busybox:1"
 """The image in the store, for containers; its default command sleeps."""
@@ -52,12 +52,12 @@ snapshotter = "{snapshotter}"
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 Root = "{directory}/runc"
-SystemdCgroup = false
+SystemdCgroup = {systemd_cgroup}
 """
 _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.initial_reconnect_backoff_ms", 20),
-    ("grpc.min_reconnect_backoff_ms", 20),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # so long an attempt may take: on a busy machine 20 ms is too short
     ("grpc.max_reconnect_backoff_ms", 100),
     ("grpc.use_local_subchannel_pool", 1),  # else the back-off of an earlier socket of this path goes on
 )
@@ -89,7 +89,9 @@ class PrivateContainerd:
     Blocking: on an event loop, call the methods in a thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cgroup_driver: CgroupDriver = "cgroupfs") -> None:
+        """Prepare one; with the driver ``systemd`` that has to be the machine's first process."""
+        self._cgroup_driver = cgroup_driver
         self.directory = Path(tempfile.mkdtemp(prefix="criproxy-containerd-"))
         self.socket = self.directory / "containerd.sock"
         self.cgroups = PodCgroups(f"/{self.directory.name}")
@@ -115,7 +117,12 @@ class PrivateContainerd:
         """Start with an empty store but for `IMAGE`; ContainerdError, with nothing left behind, if that fails."""
         try:
             (self.directory / "config.toml").write_text(
-                _CONFIG.format(directory=self.directory, pause=_PAUSE, snapshotter=_snapshotter(self.directory))
+                _CONFIG.format(
+                    directory=self.directory,
+                    pause=_PAUSE,
+                    snapshotter=_snapshotter(self.directory),
+                    systemd_cgroup=str(self._cgroup_driver == "systemd").lower(),
+                )
             )
             self._launch()
             self._import_image()

@@ -19,7 +19,7 @@ from criproxy.model.resources import (
     milli_to_shares,
     request_to_oom_score_adj,
 )
-from criproxy.sim.cgroups import PodCgroups
+from criproxy.sim.cgroups import CgroupDriver, PodCgroups
 
 SANDBOX_TIMEOUT_S = 240.0
 CREATE_TIMEOUT_S = 120.0
@@ -79,10 +79,15 @@ class PodSpec:
         asked = any(c.cpu_milli or c.memory_bytes or c.cpu_limit_milli for c in self.containers)
         return "Burstable" if asked else "BestEffort"
 
-    def cgroup_parent(self, root: str = "/") -> str:
-        """Path of the pod's cgroup below *root*, as the cgroupfs driver names it."""
+    def cgroup_parent(self, root: str = "/", driver: CgroupDriver = "cgroupfs") -> str:
+        """Path of the pod's cgroup below *root*, as *driver* names it."""
         middle = {"Guaranteed": "", "Burstable": "burstable", "BestEffort": "besteffort"}[self.qos]
-        return str(PurePosixPath(root) / "kubepods" / middle / f"pod{self.uid}")
+        if driver == "cgroupfs":
+            return str(PurePosixPath(root) / "kubepods" / middle / f"pod{self.uid}")
+        # A dash in a slice's name is a step down, so that those of the UID are written otherwise.
+        words = ["kubepods", *filter(None, [middle]), f"pod{self.uid.replace('-', '_')}"]
+        slices = ["-".join(words[: count + 1]) + ".slice" for count in range(len(words))]
+        return str(PurePosixPath(root, *slices))
 
 
 def oom_score_adj(qos: str, memory_request_bytes: int, memory_capacity_bytes: int) -> int:
@@ -92,7 +97,9 @@ def oom_score_adj(qos: str, memory_request_bytes: int, memory_capacity_bytes: in
     return request_to_oom_score_adj(memory_request_bytes, memory_capacity_bytes)
 
 
-def sandbox_config(pod: PodSpec, cgroup_root: str = "/", attempt: int = 0) -> api.PodSandboxConfig:
+def sandbox_config(
+    pod: PodSpec, cgroup_root: str = "/", attempt: int = 0, driver: CgroupDriver = "cgroupfs"
+) -> api.PodSandboxConfig:
     """The sandbox of *pod* in the host's network, which needs no CNI."""
     limits = [c.cpu_limit_milli for c in pod.containers]
     memory = [c.memory_limit_bytes for c in pod.containers]
@@ -101,7 +108,7 @@ def sandbox_config(pod: PodSpec, cgroup_root: str = "/", attempt: int = 0) -> ap
         labels={**pod.labels, **_pod_labels(pod)},
         annotations=pod.annotations,
         linux=api.LinuxPodSandboxConfig(
-            cgroup_parent=pod.cgroup_parent(cgroup_root),
+            cgroup_parent=pod.cgroup_parent(cgroup_root, driver),
             security_context=api.LinuxSandboxSecurityContext(
                 namespace_options=api.NamespaceOption(network=api.NODE, pid=api.CONTAINER)
             ),
@@ -165,12 +172,18 @@ class MiniKubelet:
         client: the runtime, or criproxy in front of it.
         cgroups: makes the pods' parent cgroups; None where the runtime has no real ones.
         memory_capacity_bytes: the node's memory as oom_score_adj counts it.
+        cgroup_driver: names the cgroups; systemd makes the pods' parents by itself, so that *cgroups* is None then.
     """
 
     def __init__(
-        self, client: RuntimeClient, cgroups: PodCgroups | None = None, memory_capacity_bytes: int = 8 << 30
+        self,
+        client: RuntimeClient,
+        cgroups: PodCgroups | None = None,
+        memory_capacity_bytes: int = 8 << 30,
+        cgroup_driver: CgroupDriver = "cgroupfs",
     ) -> None:
         self._client = client
+        self._cgroup_driver = cgroup_driver
         self._cgroups = cgroups
         self._memory_capacity_bytes = memory_capacity_bytes
 
@@ -181,7 +194,7 @@ class MiniKubelet:
 
     async def run_sandbox(self, pod: PodSpec, attempt: int = 0) -> str:
         """Make the pod's cgroup and its sandbox; returns the sandbox's id."""
-        config = sandbox_config(pod, self.cgroup_root, attempt)
+        config = sandbox_config(pod, self.cgroup_root, attempt, self._cgroup_driver)
         if self._cgroups:
             self._cgroups.make(config.linux.cgroup_parent)
         request = api.RunPodSandboxRequest(config=config)
@@ -193,7 +206,7 @@ class MiniKubelet:
         request = api.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,
             config=container_config(pod, spec, self._memory_capacity_bytes, attempt),
-            sandbox_config=sandbox_config(pod, self.cgroup_root),
+            sandbox_config=sandbox_config(pod, self.cgroup_root, driver=self._cgroup_driver),
         )
         reply = await self._client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
         return reply.container_id

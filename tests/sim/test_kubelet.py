@@ -2,6 +2,7 @@
 
 import pytest
 
+from criproxy.cri import translate
 from criproxy.sim.kubelet import (
     ContainerSpec,
     PodSpec,
@@ -36,6 +37,23 @@ def test_class_and_cgroup_follow_from_requests_and_limits(
     assert pod.qos == qos
     assert pod.cgroup_parent() == parent
     assert pod.cgroup_parent("/node") == f"/node{parent}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "parent"),
+    [
+        (WHOLE, "/kubepods.slice/kubepods-poda_b.slice"),
+        (HALF, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice"),
+        (NOTHING, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice"),
+    ],
+    ids=["Guaranteed", "Burstable", "BestEffort"],
+)
+def test_systemds_names_are_those_of_the_kubelet(spec: ContainerSpec, parent: str) -> None:
+    """A slice is named by all above it, a dash in a UID is an underscore, and the class can be read back."""
+    pod = PodSpec("p", (spec,), given_uid="a-b")
+
+    assert pod.cgroup_parent("/", "systemd") == parent
+    assert translate.qos_class(parent).value == pod.qos
 
 
 @pytest.mark.parametrize(

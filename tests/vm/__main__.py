@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--modules", default="", metavar="A,B", help="more kernel modules")
     add("--share", action="append", default=[], metavar="DIR[:PLACE]", help="writable in the guest (at /share)")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="for the command")
+    add("--systemd", action="store_true", help="systemd is the first process, with the command as its only service")
     add("--accel", choices=("auto", "kvm", "tcg"), default="auto", help="default: KVM where it works")
     add(
         "--timeout",
@@ -76,6 +77,7 @@ def _job(options: argparse.Namespace) -> guest.Job:
         timeout_s=options.timeout if command else float("inf"),
         shares=dict(_parse_share(text) for text in options.share),
         environment=environment,
+        systemd=options.systemd,
         modules=tuple(filter(None, options.modules.split(","))),
     )
 
@@ -100,7 +102,8 @@ def _fetch() -> int:
 def main() -> int:
     """Do what the command line says."""
     options = _parser().parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # in order: the guest is ended, too
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))  # in order: the guest is ended, too
     if options.list:
         print("\n".join(f"{machine.name:<12} {machine.about}" for machine in machines.NAMED.values()))
         return os.EX_OK

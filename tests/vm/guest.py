@@ -22,6 +22,8 @@ RUN_DIRECTORY = Path("/run/criproxy-vm")
 """Where the guest sees its run directory."""
 GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
 
+SYSTEMD = "/lib/systemd/systemd"
+
 _POWER_OFF_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _PR_SET_PDEATHSIG = 1
@@ -43,6 +45,8 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     """Kernel modules beside those that every guest has."""
+    systemd: bool = False
+    """Whether systemd is the first process, with the job as its only service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ def run(hardware: qemu.Hardware, job: Job, out: BinaryIO | None = None, error: B
     found = kernel.find(kernel.cache_directory())
     if (reason := unavailable()) or not found:
         raise GuestError(reason or "no kernel")
+    if job.systemd and not Path(SYSTEMD).exists():
+        raise GuestError("not installed: systemd (make setup installs it)")
     with tempfile.TemporaryDirectory(prefix="criproxy-vm-") as scratch:
         directory = Path(scratch)
         command = _prepare(hardware, job, found, directory)
@@ -132,6 +138,7 @@ def _settings(job: Job) -> str:
         "SHARES": " ".join(job.shares.values()),
         "DIRECTORY": str(job.directory),
         "TERMINAL": "" if job.command is not None else "1",
+        "SYSTEMD": SYSTEMD if job.systemd else "",
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Process 1 of the guest: run the command, keep its exit status for the host, power off.
+# Process 1 of the guest, or the only service of systemd: run the command, keep its exit status for the host, power off.
 RUN=/run/criproxy-vm
 . $RUN/settings
 cd "$DIRECTORY" 2>/dev/null || cd /

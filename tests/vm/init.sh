@@ -85,4 +85,18 @@ done
 $B hostname criproxy-vm
 $B ip link set lo up
 $B umount /proc /sys
+if [ -n "$SYSTEMD" ]; then
+    # The job is all that is started: nothing pulls in what a whole system has.
+    $B mkdir -p /new/run/systemd/system
+    $B cat >/new/run/systemd/system/criproxy-vm.service <<EOF
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+ExecStart=/$RUN/guest.sh
+TimeoutStartSec=infinity
+StandardOutput=null
+EOF
+    exec $B switch_root /new $SYSTEMD --unit=criproxy-vm.service --show-status=no </dev/console
+fi
 exec $B switch_root /new /$RUN/guest.sh </dev/console

@@ -96,6 +96,18 @@ def test_a_guest_that_dies_is_an_error_with_its_console() -> None:
         guest.run(SMALL, job)
 
 
+def test_an_interrupted_guest_leaves_nothing(tmp_path: Path) -> None:
+    """Neither a process nor a file."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*COMMAND, "--cmd", "sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as process:
+        while not list(tmp_path.glob("*/console.log")):
+            time.sleep(0.05)  # QEMU tells nobody that it has begun
+        process.terminate()
+
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

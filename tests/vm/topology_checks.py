@@ -13,8 +13,8 @@ from tests.vm.world import World
 
 PCI_CLASSES = {"bochs-display": "0x03", "e1000e": "0x02"}
 """How the class of a device of QEMU begins."""
-KERNEL_TAKES = 0.15
-"""At most this part of a node's memory is the kernel's own: on node 0 of small guests its image counts."""
+KERNEL_TAKES_MIB = 128
+"""At most this much of a node's memory is the kernel's own: its image and what describes the memory."""
 
 
 @cache  # the machine does not change, and an emulated one takes seconds for each start of Python
@@ -39,7 +39,7 @@ async def the_topology_is_that_of_the_machine(world: World) -> None:
     assert report["numa_distances"]["matrix"] == [list(row) for row in machine.distances]
     for node, found in zip(machine.nodes, report["numa_nodes"], strict=True):
         assert frozenset(found["cpus"]) == node.cpus
-        assert (1 - KERNEL_TAKES) * node.memory_mib <= found["memory_bytes"] / (1 << 20) <= node.memory_mib
+        assert node.memory_mib - KERNEL_TAKES_MIB <= found["memory_bytes"] / (1 << 20) <= node.memory_mib
 
 
 async def memory_only_nodes_are_recognised(world: World) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, parse_cpuset
+from criproxy.sim.cgroups import CgroupDriver
 from criproxy.sim.containerd import IMAGE, PrivateContainerd
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
@@ -21,7 +22,7 @@ from tests.vm.machines import GuestMachine
 from tests.vm.qemu import Hardware
 
 MIB = 1 << 20
-STEP_TIMEOUT_S = 60.0
+STEP_TIMEOUT_S = 120.0
 """What follows a call is done soon after its reply; a guest may be emulated on a busy machine."""
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -86,11 +87,14 @@ class Placed:
 class World:
     """What a check has at hand; it finds no pods and leaves none."""
 
-    def __init__(self, hardware: Hardware, serve: Serve, containerd: PrivateContainerd) -> None:
+    def __init__(
+        self, hardware: Hardware, serve: Serve, containerd: PrivateContainerd, cgroup_driver: CgroupDriver
+    ) -> None:
         self.hardware = hardware
         self.serve = serve
         self.client = RuntimeClient(f"unix://{serve.socket}")
-        self.kubelet = MiniKubelet(self.client, containerd.cgroups)
+        cgroups = containerd.cgroups if cgroup_driver == "cgroupfs" else None
+        self.kubelet = MiniKubelet(self.client, cgroups, cgroup_driver=cgroup_driver)
         self._sandboxes: list[str] = []
 
     @property
@@ -129,6 +133,11 @@ class World:
         for sandbox_id in list(self._sandboxes):
             await self._remove(sandbox_id)
 
+    async def recover(self) -> None:
+        """After a check that failed: a daemon that runs, and no pods."""
+        await self.restart(signal.SIGKILL)
+        await self.clear()
+
     async def _remove(self, sandbox_id: str) -> None:
         await self.kubelet.remove_pod(sandbox_id)
         self._sandboxes.remove(sandbox_id)
@@ -137,33 +146,42 @@ class World:
         """Wait until the container may run on *cpus* and nowhere else."""
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
-                while placed.sets.cpus != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
+                while not placed.written.cpus == placed.effective.cpus == cpus:  # noqa: ASYNC110 (the kernel tells nobody)
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            raise AssertionError(f"it stays on {set(placed.sets.cpus)}, and not {set(cpus)}") from None
+            raise AssertionError(f"{placed} should be on {set(cpus)}") from None
+
+    @staticmethod
+    def switch_of(cpu: int) -> Path:
+        """The file that takes a CPU offline with a 0, and back with a 1."""
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
 
     async def restart(self, how: signal.Signals) -> None:
         """End criproxy and start it again on the same state."""
-        self.serve.signal(how)
-        await self.serve.exit_status()
+        if self.serve.process and self.serve.process.returncode is None:
+            self.serve.signal(how)
+            await self.serve.exit_status()
         await self.serve.spawn()
         await self.serve.message("READY=1")
 
 
 def _cgroup_of(container_id: str) -> Path:
-    return next(_CGROUPS.glob(f"*/kubepods*/**/*{container_id}*"))
+    return next(_CGROUPS.glob(f"**/*{container_id}*"))
 
 
 @asynccontextmanager
-async def proxied(hardware: Hardware, containerd: PrivateContainerd, policy: str) -> AsyncIterator[World]:
-    """Criproxy in front of *containerd*, with *policy* as the text of its policy file."""
-    with tempfile.TemporaryDirectory(prefix="criproxy-") as scratch:
+async def proxied(hardware: Hardware, policy: str, cgroup_driver: CgroupDriver) -> AsyncIterator[World]:
+    """Criproxy in front of a containerd of its own, with *policy* as the text of its policy file."""
+    with (
+        tempfile.TemporaryDirectory(prefix="criproxy-") as scratch,
+        PrivateContainerd(cgroup_driver) as containerd,
+    ):
         directory = Path(scratch)
         file = directory / "policy.yaml"
         file.write_text(policy)
         (directory / "runtime.sock").symlink_to(containerd.socket)
         async with Serve(directory, "--config", str(file), limit_s=STEP_TIMEOUT_S) as serve:
-            world = World(hardware, serve, containerd)
+            world = World(hardware, serve, containerd, cgroup_driver)
             try:
                 yield world
             finally:
