@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
@@ -49,7 +49,7 @@ class Handlers:
             "UpdatePodSandboxResources": Rule(done=_readable(self.sandbox_resized)),
             "RestorePod": Rule(done=self.sandbox_restored),
         }
-        return {path: rule for name, rule in rules.items() for path in paths(name)}
+        return {path: self._checked(rule) for name, rule in rules.items() for path in paths(name)}
 
     def sandbox_run(self, request: bytes, outcome: Outcome) -> None:
         """A sandbox was made; one of unknown outcome is learnt of at its first container."""
@@ -127,6 +127,19 @@ class Handlers:
         container = self.followups.manager.node.containers.get(key)
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
             self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+
+    def _checked(self, rule: Rule) -> Rule:
+        """*rule*; where booking a call's end fails, the runtime is asked what is true."""
+
+        def done(call: Call, outcome: Outcome) -> None:
+            assert rule.done is not None
+            try:
+                rule.done(call, outcome)
+            except Exception:
+                self.resync.soon()
+                raise  # the data plane counts and logs it
+
+        return replace(rule, done=done)
 
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""

@@ -65,7 +65,10 @@ class Keeper:
         """Why what is on disk is out of date; None when it is not."""
         self.failing_since_s: float | None = None
         """Since when, on the monotonic clock."""
+        self._truth = node
+        """As it shall be on disk in the end."""
         self._stored = node
+        """As it is there, as far as we know."""
         self._store = store
         self._limits = limits
         self._counters = counters
@@ -92,8 +95,10 @@ class Keeper:
             except StoreError as error:
                 self._begin_to_fail(error)
             else:
+                self._truth = change.node
                 return
         if not needed:
+            self._truth = change.node
             self._waiting.append(change)
         elif self.error is not None:
             raise StoreError(str(self.error))
@@ -155,9 +160,9 @@ class Keeper:
                 self._waiting.popleft()
 
     async def _catch_up(self) -> None:
-        """Write what waits, or the same state once more, to see whether the disk works."""
+        """Write what waits, or else the truth: to see whether the disk works, and over what came too late."""
         if not self._waiting:
-            await self._write(Change(self._stored))
+            await self._write(Change(self._truth))
         while self._waiting:
             change = self._waiting[0]
             await self._write(change)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.creating import Creates
 from criproxy.control.settings import OnError, Settings
 from criproxy.control.starting import Starts
 from criproxy.cri import api_pb2 as api
@@ -18,6 +19,7 @@ from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
+from criproxy.wire.calls import Call, Outcome
 from tests.control.test_trouble import overlaps
 from tests.control.world import FAST, World, owner, sharer
 
@@ -152,6 +154,24 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
         assert world.cpus(owned) == "1-2"
         late = await world.run(sharer("late"))
         assert world.cpus(late) == "0,3"
+
+
+async def test_an_end_that_cannot_be_booked_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of ours after a call loses nothing: the runtime tells what became of it."""
+    done, failures = Creates.done, [ZeroDivisionError("after a create")]
+
+    def broken(creates: Creates, call: Call, outcome: Outcome) -> bool:
+        if failures:
+            raise failures.pop()
+        return done(creates, call, outcome)
+
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        monkeypatch.setattr(Creates, "done", broken)
+        pod = owner("owner", 2)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+
+        await world.until(lambda: world.controller.node.grants.keys() == {owned})
+        assert world.owned() == {1, 2}
 
 
 class Hanging:

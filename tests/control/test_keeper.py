@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from criproxy.control.counters import Counters
 from criproxy.control.keeper import MAX_WAITING, Change, Keeper
@@ -176,6 +178,61 @@ async def test_memory_is_bounded_while_the_disk_is_away() -> None:
     assert disk.written[0][0] is EMPTY
     assert disk.written[-1][1] is last.node
     await keeper.close()
+
+
+class MoodyDisk(Disk):
+    """A disk that works, fails, or takes long and then works or fails, in the order of *moods*; it works at last."""
+
+    def __init__(self, moods: list[str]) -> None:
+        super().__init__()
+        self.moods = moods
+        self.content = EMPTY
+        self.busy = False
+
+    async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        """Write on top of *before*, which must be what is there."""
+        assert not self.busy
+        assert before is self.content
+        self.busy = True
+        mood = self.moods.pop(0) if self.moods else "works"
+        await asyncio.sleep(0.01 if mood.startswith("hangs") else 0)
+        self.busy = False
+        if mood.endswith("fails"):
+            raise StoreError("an error of the disk")
+        self.content = after
+        self.written.append((before, after, tuple(record.sentences[0] for record in records)))
+
+
+MOODS = ["works", "fails", "hangs and works", "hangs and fails"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(MOODS), max_size=12), st.lists(st.booleans(), min_size=1, max_size=12))
+def test_whatever_the_disk_does_it_ends_with_the_truth(moods: list[str], needs: list[bool]) -> None:
+    """Each write builds on what is there, the history has every line once and in order, and the last state is kept."""
+
+    async def life() -> tuple[MoodyDisk, list[str], Node]:
+        disk, log = MoodyDisk(list(moods)), RecordingLog()
+        keeper = Keeper(EMPTY, disk, StoreLimits(timeout_s=0.003, retry_pause_s=0.001), Counters(), log)
+        happened, node = list[str](), EMPTY
+        for number, needed in enumerate(needs):
+            change = decided(number)
+            try:
+                await keeper.save(change, needed=needed)
+            except StoreError:
+                assert needed
+                continue
+            happened, node = [*happened, f"reason {number}"], change.node
+            await asyncio.sleep(0)
+        await until(lambda: keeper.error is None)
+        await keeper.close()
+        return disk, happened, node
+
+    disk, happened, node = asyncio.run(life())
+    told = [reason for reason in disk.reasons if reason in happened]
+
+    assert told == happened
+    assert disk.content is node
 
 
 async def test_the_end_tries_once_more() -> None:
