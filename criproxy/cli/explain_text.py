@@ -31,7 +31,7 @@ def render(values: Values) -> RenderableType:
         parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
     parts += _story(values["events"])
     if values["earlier"]:
-        lines = [_earlier(each) for each in values["earlier"]]
+        lines = list(_earlier(values["earlier"]))
         parts += _section("Other containers of that name, the newest first", lines)
     return Group(*parts)
 
@@ -114,5 +114,9 @@ def _event(event: Values) -> str:
     return "; ".join(event["sentences"]) + (f" ({took:g} ms)" if took is not None else "")
 
 
-def _earlier(other: Values) -> str:
-    return f"{other['time'][:19]}Z  {other['id'][:12] or '(no id)':12}  {other['state']}: {other['text']}"
+def _earlier(others: list[Values]) -> Iterator[str]:
+    """A line for each; those that the kubelet tried again and again, with the same result, in one."""
+    for (state, text, _), same in groupby(others, key=lambda each: (each["state"], each["text"], each["id"])):
+        newest, *rest = same
+        times = f" ({len(rest) + 1} times since {rest[-1]['time'][:19]}Z)" if rest else ""
+        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {text}{times}"

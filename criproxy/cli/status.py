@@ -1,6 +1,8 @@
 """``criproxy status``: how the node is, once, again and again, or as a check."""
 
 import json
+import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -104,6 +106,7 @@ def settled(ask: Ask) -> Values:
 
 def _watch(ask: Ask, interval_s: float, output: str) -> None:
     """Show what *ask* says until the user has seen enough; what cannot be asked now may be later."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not without giving the screen back
     try:
         if output == "json":
             while True:

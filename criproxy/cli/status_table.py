@@ -40,7 +40,7 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines."""
     if "error" in values:
         return Text(f"{values['error']}; trying again", style=TROUBLE)
-    notices = [*_notices(values), *_failures(values)]
+    notices = [*_notices(values), *_refusals(values), *_failures(values)]
     head: list[RenderableType] = [_title(values), *notices, Text(), _numa(values), *_sets(values), Text()]
     rows = values["containers"]
     kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
@@ -67,6 +67,15 @@ def _notices(values: Values) -> Iterator[Text]:
             yield Text(f"WRONG: {notice['text']}", style=TROUBLE)
         else:
             yield Text(f"Note: {notice['text']}", style=NOTE)
+
+
+def _refusals(values: Values) -> Iterator[Text]:
+    """The containers that cannot be created, the newest first, as far as there is room."""
+    for refusal in values["refusals"][:MOST_FAILURES]:
+        times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
+        yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
+    if missing := len(values["refusals"][MOST_FAILURES:]):
+        yield Text(f"REFUSED: {count(missing, 'more container')}", style=TROUBLE)
 
 
 def _numa(values: Values) -> Table:

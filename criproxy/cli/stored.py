@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
-from criproxy.control.report import Filter, Notice, Situation, problems, rows, summary
-from criproxy.control.story import choose, lives, tell, timestamp
+from criproxy.control.journal import REFUSAL_S
+from criproxy.control.report import Filter, Notice, Refusal, Situation, problems, rows, summary, timestamp
+from criproxy.control.story import choose, lives, tell
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
 from criproxy.store.reader import Reader, open_reader
@@ -64,7 +65,11 @@ class Stored:
         holder = holding(self._state_dir)
         stuck = f" (its process {holder} runs, but does not answer)" if holder else ""
         text = f"{self._reason}{stuck}. What follows was stored in {reader.path} at {timestamp(reader.changed_s)}"
-        return Situation(node=reader.node(discover(self._host_root)), notices=[Notice("daemon-down", text)])
+        return Situation(
+            node=reader.node(discover(self._host_root)),
+            notices=[Notice("daemon-down", text)],
+            refusals=[Refusal(*row) for row in reader.refusals(reader.changed_s - REFUSAL_S)],
+        )
 
     def _head(self, reader: Reader) -> Values:
         return {

@@ -96,10 +96,10 @@ class Answers:
     def _head(self) -> Values:
         return {
             "source": "daemon",
-            "time": story.timestamp(time.time()),
+            "time": report.timestamp(time.time()),
             "version": __version__,
             "pid": os.getpid(),
-            "started": story.timestamp(self.started_s),
+            "started": report.timestamp(self.started_s),
         }
 
 

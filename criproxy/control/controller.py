@@ -128,6 +128,7 @@ class Controller:
             troubles=self._followups.troubles(),
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),
+            refusals=self._manager.refusals(),
         )
 
     def waits_for(self, key: str) -> list[str]:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from criproxy.control.report import Refusal
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,
@@ -30,6 +31,9 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.store.record import Fact, Kind, Record
 
+REFUSAL_S = 3600.0
+"""The kubelet repeats what was refused: one that it has not repeated for so long is no longer wanted."""
+MAX_REFUSALS = 100
 SHORT_ID = 12
 """Characters by which people know a container."""
 MAX_PENDING = 2_000
@@ -48,7 +52,7 @@ class Entry:
 
 
 class Journal:
-    """Entries that are not on disk yet; used on the event loop's thread only.
+    """Entries that are not on disk yet, and the last refusals; used on the event loop's thread only.
 
     Args:
         clock: seconds since the epoch.
@@ -57,6 +61,13 @@ class Journal:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._pending: deque[Record] = deque(maxlen=MAX_PENDING)
+        self._refusals: dict[str, Refusal] = {}
+        """By name, in the order in which they were heard of last."""
+
+    def refusals(self) -> list[Refusal]:
+        """The containers that were refused within the last `REFUSAL_S` and not placed since, the newest first."""
+        since_s = self._clock() - REFUSAL_S
+        return [refusal for refusal in reversed(self._refusals.values()) if refusal.at_s > since_s]
 
     def __bool__(self) -> bool:
         """Whether something waits to be written."""
@@ -82,9 +93,19 @@ class Journal:
 
     def _record(self, entry: Entry) -> Record:
         about = entry.about
+        if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
+            self._remember(about.title, entry)
         if about is None:
             return Record(self._clock(), "", "", entry.kind, entry.sentences, "", entry.facts)
         return Record(self._clock(), about.key, about.title, entry.kind, entry.sentences, about.life, entry.facts)
+
+    def _remember(self, title: str, entry: Entry) -> None:
+        before = self._refusals.pop(title, None)
+        if entry.kind is Kind.REFUSED:
+            times = before.times + 1 if before else 1
+            self._refusals[title] = Refusal(title, " ".join(entry.sentences), times, self._clock())
+        if len(self._refusals) > MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
 
 
 def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:

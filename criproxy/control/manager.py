@@ -11,6 +11,7 @@ from time import perf_counter
 from criproxy.control.counters import Counters
 from criproxy.control.journal import Entry, Journal, entries_of
 from criproxy.control.keeper import Change, Keeper, NodeStore
+from criproxy.control.report import Refusal
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision
@@ -140,6 +141,10 @@ class Manager:
         if self._flush_at is None:
             loop = asyncio.get_running_loop()
             self._flush_at = loop.call_later(FLUSH_S, lambda: self._push(_Job(None, loop.create_future())))
+
+    def refusals(self) -> list[Refusal]:
+        """Who cannot be created at present, the newest first."""
+        return self._journal.refusals()
 
     async def flush(self) -> None:
         """Return when the history has been written, or the disk is known to fail."""

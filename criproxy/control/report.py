@@ -6,6 +6,7 @@ database say the same. Sets are in kernel notation, amounts have their unit in t
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import gmtime, strftime
 from typing import Any
 
 from criproxy.engine.invariants import violations
@@ -44,6 +45,24 @@ class Trouble:
     failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A container that cannot be created."""
+
+    container: str
+    """NAMESPACE/POD/CONTAINER."""
+    text: str
+    """What the kubelet was told the last time."""
+    times: int
+    at_s: float
+    """The last time, in seconds since the epoch."""
+
+    def to_json(self) -> Values:
+        """As in the answer of `status`."""
+        at = timestamp(self.at_s)
+        return {"container": self.container, "time": at, "times": self.times, "text": self.text}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """The node at one moment, with what the controller knows beside it."""
@@ -57,6 +76,8 @@ class Situation:
     starting: Collection[str] = ()
     """Keys of the containers whose start is under way."""
     notices: Sequence[Notice] = ()
+    refusals: Sequence[Refusal] = ()
+    """The newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +166,7 @@ def summary(situation: Situation) -> Values:
     return {
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *of_node(situation))],
+        "refusals": [refusal.to_json() for refusal in situation.refusals],
         "cpus": {
             "allowed": format_cpuset(topology.cpus),
             "exclusive": format_cpuset(node.exclusive_cpus),
@@ -225,6 +247,11 @@ def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied.cpus != grant.cpus:
         return f"is to be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
     return f"is to have memory of nodes {format_cpuset(grant.mems)} and has it of {format_cpuset(applied.mems)}"
+
+
+def timestamp(at_s: float) -> str:
+    """UTC with milliseconds, as in the log."""
+    return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(at_s))}.{int(at_s % 1 * 1000):03d}Z"
 
 
 def _interval(amount: Interval | None) -> list[int] | None:

@@ -5,10 +5,9 @@ Pure functions of the node and of the history, like `report`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from time import gmtime, strftime
 
 from criproxy.control.journal import SHORT_ID
-from criproxy.control.report import Situation, Values, row
+from criproxy.control.report import Situation, Values, row, timestamp
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -16,7 +15,7 @@ from criproxy.store.record import LAST, Kind, Record
 
 CANDIDATES = 8
 """So many an error names."""
-EARLIER = 20
+EARLIER = 100
 """So many earlier containers of the same name are told of."""
 
 
@@ -130,11 +129,6 @@ def event(record: Record) -> Values:
         "sentences": list(record.sentences),
         "facts": dict(record.facts),
     }
-
-
-def timestamp(at_s: float) -> str:
-    """UTC with milliseconds, as in the log."""
-    return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(at_s))}.{int(at_s % 1 * 1000):03d}Z"
 
 
 _PLACING = frozenset({Kind.GRANTED, Kind.RESIZED, Kind.ADOPTED, Kind.REFUSED, Kind.PASSED})

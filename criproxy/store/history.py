@@ -105,6 +105,22 @@ def titles(connection: sqlite3.Connection) -> list[str]:
     return [title for (title,) in rows]
 
 
+def refusals(connection: sqlite3.Connection, since_s: float) -> list[tuple[str, str, int, float]]:
+    """Name, last reason, number and last time of those refused since then and not placed after; the newest first.
+
+    Looks at the whole table: not for a daemon at work.
+    """
+    query = """
+        SELECT container, reasons, count(*), max(at_s) FROM decisions AS refused WHERE kind = 'refused' AND at_s > ?
+        AND NOT EXISTS (
+            SELECT 1 FROM decisions WHERE container = refused.container AND kind = 'granted' AND id > refused.id
+        ) GROUP BY container ORDER BY max(at_s) DESC
+    """
+    return [
+        (name, text.replace("\n", " "), times, at_s) for name, text, times, at_s in connection.execute(query, [since_s])
+    ]
+
+
 def of_lives(connection: sqlite3.Connection, lives: Iterable[str]) -> list[Record]:
     """All records of the containers *lives*, oldest first."""
     return _select(connection, "life IN (SELECT value FROM json_each(:lives))", {"lives": json.dumps(list(lives))})

@@ -12,7 +12,7 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.database import NAME, read_node
-from criproxy.store.history import find, titles
+from criproxy.store.history import find, refusals, titles
 from criproxy.store.record import Record
 from criproxy.store.schema import VERSION, version_of
 
@@ -43,6 +43,10 @@ class Reader:
     def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
         return find(self._connection, text)
+
+    def refusals(self, since_s: float) -> list[tuple[str, str, int, float]]:
+        """Name, last reason, number and last time of those that were refused since then, the newest first."""
+        return refusals(self._connection, since_s)
 
     def titles(self) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the history tells of, in order."""

@@ -58,6 +58,21 @@ async def test_a_refusal_is_told_by_name(tmp_path: Path) -> None:
     assert "CPU limit 4, from cpu_quota 400000 µs of 100000 µs" in result.output
 
 
+async def test_what_the_kubelet_tried_again_and_again_is_one_line(tmp_path: Path) -> None:
+    """The story is that of the last try; the others are counted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        pod = owner("greedy", 4)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        for _ in range(4):
+            with pytest.raises(RuntimeCallError):
+                await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        said = (await explain(tmp_path, "default/greedy/main")).output
+
+    assert "  (no id)       refused: container default/greedy/main asks for 4 exclusive CPUs" in said
+    assert said.count(" (3 times since 20") == 1
+
+
 async def test_one_that_ended_is_told_without_a_daemon(tmp_path: Path) -> None:
     """The history is on disk, and says whom it is about and since when the daemon is away."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world:

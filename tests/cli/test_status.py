@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from rich.console import Console
 from criproxy.cli import main, status
 from criproxy.cli.status_table import render
 from criproxy.control.answers import Answers
-from criproxy.control.report import Notice, Situation, Trouble, rows, summary
+from criproxy.control.report import Notice, Refusal, Situation, Trouble, rows, summary
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
 from criproxy.model.node import Node
@@ -139,6 +140,18 @@ def test_who_is_in_trouble_stands_out() -> None:
     assert "UNAVAILABLE: gone" in shown[2]
     assert any(line.endswith("running, still on CPU 5, 4 updates failed") for line in shown)
     assert any("1 not in place" in line for line in shown)
+
+
+def test_who_cannot_be_created_is_told_with_the_reason() -> None:
+    """Whoever asks why a pod does not start finds it here, however often the kubelet has tried."""
+    now_s = time.time()
+    refusals = [Refusal("shop/a/main", "container shop/a/main asks for 4", 12, now_s - 130)]
+    refusals += [Refusal(f"shop/b{number}/main", "no room", 1, now_s - 3600) for number in range(6)]
+    shown = lines(answer(Situation(node=node_with(1), refusals=refusals)), 160)
+
+    assert shown[1] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
+    assert shown[2] == "REFUSED 1 h ago: no room"
+    assert shown[6] == "REFUSED: 2 more containers"
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])

@@ -126,6 +126,26 @@ async def test_explain_a_refusal(tmp_path: Path) -> None:
         assert values["why"] == [caught.value.details]
 
 
+async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
+    """A refusal is told with its reason and how often it was repeated, until the container is placed."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        pod = owner("greedy", 3)
+        trader = await world.run(owner("trader", 1))
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        for _ in range(2):
+            with pytest.raises(RuntimeCallError, match="asks for 3 exclusive CPUs"):
+                await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        (refusal,) = (await say("status"))["refusals"]
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        assert (refusal["container"], refusal["times"]) == ("default/greedy/main", 2)
+        assert refusal["text"].startswith(
+            "container default/greedy/main asks for 3 exclusive CPUs, but 2 are available"
+        )
+        assert (await say("status"))["refusals"] == []
+
+
 async def test_explain_nobody(tmp_path: Path) -> None:
     """Unknown names are an answer with names near by, no name is wrong use."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:

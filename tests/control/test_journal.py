@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control import manager
-from criproxy.control.journal import MAX_PENDING, Entry, Journal, cause, entries_of
+from criproxy.control.journal import MAX_PENDING, MAX_REFUSALS, REFUSAL_S, Entry, Journal, cause, entries_of
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -242,3 +242,18 @@ def test_the_cause_of_a_move(event: Event, expected: str) -> None:
     node = Node(machine(), pods={"s": Pod(key="s", name="web", namespace="shop")}, containers={"id1": here})
 
     assert cause(event, node) == expected
+
+
+def test_refusals_are_bounded_and_forgotten() -> None:
+    """The newest come first; what is not repeated for an hour is no longer told."""
+    now_s = [0.0]
+    journal = Journal(clock=lambda: now_s[0])
+    for number in range(MAX_REFUSALS + 1):
+        now_s[0] += 1
+        refused = Container(key="r", pod="s", name=f"c{number}")
+        journal.add(Entry(refused, Kind.REFUSED, ("no room",), {}))
+    names = [refusal.container for refusal in journal.refusals()]
+    assert (len(names), names[0], names[-1]) == (MAX_REFUSALS, f"c{MAX_REFUSALS}", "c1")
+
+    now_s[0] = 10 + REFUSAL_S
+    assert journal.refusals()[-1].container == "c10"

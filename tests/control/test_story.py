@@ -2,8 +2,8 @@
 
 import pytest
 
-from criproxy.control.report import Situation
-from criproxy.control.story import choose, lives, tell, timestamp
+from criproxy.control.report import Situation, timestamp
+from criproxy.control.story import choose, lives, tell
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState

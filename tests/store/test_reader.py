@@ -59,6 +59,23 @@ async def test_after_its_end(tmp_path: Path) -> None:
     assert digest(tmp_path)[0] == before[0]
 
 
+async def test_who_was_refused(tmp_path: Path) -> None:
+    """With the last reason and how often, the newest first, without those that were placed afterwards."""
+    store = Store(tmp_path)
+    told = [
+        ("web", Kind.REFUSED, 10.0, "too large"),
+        ("old", Kind.REFUSED, 1.0, "too large"),
+        ("api", Kind.REFUSED, 11.0, "too large"),
+        ("web", Kind.REFUSED, 12.0, "still too large"),
+        ("api", Kind.GRANTED, 13.0, "it fits"),
+        ("db", Kind.REFUSED, 14.0, "too large"),
+    ]
+    await store.save(NODE, NODE, [Record(at_s, "r", name, kind, (text,), "r") for name, kind, at_s, text in told])
+    with open_reader(tmp_path) as reader:
+        assert reader.refusals(5.0) == [("db", "too large", 1, 14.0), ("web", "still too large", 2, 12.0)]
+    store.close()
+
+
 READ = (
     "import sys; from pathlib import Path; from criproxy.store.reader import open_reader\n"
     "with open_reader(Path(sys.argv[1])) as reader: print(reader.titles())"
