@@ -1,17 +1,20 @@
 """A real containerd for the whole run, and its pods removed after each test."""
 
+import asyncio
 import platform
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from criproxy.sim import busybox
 from criproxy.sim.containerd import PrivateContainerd, available
+from tests.daemons import Serve
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
+from tests.e2e.scene import ALL, Scene
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,3 +54,16 @@ def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registries]
     ):
         registry.push(address, "parity", "1", image)
         yield Registries(address, f"127.0.0.1:{silent.getsockname()[1]}")
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, containerd: PrivateContainerd) -> AsyncIterator[Scene]:
+    """The static policy, with the lowest CPU reserved."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f'policy: static\nreservedCpus: "{min(ALL)}"\n')
+    (tmp_path / "runtime.sock").symlink_to(containerd.socket)
+    async with asyncio.timeout(60), Serve(tmp_path, "--config", str(policy)) as serve:
+        scene = Scene(serve, containerd)
+        yield scene
+        await scene.client.close()
+        await scene.direct.close()

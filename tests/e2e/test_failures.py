@@ -13,7 +13,7 @@ from criproxy.observe.bypass import FAILURES
 from criproxy.sim.containerd import PrivateContainerd
 from tests.daemons import Serve
 from tests.disks import fill, free, small_disk
-from tests.e2e.test_placement import ALL, OWNED, Scene, owner, sharer
+from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 
 POLICY = """
 from pathlib import Path

@@ -2,87 +2,18 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from criproxy.control.kernel import Kernel
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.discovery.machine import discover
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.sim.containerd import IMAGE, PrivateContainerd
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from tests.daemons import Serve
-
-MIB = 1 << 20
-ALL = discover().cpus
-OWNED = frozenset([min(ALL - {min(ALL)})])
-"""The CPU that the first owner of one CPU gets: the lowest that is not reserved."""
-
-
-def owner(name: str, *commands: tuple[str, ...]) -> PodSpec:
-    """A Guaranteed pod whose containers ask for one whole CPU each; without *commands*, one that sleeps."""
-    specs = [
-        ContainerSpec(f"c{number}", IMAGE, command, cpu_limit_milli=1000, memory_limit_bytes=64 * MIB)
-        for number, command in enumerate(commands or [()])
-    ]
-    return PodSpec(name, tuple(specs))
-
-
-def sharer(name: str) -> PodSpec:
-    """A BestEffort pod of one container."""
-    return PodSpec(name, (ContainerSpec("c0", IMAGE),))
-
-
-class Scene:
-    """Criproxy as a process between a small kubelet and containerd."""
-
-    def __init__(self, serve: Serve, containerd: PrivateContainerd) -> None:
-        self.serve = serve
-        self.client = RuntimeClient(f"unix://{serve.socket}")
-        self.direct = RuntimeClient(containerd.endpoint)
-        self.kubelet = MiniKubelet(self.client, containerd.cgroups)
-        self._kernel = Kernel(self.direct, Path("/"))
-
-    async def run(self, pod: PodSpec) -> tuple[str, str]:
-        """Run a pod of one container; returns the ids of sandbox and container."""
-        sandbox_id, ids = await self.kubelet.run_pod(pod)
-        return sandbox_id, ids["c0"]
-
-    async def cpus(self, container_id: str) -> CpuSet:
-        """What the container's cgroup says."""
-        seen = await self._kernel.look(container_id)
-        assert seen.applied is not None, f"{container_id} does not run: {seen.state}"
-        return seen.applied.cpus
-
-    async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
-        """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
-        async with asyncio.timeout(10):
-            while await self.cpus(container_id) != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
-                await asyncio.sleep(0.01)
-
-    async def restart(self, how: signal.Signals) -> None:
-        """End criproxy and start it again on the same state."""
-        self.serve.signal(how)
-        await self.serve.exit_status()
-        await self.serve.spawn()
-        await self.serve.message("READY=1")
-
-
-@pytest.fixture
-async def scene(tmp_path: Path, containerd: PrivateContainerd) -> AsyncIterator[Scene]:
-    """The static policy, with the lowest CPU reserved."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f'policy: static\nreservedCpus: "{min(ALL)}"\n')
-    (tmp_path / "runtime.sock").symlink_to(containerd.socket)
-    async with asyncio.timeout(60), Serve(tmp_path, "--config", str(policy)) as serve:
-        scene = Scene(serve, containerd)
-        yield scene
-        await scene.client.close()
-        await scene.direct.close()
+from criproxy.sim.kubelet import MiniKubelet
+from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 
 
 async def test_an_owner_is_alone_on_its_cpu_and_gives_it_back(scene: Scene) -> None:
@@ -127,27 +58,6 @@ async def test_what_ended_while_criproxy_was_away_is_given_back(scene: Scene) ->
     await scene.serve.spawn()
 
     await scene.moves_to(shared, ALL)
-
-
-async def test_sequential_init_containers_each_get_the_cpu(scene: Scene) -> None:
-    """They exit without a call; none of their successors is refused or has to be tried again."""
-    pod = owner("jobs", ("true",), ("true",), ("true",), ())
-    sandbox_id = await scene.kubelet.run_sandbox(pod)
-
-    for spec in pod.containers:
-        container_id = await scene.kubelet.create(pod, sandbox_id, spec)
-        await scene.kubelet.start(container_id)
-        if spec.command:
-            await exited(scene.direct, container_id)
-        else:
-            assert await scene.cpus(container_id) == OWNED
-
-
-async def exited(client: RuntimeClient, container_id: str) -> None:
-    """Wait for the end of a container."""
-    async with asyncio.timeout(10):
-        while (await client.container_status(container_id)).status.state != api.CONTAINER_EXITED:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # containerd 1.6 has no events
 
 
 async def test_an_owner_that_ends_by_itself_gives_its_cpu_back(scene: Scene) -> None:

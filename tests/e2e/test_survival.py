@@ -1,0 +1,161 @@
+"""What a real node survives: restarts of containerd, a lost store, init containers that take all, resizes."""
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.kernel import pid_in
+from criproxy.cri import api_pb2 as api
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.resources import milli_to_quota, milli_to_shares
+from criproxy.sim.containerd import IMAGE, PrivateContainerd
+from criproxy.sim.kubelet import ContainerSpec, PodSpec
+from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
+
+CONSISTENT_S = 5.0
+"""How long after a restart of the runtime the node may be behind it."""
+
+
+async def process_of(scene: Scene, container_id: str) -> int:
+    """The first process of a running container."""
+    pid = pid_in((await scene.direct.container_status(container_id, verbose=True)).info)
+    assert pid is not None
+    return pid
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContainerd, how: signal.Signals) -> None:
+    """An owner exits while it is away, a sharer is removed right after: five seconds later all is in order."""
+    _, stays = await scene.run(sharer("stays"))
+    removed, _ = await scene.run(sharer("removed"))
+    _, exits = await scene.run(owner("exits"))
+    assert await scene.cpus(stays) == ALL - OWNED
+    pid = await process_of(scene, exits)
+
+    def restart() -> None:
+        os.kill(containerd.pid, how)
+        os.kill(pid, signal.SIGKILL)
+        containerd.restart(how)
+
+    await asyncio.to_thread(restart)
+    await scene.direct.call(
+        "RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=removed), api.RemovePodSandboxResponse
+    )
+
+    async with asyncio.timeout(CONSISTENT_S):
+        while await scene.cpus(stays) != ALL:  # noqa: ASYNC110 (the kernel tells nobody)
+            await asyncio.sleep(0.01)
+        _, again = await scene.run(owner("again"))
+    assert (await scene.cpus(again), await scene.cpus(stays)) == (OWNED, ALL - OWNED)
+
+
+@pytest.mark.parametrize("damage", ["gone", "corrupt"])
+async def test_a_lost_store_is_rebuilt(scene: Scene, damage: str) -> None:
+    """Owners own what they did, sharers share it, nothing moves; what was started meanwhile is taken in, too."""
+    _, first = await scene.run(sharer("first"))
+    sandbox_id, owned = await scene.run(owner("owner"))
+    _, second = await scene.run(sharer("second"))
+    written = {key: await written_at(scene, key) for key in (first, owned, second)}
+    scene.serve.signal(signal.SIGKILL)
+    await scene.serve.exit_status()
+    state = scene.serve.directory / "state"
+    if damage == "gone":
+        shutil.rmtree(state)
+    else:
+        (state / "criproxy.db").write_bytes(b"no database" * 1000)
+        for journal in state.glob("criproxy.db-*"):
+            journal.unlink()
+
+    await scene.serve.spawn()
+    await scene.serve.message("READY=1")
+    _, late = await scene.run(sharer("late"))
+
+    assert (await scene.cpus(owned), await scene.cpus(first)) == (OWNED, ALL - OWNED)
+    assert (await scene.cpus(second), await scene.cpus(late)) == (ALL - OWNED, ALL - OWNED)
+    assert {key: await written_at(scene, key) for key in written} == written
+    await scene.kubelet.remove_pod(sandbox_id)
+    await scene.moves_to(first, ALL)
+
+
+async def written_at(scene: Scene, container_id: str) -> int:
+    """When the cpuset of a container was last written, in ns: cgroup files keep the time."""
+    return _written_at(await process_of(scene, container_id))
+
+
+def _written_at(pid: int) -> int:
+    v1, unified = Path("/sys/fs/cgroup/cpuset"), Path("/sys/fs/cgroup")
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpuset" in controllers.split(",") or (not controllers and not v1.is_dir()):
+            root = v1 if v1.is_dir() else unified
+            return (root / path.lstrip("/") / "cpuset.cpus").stat().st_mtime_ns
+    raise AssertionError(f"process {pid} has no cpuset")
+
+
+async def test_init_containers_take_every_cpu_one_after_the_other(scene: Scene) -> None:
+    """Three of them and the main container ask for all that can be owned: no refusal, no retry."""
+    everything = 1000 * (len(ALL) - 1)
+    commands: list[tuple[str, ...]] = [("true",), ("true",), ("true",), ()]
+    specs = [
+        ContainerSpec(f"c{number}", IMAGE, command, cpu_limit_milli=everything, memory_limit_bytes=64 * MIB)
+        for number, command in enumerate(commands)
+    ]
+    pod = PodSpec("greedy", tuple(specs))
+    _, shared = await scene.run(sharer("shared"))
+    sandbox_id = await scene.kubelet.run_sandbox(pod)
+
+    for spec in specs:  # each call once: a refusal would fail the test
+        container_id = await scene.kubelet.create(pod, sandbox_id, spec)
+        await scene.kubelet.start(container_id)
+        if spec.command:
+            await exited(scene.direct, container_id)
+
+    assert await scene.cpus(container_id) == ALL - {min(ALL)}
+    assert await scene.cpus(shared) == {min(ALL)}
+    assert "refused" not in scene.serve.log.read_text()
+
+
+def size(cpu_milli: int, memory_bytes: int) -> api.LinuxContainerResources:
+    """What the kubelet sends for a resize of a Guaranteed container: all sizes, no cpuset."""
+    return api.LinuxContainerResources(
+        cpu_shares=milli_to_shares(cpu_milli),
+        cpu_quota=milli_to_quota(cpu_milli),
+        cpu_period=100_000,
+        memory_limit_in_bytes=memory_bytes,
+        oom_score_adj=-997,
+    )
+
+
+async def test_a_resize_of_the_kubelet(scene: Scene) -> None:
+    """CPU, then memory: it owns its CPU then, and ContainerStatus says what the kubelet expects."""
+    _, shared = await scene.run(sharer("shared"))
+    spec = ContainerSpec("c0", IMAGE, cpu_limit_milli=500, memory_limit_bytes=64 * MIB)
+    _, grows = await scene.run(PodSpec("grows", (spec,)))
+    assert await scene.cpus(grows) == ALL
+
+    await scene.kubelet.update(grows, size(1000, 64 * MIB))
+    await scene.kubelet.update(grows, size(1000, 128 * MIB))
+
+    await scene.moves_to(shared, ALL - OWNED)
+    await scene.moves_to(grows, OWNED)
+    linux = (await scene.client.container_status(grows)).status.resources.linux
+    assert (linux.cpu_shares, linux.cpu_quota, linux.cpu_period) == (1024, 100_000, 100_000)
+    assert linux.memory_limit_in_bytes == 128 * MIB
+
+
+async def test_a_cpuset_of_the_kubelets_cpu_manager(scene: Scene) -> None:
+    """Neither an owner nor a sharer ends up where it says, and the sizes stay."""
+    _, shared = await scene.run(sharer("shared"))
+    _, owned = await scene.run(owner("owner"))
+
+    for key in (shared, owned):
+        await scene.kubelet.update(key, api.LinuxContainerResources(cpuset_cpus=format_cpuset(ALL)))
+
+    assert (await scene.cpus(owned), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
+    linux = (await scene.client.container_status(owned)).status.resources.linux
+    assert (linux.cpu_shares, linux.cpu_quota) == (1024, 100_000)
+    assert linux.memory_limit_in_bytes == 64 * MIB
