@@ -108,6 +108,7 @@ async def test_init_containers_take_every_cpu_one_after_the_other(scene: Scene) 
     _, shared = await scene.run(sharer("shared"))
     sandbox_id = await scene.kubelet.run_sandbox(pod)
 
+    container_id = ""
     for spec in specs:  # each call once: a refusal would fail the test
         container_id = await scene.kubelet.create(pod, sandbox_id, spec)
         await scene.kubelet.start(container_id)
