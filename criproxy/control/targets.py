@@ -91,17 +91,19 @@ def target(node: Node, key: str, over: Overhang) -> Applied | None:
     """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
 
     A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
-    to the part of its grant that is free, or, if nothing of it is, to the CPUs that nobody owns: best to those that
-    nobody has to leave, but if there are none, to all of them. Otherwise two that change places would wait for ever.
+    to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that nobody owns:
+    best to those that nobody has to leave, but if there are none, to all of them. Otherwise those that change places
+    would wait for each other for ever.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
         return None
     held = over.others(key)
-    free = grant.cpus - held
+    has = applied.cpus if applied else NO_CPUS
+    free = grant.cpus - (held - has)
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
         return None
-    wanted = Applied(free or node.shared_cpus - held or node.shared_cpus, grant.mems)
+    wanted = Applied(free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus, grant.mems)
     return wanted if wanted.cpus and wanted != applied else None
 
 

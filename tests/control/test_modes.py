@@ -1,6 +1,7 @@
 """Another policy while criproxy runs, and letting everybody go: the kernel's view, through real calls."""
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,6 +149,40 @@ async def test_a_policy_that_fails_at_who_is_here_is_not_taken(tmp_path: Path) -
         assert world.controller.settings.configuration == ""
         second = await world.run(owner("second"))
         assert (world.cpus(first), world.cpus(second)) == ("1", "2")
+
+
+class Slow(StaticPolicy):
+    """Takes its time for those who are here already."""
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Block for a moment."""
+        if container.key in node.grants:
+            time.sleep(0.5)
+        return super().place(node, container)
+
+
+async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is submitted meanwhile waits and is decided by the new policy; all other calls are answered at once."""
+    monkeypatch.setattr("criproxy.control.manager.MANY", 0)
+    async with World(tmp_path) as world:
+        first = await world.run(owner("first"))
+        changing = asyncio.create_task(
+            change(world, Slow(Options.model_validate({"reservedCpus": "0-1"})), "slow", apply_all=True)
+        )
+        await asyncio.sleep(0.05)  # it is under way: nothing tells so
+        second = asyncio.create_task(world.run(owner("second")))
+
+        begun_s = time.perf_counter()
+        await world.client.version()
+        took_s = time.perf_counter() - begun_s
+
+        assert took_s < 0.2
+        assert not changing.done()
+        await changing
+        assert world.cpus(await second) in ("2", "3")
+        async with asyncio.timeout(LIMIT_S):
+            while {world.cpus(first), world.cpus(await second)} != {"2", "3"}:
+                await world.controller.changed()
 
 
 async def test_a_change_comes_in_the_order_of_events(tmp_path: Path) -> None:
