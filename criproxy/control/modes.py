@@ -80,6 +80,8 @@ class Modes:
             event = PolicyChanged(settings.apply_all, settings.configuration)
             decision = await asyncio.shield(self.followups.submit(event, policy))
             self.followups.settings = settings
+            if self.active:
+                self.resync.soon()  # what becomes of others' containers may be another thing now
             self._switched()
             return decision
 
@@ -146,9 +148,9 @@ class Modes:
         """Notice a configuration that was changed while we were away, and whoever came meanwhile without a place."""
         node, settings = self._node, self.settings
         if node.configuration != settings.configuration or (self.places and not node.released and _homeless(node)):
-            apply_all = node.configuration == UNDONE or (
-                settings.apply_all and node.configuration != settings.configuration
-            )
+            # Where nothing is known of the last one, the state is new or was lost: that moves nobody.
+            known = node.configuration not in ("", settings.configuration)
+            apply_all = known and (settings.apply_all or node.configuration == UNDONE)
             event = PolicyChanged(apply_all, settings.configuration)
             self.followups.submit(event).add_done_callback(lambda _: self._switched())
 

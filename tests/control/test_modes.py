@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.manager import PolicyFailed
-from criproxy.control.settings import Settings
+from criproxy.control.settings import Adopt, Settings
 from criproxy.errors import UsageError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
@@ -17,8 +17,9 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
+from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
-from tests.control.world import STATIC, World, owner, sharer
+from tests.control.world import FAST, STATIC, World, owner, sharer
 
 NONE = NonePolicy(Options())
 RESERVING_TWO = StaticPolicy(Options.model_validate({"reservedCpus": "0-1"}))
@@ -257,6 +258,37 @@ async def test_a_new_configuration_ends_a_release(tmp_path: Path) -> None:
         async with asyncio.timeout(LIMIT_S):
             while {world.cpus(first), world.cpus(second)} != {"1", "2"}:
                 await world.controller.changed()
+
+
+async def test_lost_state_moves_nobody(tmp_path: Path) -> None:
+    """Though the file says that changes are for all: nobody knows whether it has changed."""
+    async with World(tmp_path) as world:
+        await world.controller.modes.change(STATIC, settings(world, "same", apply_all=True))
+        first, second = await world.run(owner("first")), await world.run(owner("second"))
+        await world.kubelet.stop(first)
+        await world.stop_criproxy()
+        for part in (tmp_path / "state").glob("criproxy.db*"):
+            part.unlink()
+        world.use(configuration="same", apply_all=True)
+
+        await world.start_criproxy()
+
+        await world.until(lambda: world.controller.node.configuration == "same")
+        assert world.cpus(second) == "2"
+        assert world.owned() == {2}
+
+
+async def test_others_containers_are_taken_in_as_soon_as_the_file_says_so(tmp_path: Path) -> None:
+    """From watch to pin, without waiting for the next comparison."""
+    async with World(tmp_path, settings=replace(FAST, adopt=Adopt.WATCH)) as world:
+        foreign = await MiniKubelet(world.direct).run_pod(sharer("foreign"))
+        world.controller.resync()
+        await world.until(lambda: bool(world.controller.node.watched_cpus))
+
+        await world.controller.modes.change(STATIC, replace(settings(world, "pin"), adopt=Adopt.PIN))
+
+        async with asyncio.timeout(LIMIT_S):
+            await world.until(lambda: foreign[1]["main"] in world.controller.node.grants)
 
 
 async def test_a_release_with_the_runtime_away_says_what_is_left(tmp_path: Path) -> None:
