@@ -47,10 +47,20 @@ class UsageError(CriproxyError):
     exit_status = 2
 
 
-class NotEnough(CriproxyError):
+class Refused(CriproxyError):
+    """A container that a policy does not place: its answer, and no failure of criproxy."""
+
+
+class NotEnough(Refused):
     """A container that does not fit; the text names it, what it asked and what is free."""
 
     code = StatusCode.RESOURCE_EXHAUSTED
+
+
+class BadAnnotation(Refused):
+    """A pod annotation that cannot be understood; the text names it, its value and what would be right."""
+
+    code = StatusCode.INVALID_ARGUMENT
 
 
 class WireError(CriproxyError):

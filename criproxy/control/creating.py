@@ -14,7 +14,7 @@ from criproxy.cri.methods import BY_PATH
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
 from criproxy.engine.guard import PolicyFault
-from criproxy.errors import NotEnough, StatusCode
+from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Container, ContainerState
 from criproxy.store.record import Kind
@@ -55,7 +55,7 @@ class Creates:
         try:
             await self._introduce(request, creating)
             decision = await self._place(container)
-        except (NotEnough, PolicyFault) as error:
+        except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
             self.followups.manager.note(container, Kind.REFUSED, str(error))
             return Refuse(error.code, str(error))

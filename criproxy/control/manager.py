@@ -18,7 +18,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event, NodeEvent
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
-from criproxy.errors import CriproxyError, Fault, NotEnough, StoreError
+from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
@@ -106,7 +106,7 @@ class Manager:
             policy: with a `PolicyChanged`: asked about this event and all that are submitted later.
 
         The future raises:
-            NotEnough: the policy has no place; the node is as before.
+            Refused: the policy has no place, or does not understand what is asked; the node is as before.
             PolicyFailed: the policy is at fault; the node and the policy are as before. Only for what can still be
                 refused, a new policy included.
             StoreError: a reservation could not be stored; the node is as before.
@@ -289,7 +289,7 @@ class Manager:
         try:
             return step(node, event, policy or self.policy)
         except Exception as error:
-            if isinstance(error, NotEnough) and isinstance(event, ContainerCreating | ContainerResized):
+            if isinstance(error, Refused) and isinstance(event, ContainerCreating | ContainerResized):
                 raise  # an answer, and no failure
             self.counters.policy_failures += 1
             if not _can_be_refused(event) and policy is None:

@@ -15,7 +15,7 @@ from criproxy.cri.asked import asked_anew
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ContainerResized, ContainerStarted, UnknownOutcome
 from criproxy.engine.guard import PolicyFault
-from criproxy.errors import NotEnough, StatusCode
+from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.workload import Sizes
@@ -186,7 +186,7 @@ class Updates:
             return Proceed()
         try:
             await self._resize(call, key, request)
-        except (NotEnough, PolicyFault) as error:
+        except (Refused, PolicyFault) as error:
             followups.log.warning("resize refused", container=key, error=str(error))
             followups.manager.note(key, Kind.RESIZED, f"the resize was refused: {error}")
             return Refuse(error.code, str(error))

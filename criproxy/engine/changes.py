@@ -11,7 +11,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
 from criproxy.engine.release import release, still_released
 from criproxy.engine.updates import updates_between
-from criproxy.errors import NotEnough
+from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -57,7 +57,7 @@ def _wants(policy: Policy, node: Node, container: Container) -> bool:
     """Whether *policy* would place a container that asks for nothing, or leave it alone."""
     try:
         return container.key in policy.place(node, replace(container, cpu_milli=0)).grants
-    except NotEnough:
+    except Refused:
         return True
 
 
@@ -100,12 +100,12 @@ def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tup
             try:
                 after, told = _place(after, container, policy)
                 reasons += told
-            except NotEnough:
+            except Refused:
                 refused.append(container)
     for container in refused:  # others may have given up CPUs meanwhile
         try:
             after, told = _place(after, container, policy)
-        except NotEnough as error:
+        except Refused as error:
             after, told = _unfit(after, container, policy, str(error), may_stay=may_stay)
         reasons += told
     return after, tuple(reasons)

@@ -38,7 +38,7 @@ class Guarded:
         """The policy's layout.
 
         Raises:
-            NotEnough: as the policy says.
+            Refused: as the policy says.
             PolicyFault: the layout breaks an invariant that *node* keeps.
         """
         layout = self._policy.place(node, container)

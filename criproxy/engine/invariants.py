@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.step import step
-from criproxy.errors import NotEnough
+from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
@@ -137,7 +137,7 @@ def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) ->
     """
     try:
         during = step(node, ContainerCreating(newcomer), policy).node
-    except NotEnough:
+    except Refused:
         return
     after = step(during, ContainerGone(newcomer.key), policy).node
     if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):

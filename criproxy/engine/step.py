@@ -42,7 +42,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     """Apply *event* to *node*.
 
     Raises:
-        NotEnough: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
+        Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
     match event:
         case PolicyChanged():

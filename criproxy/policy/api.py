@@ -27,6 +27,7 @@ class Policy(Protocol):
 
         Raises:
             NotEnough: it does not fit; the text names the container, what it asked, what is free and where.
+            BadAnnotation: its pod asks for something in a way that cannot be understood; see `policy.annotations`.
         """
         ...
 
