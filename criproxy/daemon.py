@@ -134,6 +134,8 @@ class Daemon:
         self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
         self._bypass_text: str | None = None
         self._controller: Controller | None = None
+        self._bypassed_configuration = ""
+        """The one with which the automatic bypass began."""
         self._reload: Reload | None = None
         self._stop = asyncio.Event()
 
@@ -226,6 +228,9 @@ class Daemon:
         return on_error
 
     def _mode_changed(self, controller: Controller, proxy: Proxy) -> None:
+        changed = controller.settings.configuration != self._bypassed_configuration
+        if changed and self._bypass.mode is BypassMode.AUTOMATIC:
+            self._bypass.set(BypassMode.OFF, "trying another configuration")
         proxy.use(traced(controller.table(), self._traced, log.info))
         if self._serving:
             self._notifier.status(self._status_text())
@@ -285,6 +290,7 @@ class Daemon:
 
     def _bypassed(self, mode: BypassMode) -> None:
         if self._controller is not None:
+            self._bypassed_configuration = self._controller.settings.configuration
             self._controller.bypass(mode)
 
     def _ailing(self) -> bool:
