@@ -205,3 +205,19 @@ async def memory_only_nodes_are_used_from_nearby(world: World) -> None:
     (home,) = world.machine.nodes_of(sets.cpus)
     distances = world.machine.distances[home]
     assert sets.mems == {home, min(memory_only, key=lambda node: distances[node])}
+
+
+async def a_release_gives_everybody_everything(world: World) -> None:
+    """All CPUs, and the memory of all nodes, memory-only ones included; taken back, the next owner owns again."""
+    owner, sharer = await world.owner("owner", 2), await world.sharer("sharer")
+    before = len(owner.sets.cpus)
+
+    await world.criproxy("release")
+    for placed in (owner, sharer):
+        await world.settles(placed, world.machine.chips.cpus)
+        assert placed.sets.mems == world.every_node
+
+    await world.criproxy("release", "--undo")
+    late = await world.owner("late", 2)
+    assert len(late.sets.cpus) == before
+    assert not late.sets.cpus & sharer.sets.cpus

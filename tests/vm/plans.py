@@ -95,6 +95,7 @@ PLANS = {
                 topology_checks.memory_only_nodes_are_recognised,
                 checks.memory_only_nodes_are_never_all_that_one_has,
                 checks.memory_only_nodes_are_used_from_nearby,
+                checks.a_release_gives_everybody_everything,
             ),
         ),
     )

@@ -6,6 +6,7 @@ Cpusets are read from the files of cgroup v2 and /proc alone, with nothing of cr
 import asyncio
 import re
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -155,6 +156,13 @@ class World:
     def switch_of(cpu: int) -> Path:
         """The file that takes a CPU offline with a 0, and back with a 1."""
         return Path(f"/sys/devices/system/cpu/cpu{cpu}/online")
+
+    async def criproxy(self, *words: str) -> None:
+        """Run a command of criproxy that asks the daemon, to its good end."""
+        command = ("-m", "criproxy", *words, "--control-socket", str(self.serve.control))
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said.decode()
 
     async def restart(self, how: signal.Signals) -> None:
         """End criproxy and start it again on the same state."""
