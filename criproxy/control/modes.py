@@ -115,11 +115,11 @@ class Modes:
         """
         if not self.places:
             raise UsageError("the policy is none: there is nothing to go back to; name another one in the policy file")
-        before = self._node
-        if not before.released:
-            return await self._answer(before, before.replace(grants={}), "placed")
-        event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
         async with self._one:
+            before = self._node
+            if not before.released:
+                return await self._answer(before, before.replace(grants={}), "placed")
+            event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
             decision = await asyncio.shield(self.followups.submit(event, self.followups.manager.policy))
             self._switched()
         self.followups.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
@@ -158,7 +158,7 @@ class Modes:
         """Hold calls from now on, and find out what runs; a runtime that is away is asked in the background."""
         self.resync.doubt()
         self._activate()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, NotReady):
             async with asyncio.timeout(LEARN_S):
                 await self.resync.ready()  # first in line, as above
 
