@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from criproxy.model.cpuset import MAX_ID
+from criproxy.model.cpuset import MAX_ID, CpuSet
 from criproxy.model.resources import MAX_SHARES_MILLI, MIN_REQUEST_MILLI, Interval
 
 MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000
@@ -91,6 +91,8 @@ class Container:
     state: ContainerState = ContainerState.CREATING
     reservation: str = ""
     """Under which its place was reserved, and which its stamp carries; empty for one that we found running."""
+    hints: tuple[CpuSet, ...] = ()
+    """For each thing that it shall be close to, such as a device: the NUMA nodes next to it."""
 
     @property
     def title(self) -> str:

@@ -41,6 +41,7 @@ POD = Pod(
     labels={"app": "web"},
     annotations={"memory-type.criproxy.io/pod": "dram"},
 )
+HINTS = (frozenset({2}), frozenset({0, 3}))
 OWNER = Container(
     key="r1",
     pod="s",
@@ -54,7 +55,7 @@ OWNER = Container(
     memory_limit_bytes=1 << 30,
     memory_request_bytes=Interval(1 << 30, 1 << 30),
 )
-SHARER = Container(key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20))
+SHARER = Container(key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20), hints=HINTS)
 LIFE: list[Event] = [
     PodCreated(POD),
     ContainerCreating(SHARER),
