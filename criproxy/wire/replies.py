@@ -285,6 +285,7 @@ class Replies(FrameLoop):
     def _on_goaway(self, stream: int, flags: int, buffer: bytes, at: int, end: int) -> None:
         """The runtime goes: what it has not looked at is not sent, the kubelet repeats it elsewhere."""
         connection = self.connection
+        connection.runtime_goes = True
         connection.lost_above = min(connection.lost_above, frames.parse_u31(buffer[at + 9 : end], "GOAWAY"))
         for state in list(connection.streams.values()):
             if state.id > connection.lost_above:

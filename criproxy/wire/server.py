@@ -419,7 +419,7 @@ class Link:
 
     def side_lost(self, side: _Side) -> None:
         """One socket is gone: so is the other, after what is in flight is written."""
-        ended_by_runtime = not side.is_client and not self._closing
+        ended_by_runtime = not self._closing and (not side.is_client or self.splice.connection.runtime_goes)
         self.close()
         if ended_by_runtime:
             self.proxy.on_runtime_lost()

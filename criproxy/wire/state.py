@@ -151,6 +151,8 @@ class Connection:
         """After our GOAWAY: streams above this are not processed."""
         self.lost_above = frames.MAX_WINDOW
         """After the runtime's GOAWAY: streams above this were not processed."""
+        self.runtime_goes = False
+        """The runtime has sent a GOAWAY: the kubelet may be quicker to end the connection."""
         self.greeted = False
         """The runtime has sent its SETTINGS, which must be the first frame that the kubelet sees."""
         self.held_bytes = 0
