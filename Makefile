@@ -4,10 +4,11 @@ SHELL := bash
 PYTHON_VENV := .venv/bin/python
 SECONDS ?= 60
 EXAMPLES ?= 500
+KILLS ?= 60
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz properties vm protos lock clean
+.PHONY: help setup demo test lint format bench fuzz properties chaos vm protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ properties: setup ## try every policy on EXAMPLES (500) random machines and live
 
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
 	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/vm) $(ARGS)
+
+chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED
+	@$(PYTHON_VENV) -m tests.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh

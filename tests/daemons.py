@@ -31,6 +31,7 @@ class Serve:
         passed: socket.socket | None = None,
         stderr: int | None = None,
         limit_s: float = LIMIT_S,
+        program: tuple[str, ...] = ("-m", "criproxy"),
         **environ: str,
     ) -> None:
         """Prepare ``serve`` with *arguments* behind those for its places.
@@ -41,6 +42,7 @@ class Serve:
             passed: a listening socket that is handed over as systemd does.
             stderr: descriptor for standard error, the file `log` if not given.
             limit_s: what a step may take, where the machine is slower than that of a test.
+            program: Python's arguments for the program whose command ``serve`` is run.
             environ: further environment variables.
         """
         self.directory = directory
@@ -53,7 +55,7 @@ class Serve:
         self._limit_s = limit_s
         self._environ = environ
         self._arguments = [
-            *("-m", "criproxy", "serve", "--listen", f"unix://{self.socket}"),
+            *(*program, "serve", "--listen", f"unix://{self.socket}"),
             *("--runtime-endpoint", f"unix://{self.runtime}", "--control-socket", str(self.control)),
             *("--state-dir", str(directory / "state"), *arguments),
         ]

@@ -28,7 +28,10 @@ def main(
     missing: tuple[str, ...],
     host_root: Path | None,
 ) -> None:
-    """Serve CRI at a socket without any containers, until SIGTERM or SIGINT."""
+    """Serve CRI at a socket without any containers, until SIGTERM or SIGINT.
+
+    SIGHUP restarts it: every call under way is cut, the socket goes and comes back, containers go on.
+    """
     options = RuntimeOptions(
         cpus=cpus,
         mems=mems,
@@ -44,12 +47,15 @@ def main(
 
 
 async def _serve(path: Path, options: RuntimeOptions) -> None:
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with EmbeddedRuntime(path, options):
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
+    async with EmbeddedRuntime(path, options) as runtime:
         click.echo(f"listening at {path}")
-        await ended.wait()
+        while await signals.get() is signal.SIGHUP:
+            await runtime.stop()
+            await runtime.start()
+            click.echo(f"listening at {path}")
 
 
 if __name__ == "__main__":

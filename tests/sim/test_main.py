@@ -1,6 +1,7 @@
 """The embedded runtime as a process."""
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,26 @@ async def test_it_serves_until_terminated(tmp_path: Path) -> None:
     assert await process.wait() == 0
     assert line.decode().strip() == f"listening at {path}"
     assert len(containers) == 3
+
+
+async def test_it_restarts_with_its_containers(tmp_path: Path) -> None:
+    """SIGHUP is a restart of the runtime: it listens again, and knows what it knew."""
+    path = tmp_path / "r.sock"
+    arguments = ("-m", "criproxy.sim", "--socket", str(path), "--containers", "3")
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout
+    lines = [await process.stdout.readline()]
+
+    process.send_signal(signal.SIGHUP)
+    lines.append(await process.stdout.readline())
+    client = RuntimeClient(f"unix://{path}")
+    containers = await client.list_containers()
+    await client.close()
+    process.terminate()
+
+    assert lines[0] == lines[1] == f"listening at {path}\n".encode()
+    assert len(containers) == 3
+    assert await process.wait() == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,260 @@
+"""A relay between criproxy and the runtime: bytes pass unchanged, every call is seen, and one can be held on its way.
+
+A held call stops its direction of its connection, as a slow or stuck runtime does; the other connections go on.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from hpack import Decoder
+
+MARK = "chaos-caller"
+"""Metadata with which our kubelets say who they are; calls without it are criproxy's own."""
+_PREFACE = 24
+_HEADER = 9
+_DATA, _HEADERS, _RST_STREAM, _CONTINUATION = 0, 1, 3, 9
+_END_STREAM, _END_HEADERS, _PADDED, _PRIORITY = 0x1, 0x4, 0x8, 0x20
+_CHUNK = 1 << 16
+
+
+class Way(Enum):
+    """Where on its way a call is held."""
+
+    REQUEST = "request"
+    """All of it has come from criproxy, nothing has been passed on."""
+    REPLY = "reply"
+    """The runtime has answered, and criproxy does not know."""
+
+
+@dataclass(slots=True)
+class Passing:
+    """A call that passes."""
+
+    method: str
+    """Without its service, such as ``CreateContainer``."""
+    caller: str
+    """What `MARK` says; empty for criproxy's own calls."""
+    message: bytes = b""
+    """The request's message, without its prefix."""
+    answered: bool = False
+    """The runtime has begun to answer."""
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
+    """The request has gone on to the runtime."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """The whole reply has gone to criproxy."""
+
+
+@dataclass(slots=True, eq=False)
+class Gate:
+    """Holds the first call that fits until it is opened or dropped."""
+
+    way: Way
+    fits: Callable[[Passing], bool]
+    call: Passing | None = None
+    """What it holds or has held."""
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    """A call is held."""
+    _decided: asyncio.Event = field(default_factory=asyncio.Event)
+    _passes: bool = True
+
+    def open(self) -> None:
+        """Let it go on."""
+        self._decided.set()
+
+    def drop(self) -> None:
+        """Lose it, and its connection with it."""
+        self._passes = False
+        self._decided.set()
+
+    async def passes(self) -> bool:
+        """Whether the call may go on; the answer may take as long as it takes."""
+        await self._decided.wait()
+        return self._passes
+
+
+class Calls:
+    """The calls of one connection, told apart by their streams."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._open: dict[int, Passing] = {}
+        self._bodies: dict[int, bytearray] = {}
+        self._block = b""
+        self._ends = False
+
+    def request_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> Passing | None:
+        """Take in a frame from criproxy; the call whose request it completes."""
+        ends = bool(flags & _END_STREAM)
+        if kind == _RST_STREAM:
+            self._open.pop(stream, None)
+            self._bodies.pop(stream, None)
+        elif kind in (_HEADERS, _CONTINUATION):
+            self._block += _unpadded(flags, payload) if kind == _HEADERS else payload
+            self._ends = ends if kind == _HEADERS else self._ends
+            if not flags & _END_HEADERS:
+                return None
+            headers = {header[0]: header[1] for header in self._decoder.decode(self._block, raw=True)}
+            self._block, ends = b"", self._ends
+            if path := headers.get(b":path"):
+                self._open[stream] = Passing(path.decode().rpartition("/")[2], headers.get(MARK.encode(), b"").decode())
+        elif kind == _DATA and stream in self._open:
+            self._bodies.setdefault(stream, bytearray()).extend(_unpadded(flags & ~_PRIORITY, payload))
+        else:
+            return None
+        if ends and stream in self._open:
+            self._open[stream].message = bytes(self._bodies.pop(stream, b"")[5:])
+            return self._open[stream]
+        return None
+
+    def reply_frame(self, kind: int, stream: int) -> Passing | None:
+        """Take in a frame from the runtime; the call whose reply it begins."""
+        call = self._open.get(stream)
+        if call is None or call.answered or kind not in (_HEADERS, _RST_STREAM):
+            return None
+        call.answered = True
+        return call
+
+    def reply_ended(self, kind: int, flags: int, stream: int) -> Passing | None:
+        """The call that this frame from the runtime ends."""
+        if kind == _RST_STREAM or (kind in (_DATA, _HEADERS) and flags & _END_STREAM):
+            return self._open.pop(stream, None)
+        return None
+
+
+def _unpadded(flags: int, payload: bytes) -> bytes:
+    pad = 0
+    if flags & _PADDED:
+        pad, payload = payload[0], payload[1:]
+    if flags & _PRIORITY:
+        payload = payload[5:]
+    return payload[: len(payload) - pad]
+
+
+class Frames:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self, preface: int) -> None:
+        self._buffer = bytearray()
+        self._preface = preface
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+        """Raw frame, type, flags and stream of all that is complete; a preface counts as a frame of type -1."""
+        self._buffer += data
+        if self._preface and len(self._buffer) >= self._preface:
+            yield self._take(self._preface), -1, 0, 0
+            self._preface = 0
+        while not self._preface and len(self._buffer) >= _HEADER:
+            size = _HEADER + int.from_bytes(self._buffer[:3], "big")
+            if len(self._buffer) < size:
+                return
+            raw = self._take(size)
+            yield raw, raw[3], raw[4], int.from_bytes(raw[5:9], "big") & 0x7FFFFFFF
+
+    def _take(self, size: int) -> bytes:
+        raw = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return raw
+
+
+class Relay:
+    """Listens at *path* and passes everything on to the socket *target*.
+
+    Attributes:
+        passed: (caller, method) of each request that went on to the runtime.
+    """
+
+    def __init__(self, path: Path, target: Path) -> None:
+        self._path, self._target = path, target
+        self._server: asyncio.Server | None = None
+        self._gates: list[Gate] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self.passed: set[tuple[str, str]] = set()
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+
+    async def stop(self) -> None:
+        """Cut everything and listen no more."""
+        if self._server:
+            self._server.close()
+            self.cut()
+            for pump in self._pumps:
+                pump.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._server.wait_closed()
+
+    def cut(self) -> int:
+        """Break every connection, on both sides; how many there were."""
+        count = len(self._writers) // 2
+        for writer in self._writers:
+            writer.transport.abort()
+        return count
+
+    def gate(self, way: Way, method: str, fits: Callable[[Passing], bool]) -> Gate:
+        """Hold the next call of *method* that fits."""
+        gate = Gate(way, lambda call: call.method == method and fits(call))
+        self._gates.append(gate)
+        return gate
+
+    def remove(self, gate: Gate) -> None:
+        """Hold nothing more with *gate*; what it holds is let go."""
+        self._gates.remove(gate)
+        gate.open()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            to_reader, to_writer = await asyncio.open_unix_connection(self._target)
+        except OSError:  # the runtime is away: so are we
+            writer.transport.abort()
+            return
+        self._writers |= {writer, to_writer}
+        calls = Calls()
+        pumps = {
+            asyncio.create_task(self._pump(Way.REQUEST, reader, to_writer, calls)),
+            asyncio.create_task(self._pump(Way.REPLY, to_reader, writer, calls)),
+        }
+        self._pumps |= pumps
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._pumps -= pumps
+        self._writers -= {writer, to_writer}
+        for end in (writer, to_writer):
+            end.close()
+
+    async def _pump(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, calls: Calls) -> None:
+        frames = Frames(_PREFACE if way is Way.REQUEST else 0)
+        while data := await reader.read(_CHUNK):
+            for raw, kind, flags, stream in frames.feed(data):
+                if way is Way.REQUEST:
+                    call = calls.request_frame(kind, flags, stream, raw[_HEADER:])
+                else:
+                    call = calls.reply_frame(kind, stream)
+                if (call and not await self._passes(way, call)) or writer.is_closing():
+                    return
+                writer.write(raw)
+                if way is Way.REQUEST and call:
+                    call.sent.set()
+                    self.passed.add((call.caller, call.method))
+                if way is Way.REPLY and (over := calls.reply_ended(kind, flags, stream)):
+                    over.ended.set()
+            await writer.drain()
+
+    async def _passes(self, way: Way, call: Passing) -> bool:
+        gate = next((gate for gate in self._gates if not gate.call and gate.way is way and gate.fits(call)), None)
+        if gate:
+            gate.call = call
+            gate.reached.set()
+            return await gate.passes()
+        return True
