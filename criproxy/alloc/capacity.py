@@ -120,7 +120,9 @@ class Capacity:
         return spare - kept - take_cpus(topology, spare & own, count - len(kept))
 
 
-def capacity(node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: str, own: CpuSet = NO_CPUS) -> Capacity:
+def capacity(
+    node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: str, watched: CpuSet = NO_CPUS
+) -> Capacity:
     """The pools of *node*.
 
     Args:
@@ -129,14 +131,14 @@ def capacity(node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: s
         sharable: CPUs that containers share as long as nobody owns them.
         kept: see `Capacity.kept`.
         ignored: a name of a pool that is not in the tree: who is there does not count.
-        own: what the container that is placed anew owns already, in *node* not owned any more.
+        watched: see `Capacity.watched`; only owners need to know them.
     """
     free = sharable - node.exclusive_cpus
     direct = _direct(node.grants, node.containers, tree, ignored)
     loads = [direct.get(pool.index, Load()) for pool in tree.pools]
     for pool in reversed(tree.pools[1:]):
         loads[pool.path[1]] += loads[pool.index]
-    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads, kept, node.watched_cpus - own)
+    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads, kept, watched)
 
 
 def pool_of(tree: PoolTree, grant: Grant) -> Pool:

@@ -27,11 +27,11 @@ class Division:
     apart: bool = True
     """False where each container may use every CPU that nobody owns, whatever its pool."""
 
-    def capacity(self, node: Node, own: CpuSet = NO_CPUS) -> Capacity:
-        """What is free in each pool, for a container that already has *own* CPUs which *node* shows as free."""
+    def capacity(self, node: Node, watched: CpuSet = NO_CPUS) -> Capacity:
+        """What is free in each pool, where *watched* CPUs cannot be owned."""
         # A container that shares will always find a CPU: a reserved one, or one that is kept for it.
         kept = int(not self.reserved - node.exclusive_cpus)
-        return capacity(node, self.tree, self.sharable, kept, RESERVED, own)
+        return capacity(node, self.tree, self.sharable, kept, RESERVED, watched)
 
     def own_sharable(self) -> bool:
         """Whether sharable CPUs can be owned at all."""

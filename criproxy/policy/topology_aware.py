@@ -182,7 +182,7 @@ def _own(
     division: Division, others: Node, container: Container, request: Request, old: Grant | None
 ) -> tuple[Grant, str]:
     had = old.exclusive if old else NO_CPUS
-    room = division.capacity(others, had)
+    room = division.capacity(others, others.watched_cpus - had)
     isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
     home = old.pool if old and old.pool in room.tree.by_name else room.tree.home(had).name if had else ""
     owning = _owning_candidates(division, room, request, isolated, home)

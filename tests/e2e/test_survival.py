@@ -49,7 +49,7 @@ async def test_a_restart_of_containerd(scene: Scene, containerd: PrivateContaine
     async with asyncio.timeout(CONSISTENT_S):
         while await scene.cpus(stays) != ALL:  # noqa: ASYNC110 (the kernel tells nobody)
             await asyncio.sleep(0.01)
-        _, again = await scene.run(owner("again"))
+    _, again = await scene.run(owner("again"))
     assert (await scene.cpus(again), await scene.cpus(stays)) == (OWNED, ALL - OWNED)
 
 
