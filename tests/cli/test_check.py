@@ -248,6 +248,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  policy        static\n"
         "  onError       shared  (default)\n"
         "  adopt         pin  (default)\n"
+        "  apply         new  (default)\n"
         "  reservedCpus  0-1\n"
     )
     assert result.exit_code == 0
@@ -313,7 +314,13 @@ def test_json(tmp_path: Path, host: Path) -> None:
             {
                 "file": str(right),
                 "chosen_because": "it was named",
-                "options": {"policy": "static", "onError": "shared", "adopt": "pin", "reservedCpus": "0"},
+                "options": {
+                    "policy": "static",
+                    "onError": "shared",
+                    "adopt": "pin",
+                    "apply": "new",
+                    "reservedCpus": "0",
+                },
                 "mistakes": [],
             },
             {
