@@ -96,7 +96,13 @@ class Resync:
         thorough = True
         while True:
             self._wanted.clear()
-            await self.again(thorough=thorough)
+            try:
+                await self.again(thorough=thorough)
+            except Exception as error:
+                self.followups.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+                self.followups.counters.resync_failures += 1
+                await asyncio.sleep(_LONGEST_PAUSE_S)
+                self.soon()
             await asyncio.sleep(_BETWEEN_S)
             thorough = await self._asked_for()
 
@@ -198,8 +204,9 @@ class Resync:
 
     async def _reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
         """Creates that were under way when criproxy last ended: found by their stamp, or asked for."""
+        unknown = [item for item in containers if item.id not in before.containers]
         for container in unconfirmed(before):
-            if found := stamped(containers, container.key):
+            if found := stamped(unknown, container.key):
                 await self.inquiry.created(container.key, found)
             elif self._is_first:
                 self.inquiry.create_unknown(container.key, container.pod)

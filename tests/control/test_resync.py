@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,3 +172,21 @@ async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None
         await world.poll(lambda: "the runtime tells what runs again" in names(world.log.lines))
 
         assert names(world.log.lines).count("cannot ask the runtime what runs") <= 2
+
+
+async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged, and held calls are served as soon as it works."""
+    failures = [ZeroDivisionError("a mistake")]
+    take_in = Adoption.take_in
+
+    async def fragile(self: Adoption, *arguments: Any) -> Sequence[str]:  # noqa: ANN401 (passed on)
+        if failures:
+            raise failures.pop()
+        return await take_in(self, *arguments)
+
+    monkeypatch.setattr(Adoption, "take_in", fragile)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+        owned = await world.run(owner("owner", 1))
+
+        assert world.cpus(owned) == "1"
+        assert "resync failed" in names(world.log.lines)
