@@ -52,7 +52,8 @@ class Counters:
     """Containers whose cgroup had another cpuset than the one that was applied."""
     drift_repaired: int = 0
     exits: Counter[str] = field(default_factory=Counter)
-    """Ends of containers without a call of the kubelet, by how they were noticed: ``events``, ``lists``."""
+    """Ends of containers that were noticed before a reply to the kubelet told of them, by how: ``events``, ``lists``,
+    ``cgroups`` (which were gone). A runtime's event is often there before its reply to StopContainer."""
     unknown_outcomes: int = 0
     """Calls that ended without an answer and had to be asked for."""
     adoptions: int = 0
