@@ -418,12 +418,19 @@ async def test_a_log_that_nobody_reads_holds_up_no_call(tmp_path: Path, runtime:
     os.close(stderr)
 
 
+def put(file: Path, text: str) -> None:
+    """Replace a file, so that nobody reads half of it."""
+    new = file.with_name("new")
+    new.write_text(text)
+    new.rename(file)
+
+
 async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
     """Systemd is told when it begins and ends, and of a file that cannot be used; the daemon serves all the time."""
     policy = tmp_path / "policy.yaml"
     policy.write_text("policy: none\n")
     async with Serve(tmp_path, "--config", str(policy)) as serve:
-        policy.write_text("policy: statik\n")
+        put(policy, "policy: statik\n")
         serve.signal(signal.SIGHUP)
         begun = await serve.message("RELOADING=1")
         assert any(line.startswith("MONOTONIC_USEC=") for line in begun)
@@ -433,7 +440,7 @@ async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: Embed
         assert f"{policy}:1:9: policy: there is no policy 'statik'" in status
         assert await version(serve.socket) == "criproxy-sim"
 
-        policy.write_text("policy: none\n")
+        put(policy, "policy: none\n")
         serve.signal(signal.SIGHUP)
         assert any(line.startswith("STATUS=serving on ") for line in await serve.message("READY=1"))
 
@@ -445,8 +452,7 @@ async def test_a_changed_policy_file_is_noticed(tmp_path: Path, runtime: Embedde
     async with Serve(tmp_path, "--config", str(policy), "--log-format", "json") as serve:
         client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
         kubelet = MiniKubelet(client)
-        (tmp_path / "new").write_text('policy: static\nreservedCpus: "0"\n')
-        (tmp_path / "new").rename(policy)
+        put(policy, 'policy: static\nreservedCpus: "0"\n')
         await serve.message("RELOADING=1")
         await serve.message("READY=1")
 
