@@ -11,9 +11,9 @@ import pytest
 from criproxy.control.kernel import pid_in
 from criproxy.cri import api_pb2 as api
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.resources import milli_to_quota, milli_to_shares
 from criproxy.sim.containerd import IMAGE, PrivateContainerd
 from criproxy.sim.kubelet import ContainerSpec, PodSpec
+from tests.control.test_resize import size
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
 
 CONSISTENT_S = 5.0
@@ -118,17 +118,6 @@ async def test_init_containers_take_every_cpu_one_after_the_other(scene: Scene) 
     assert await scene.cpus(container_id) == ALL - {min(ALL)}
     assert await scene.cpus(shared) == {min(ALL)}
     assert "refused" not in scene.serve.log.read_text()
-
-
-def size(cpu_milli: int, memory_bytes: int) -> api.LinuxContainerResources:
-    """What the kubelet sends for a resize of a Guaranteed container: all sizes, no cpuset."""
-    return api.LinuxContainerResources(
-        cpu_shares=milli_to_shares(cpu_milli),
-        cpu_quota=milli_to_quota(cpu_milli),
-        cpu_period=100_000,
-        memory_limit_in_bytes=memory_bytes,
-        oom_score_adj=-997,
-    )
 
 
 async def test_a_resize_of_the_kubelet(scene: Scene) -> None:

@@ -45,8 +45,8 @@ def test_hold_for_every_registered_policy() -> None:
         assert found["machines"] >= EXAMPLES
         assert set(found["machines_by_numa_nodes"]) == set(range(1, 9))
         assert len(found["machines_with"]) == 11
-        # After these two, containers are where the policy would not put them: tests/engine has lives for that.
-        assert set(found["events"]) == {kind.__name__ for kind in Event.__args__} - {"Found", "Released"}
+        # A released node has containers where the policy would not put them: tests/engine has lives for that.
+        assert set(found["events"]) == {kind.__name__ for kind in Event.__args__} - {"Released"}
         assert found["refusals"]
         assert found["lives_with_owners"]
 
