@@ -1,17 +1,12 @@
-"""The policy ``topology-aware``: every container in the smallest part of the machine that has room for it.
+"""Placing containers: each in the smallest part of the machine that has room for it.
 
-Its rules and the names of its options are those of nri-plugins' policy of the same name. A container of a Guaranteed
-pod that asks for whole CPUs owns them; all others share what nobody owns of their pool: a NUMA node, a die, a socket
-or the machine.
+A container of a Guaranteed pod that asks for whole CPUs owns them; all others share what nobody owns of their pool: a
+NUMA node, a die, a socket or the machine.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from re import fullmatch
-from typing import Annotated
-
-from pydantic import AfterValidator, Field, WithJsonSchema
 
 from criproxy.alloc.capacity import Capacity, shared_milli
 from criproxy.alloc.memory import memory_nodes
@@ -26,38 +21,7 @@ from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
-from criproxy.policy.options import CpuSetOption, Options
-
-_NAMESPACES = "[a-z0-9*?-]+"
-
-
-def _checked(pattern: str) -> str:
-    if not fullmatch(_NAMESPACES, pattern):
-        raise ValueError("must be a namespace (a-z, 0-9 and -), in which * and ? stand for anything")
-    return pattern
-
-
-NamespacePattern = Annotated[
-    str, AfterValidator(_checked), WithJsonSchema({"type": "string", "pattern": f"^{_NAMESPACES}$"})
-]
-
-
-class TopologyAwareOptions(Options):
-    """Options of the policy ``topology-aware``."""
-
-    reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that no container owns: those of the namespaces in reservedPoolNamespaces run there, and they keep the node
-    itself alive."""
-    reserved_pool_namespaces: tuple[NamespacePattern, ...] = ("kube-system",)
-    """Namespaces whose containers share the reserved CPUs; * and ? stand for anything."""
-    pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers are kept to the CPUs of their pool; otherwise the pool decides about their memory only."""
-    pin_memory: bool = True
-    """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
-    prefer_isolated_cpus: bool = Field(default=True, alias="preferIsolatedCPUs")
-    """Whether owners of a single CPU get one of those that the kernel keeps free (isolcpus), as long as there are."""
-    prefer_shared_cpus: bool = Field(default=False, alias="preferSharedCPUs")
-    """Whether everybody shares, Guaranteed pods that ask for whole CPUs included."""
+from criproxy.policy.topology_aware.options import TopologyAwareOptions
 
 
 @dataclass(frozen=True, slots=True)
