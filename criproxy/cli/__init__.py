@@ -17,6 +17,7 @@ COMMANDS = {
     "release": "criproxy.cli.release",
     "schema": "criproxy.cli.schema",
     "serve": "criproxy.cli.serve",
+    "simulate": "criproxy.cli.simulate",
     "status": "criproxy.cli.status",
     "topology": "criproxy.cli.topology",
 }

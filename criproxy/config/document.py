@@ -44,13 +44,13 @@ class Document:
         return places.get(path) or self.values.get(path, (1, 1))
 
 
-def parse(text: str) -> Document:
+def parse(text: str, max_values: int = MAX_VALUES) -> Document:
     """Read one YAML document; what is wrong with it is in `Document.mistakes`, and then the data is incomplete."""
     document = Document()
     try:
-        events = list(_events(text))
+        events = list(_events(text, max_values))
         if events:
-            document.data = _Reader(events, document).read(())
+            document.data = _Reader(events, document, max_values).read(())
     except yaml.MarkedYAMLError as error:
         document.mistakes.append(from_marked(error))
     except yaml.reader.ReaderError as error:
@@ -58,7 +58,7 @@ def parse(text: str) -> Document:
     return document
 
 
-def _events(text: str) -> Iterator[yaml.Event]:
+def _events(text: str, max_values: int) -> Iterator[yaml.Event]:
     """The events of the values in *text*; raises MarkedYAMLError for a document beyond the bounds, or a second one."""
     depth = count = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -77,13 +77,13 @@ def _events(text: str) -> Iterator[yaml.Event]:
             case _:
                 continue
         count += 1
-        _hold_to_bounds(event, count // 2, depth)  # a collection has two events
+        _hold_to_bounds(event, count // 2, depth, max_values)  # a collection has two events
         yield event
 
 
-def _hold_to_bounds(event: yaml.Event, count: int, depth: int) -> None:
-    if count > MAX_VALUES:
-        _stop(event, f"more than {MAX_VALUES} values, each use of an alias counted")
+def _hold_to_bounds(event: yaml.Event, count: int, depth: int, max_values: int) -> None:
+    if count > max_values:
+        _stop(event, f"more than {max_values} values, each use of an alias counted")
     if depth > MAX_DEPTH:
         _stop(event, f"nested deeper than {MAX_DEPTH} levels")
 
@@ -95,12 +95,13 @@ def _stop(event: yaml.Event, problem: str) -> None:
 class _Reader:
     """Goes through events; an alias goes through those of its anchor again, at the cost of as many values."""
 
-    def __init__(self, events: list[yaml.Event], document: Document) -> None:
+    def __init__(self, events: list[yaml.Event], document: Document, max_values: int) -> None:
         self._events = events
         self._at = 0
         self._anchors: dict[str, int] = {}
         self._document = document
         self._count = 0
+        self._max_values = max_values
         self._alias_in_use: yaml.AliasEvent | None = None
         """The one in the text itself: what it leads to may have aliases, too."""
 
@@ -108,7 +109,7 @@ class _Reader:
         """The data of the next value; raises MarkedYAMLError for a document beyond the bounds."""
         event = self._next()
         self._count += 1
-        _hold_to_bounds(self._alias_in_use or event, self._count, len(path))
+        _hold_to_bounds(self._alias_in_use or event, self._count, len(path), self._max_values)
         self._document.values[path] = _place(event)
         self._document.keys.setdefault(path, _place(event))
         if isinstance(event, yaml.AliasEvent):

@@ -1,10 +1,13 @@
 """Amounts as people write them: 250m, 2 CPUs, 1.5 GiB."""
 
+import re
 from collections.abc import Callable
 
 from criproxy.model.resources import Interval
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_QUANTITY = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?(m|[kKMGTP]i?)?")
+_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def format_milli(cpu_milli: int) -> str:
@@ -27,3 +30,42 @@ def format_interval(amount: Interval, one: Callable[[int], str]) -> str:
     """An amount that is only known to lie between two, each written by *one*; once where both read the same."""
     low, high = one(amount.low), one(amount.high)
     return low if low == high else f"{low} to {high}"
+
+
+def parse_milli(text: str) -> int:
+    """CPU as in a pod's resources, such as ``250m``, ``2`` and ``1.5``, in milli-CPU; parts of one round up.
+
+    Raises:
+        ValueError: it is none.
+    """
+    whole, fraction, unit = _quantity(text)
+    if unit not in {"", "m"}:
+        raise ValueError(f"{text!r} must be an amount of CPU such as 250m, 2 or 1.5")
+    return _scaled(whole, fraction, 1 if unit else 1000)
+
+
+def parse_bytes(text: str) -> int:
+    """Memory as in a pod's resources, such as ``64Mi`` (2^20) and ``100M`` (10^6), in bytes; parts of one round up.
+
+    Raises:
+        ValueError: it is none.
+    """
+    whole, fraction, unit = _quantity(text)
+    if unit == "m":
+        raise ValueError(f"{text!r} must be an amount of memory such as 64Mi, 100M or 1048576")
+    return _scaled(whole, fraction, (1024 if unit.endswith("i") else 1000) ** _POWERS[unit.removesuffix("i")])
+
+
+def _quantity(text: str) -> tuple[str, str, str]:
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} must be an amount such as 250m, 2, 1.5 or 64Mi")
+    whole, fraction, unit = found.groups(default="")
+    return whole, fraction, unit
+
+
+def _scaled(whole: str, fraction: str, factor: int) -> int:
+    """Exact, and never down: who asks for a bit more than a unit needs another one."""
+    parts = int(whole + fraction) * factor
+    divisor: int = 10 ** len(fraction)
+    return -(-parts // divisor)

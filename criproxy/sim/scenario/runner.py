@@ -1,0 +1,242 @@
+"""Runs a vector through the engine and the policy, with the events that the daemon would have, and judges it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerStarted,
+    Event,
+    PodCreated,
+    PodGone,
+    PodStopped,
+)
+from criproxy.engine.invariants import violations
+from criproxy.engine.step import step
+from criproxy.errors import CriproxyError, Refused
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, Pod
+from criproxy.policy.api import Policy
+from criproxy.sim.scenario.assertions import Assertion
+from criproxy.sim.scenario.pods import ContainerPlan, PodPlan, seen_sizes
+from criproxy.sim.scenario.seen import Placed, Seen
+from criproxy.sim.scenario.settings import Configuration, Unusable, settings
+from criproxy.sim.scenario.steps import Advance, Create, Delete, Expect, Start, Step
+from criproxy.sim.scenario.vectors import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the policy said at one step."""
+
+    line: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one run of a vector went."""
+
+    vector: Vector
+    rules: str
+    failure: str
+    """What was expected and what is, in a sentence; empty if all is as expected."""
+    line: int
+    """Where in the file that is; 0 without a failure."""
+    placement: Mapping[str, Placed]
+    """Where everybody is at the end, or at the failure; by the container's name, in the order in which they came."""
+    told: tuple[Told, ...]
+    checked: int
+    """Assertions that hold."""
+
+
+class Failure(Exception):
+    """Something is not as the scenario expects it."""
+
+    def __init__(self, text: str, line: int) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+def run(vector: Vector, rules: str) -> Result:
+    """Run *vector*, which is no unit vector, by *rules* up to its first failure."""
+    assert vector.topology is not None, "files with mistakes are not run"
+    world = World(vector.topology, rules)
+    failure, line = "", 0
+    try:
+        if vector.configuration:
+            world.start(vector.configuration, vector.line)
+        for each in vector.steps:
+            if each.only in ("", rules):
+                world.take(each)
+    except Failure as error:
+        failure, line = str(error), error.line
+    return Result(vector, rules, failure, line, world.seen().placed, tuple(world.told), world.checked)
+
+
+@dataclass(slots=True)
+class World:
+    """A node and its policy while steps are taken."""
+
+    topology: Topology
+    rules: str
+    told: list[Told] = field(default_factory=list)
+    checked: int = 0
+    _node: Node = field(init=False)
+    _policy: Policy | None = None
+    _keys: dict[str, str] = field(default_factory=dict)
+    """The key of each container that is there, by name."""
+    _line: int = 0
+    _serial: int = 0
+
+    def __post_init__(self) -> None:
+        self._node = Node(self.topology)
+
+    def take(self, each: Step) -> None:
+        """Take one step; raises Failure."""
+        self._line = each.line
+        match each.action:
+            case Start(configuration, fails):
+                self._restart(configuration, fails=fails)
+            case Create():
+                self._create(each.action)
+            case Delete(pods):
+                self._delete(pods or [pod.name for pod in self._node.pods.values()])
+            case Expect(assertions):
+                self._expect(assertions)
+            case Advance(seconds):
+                self._pass_time(seconds)
+
+    def start(self, configuration: Configuration, line: int) -> None:
+        """A policy without containers; raises Failure."""
+        try:
+            self._policy = settings(configuration, self.rules, self.topology).build_policy()
+        except Unusable as error:
+            places = [mistake.line for mistake in error.mistakes if mistake.line]
+            raise Failure(f"the policy does not start: {error}", min(places, default=line)) from None
+        self._node = Node(self.topology)
+        self._keys.clear()
+
+    def seen(self) -> Seen:
+        """Where everybody is: who is not kept to anything may be everywhere."""
+        everywhere = Placed(self.topology.online_cpus, self.topology.mems)
+        placed: dict[str, Placed] = {}
+        for name, key in self._keys.items():
+            grant = self._node.grants.get(key)
+            placed[name] = (
+                Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool) if grant else everywhere
+            )
+        return Seen(self.topology, placed)
+
+    def _restart(self, configuration: Configuration, *, fails: bool) -> None:
+        try:
+            self.start(configuration, self._line)
+        except Failure:
+            if not fails:
+                raise
+            self._node, self._policy = Node(self.topology), None
+            self._keys.clear()
+            return
+        if fails:
+            raise Failure("the policy should not start with this configuration, and does", self._line)
+
+    def _create(self, action: Create) -> None:
+        plan = action.pod
+        try:
+            self._run_pod(plan)
+        except Refused as error:
+            if not action.fails:
+                raise Failure(f"{plan.name} should be placed, and is refused: {error}", self._line) from None
+            if action.error.lower() not in str(error).lower():
+                text = f"{plan.name} should be refused with {action.error!r}, and the sentence is: {error}"
+                raise Failure(text, self._line) from None
+            self.told.append(Told(self._line, (f"refused: {error}",)))
+            return
+        if action.fails:
+            raise Failure(f"{plan.name} should be refused, and is placed", self._line)
+
+    def _run_pod(self, plan: PodPlan) -> None:
+        sandbox = f"{plan.name}-{self._next()}"
+        self._apply(
+            PodCreated(
+                Pod(
+                    key=sandbox,
+                    uid=f"uid-{sandbox}",
+                    name=plan.name,
+                    namespace=plan.namespace,
+                    qos=plan.qos,
+                    labels=plan.labels,
+                    annotations=plan.annotations,
+                )
+            )
+        )
+        for container in plan.containers:
+            self._run_container(plan, sandbox, container)
+
+    def _run_container(self, plan: PodPlan, sandbox: str, planned: ContainerPlan) -> None:
+        reservation, key = f"r{self._next()}", f"{planned.name}-{self._serial}"
+        newcomer = Container(
+            key=reservation,
+            pod=sandbox,
+            name=planned.name,
+            pod_name=plan.name,
+            namespace=plan.namespace,
+            qos=plan.qos,
+            hints=planned.hints,
+        ).resized(seen_sizes(planned.amounts, plan.qos, self.topology.capacity_bytes))
+        self._apply(ContainerCreating(newcomer))
+        self._keys[planned.name] = key
+        self._apply(ContainerCreated(reservation, key))
+        self._apply(ContainerStarted(key))
+        if planned.init:
+            self._apply(ContainerExited(key))
+            del self._keys[planned.name]
+
+    def _delete(self, names: Iterable[str]) -> None:
+        sandboxes = {pod.name: pod.key for pod in self._node.pods.values()}
+        for name in names:
+            if name not in sandboxes:
+                raise Failure(f"there is no pod {name} to delete", self._line)
+            containers = self._node.containers_of(sandboxes[name])
+            self._apply(PodStopped(sandboxes[name]))
+            self._apply(PodGone(sandboxes[name]))
+            for container in containers:
+                self._keys.pop(container.name, None)
+
+    def _expect(self, assertions: Iterable[Assertion]) -> None:
+        seen = self.seen()
+        for assertion in assertions:
+            if assertion.only not in ("", self.rules):
+                continue
+            for name in assertion.containers:
+                if name not in seen.placed:
+                    raise Failure(f"{name} is not there", assertion.line)
+            for check in assertion.checks:
+                if wrong := check(seen):
+                    raise Failure(wrong, assertion.line)
+                self.checked += 1
+
+    def _pass_time(self, seconds: float) -> None:
+        raise Failure(f"nothing happens when {seconds:g} s pass", self._line)
+
+    def _apply(self, event: Event) -> None:
+        if self._policy is None:
+            raise Failure("there is no policy: it did not start", self._line)
+        try:
+            decision = step(self._node, event, self._policy)
+        except Refused:
+            raise
+        except CriproxyError as error:
+            raise Failure(f"{type(event).__name__} fails: {error}", self._line) from error
+        self._node = decision.node
+        if decision.reasons:
+            self.told.append(Told(self._line, decision.reasons))
+        if broken := violations(self._node):
+            raise Failure(f"after {type(event).__name__} the placement is broken: {'; '.join(broken[:3])}", self._line)
+
+    def _next(self) -> int:
+        self._serial += 1
+        return self._serial
