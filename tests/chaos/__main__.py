@@ -24,7 +24,7 @@ from typing import Any
 from criproxy.sim.containerd import available
 from tests.chaos.half import Half, Tally
 from tests.chaos.nodes import ROOT, SNAPSHOT, ContainerdNode, EmbeddedNode, Node
-from tests.chaos.phases import RUNTIMES, Kill, Phase, Shares, plan
+from tests.chaos.phases import POLICIES, RUNTIMES, Kill, Phase, Shares, plan
 
 
 def main() -> int:
@@ -68,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="what everything follows from (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/chaos.json"), help="where the results go")
     parser.add_argument("--runtime", dest="runtimes", choices=RUNTIMES, action="append", help="only this one")
+    parser.add_argument("--policy", choices=POLICIES, default=POLICIES[0], help="of criproxy (default: %(default)s)")
     names = [phase.value for phase in Phase]
     parser.add_argument("--phase", dest="phases", choices=names, action="append", help="only in this one")
     parser.add_argument("--lost", type=float, default=0.1, help="share of kills that cost the database (%(default)s)")
@@ -99,7 +100,7 @@ async def _run(options: argparse.Namespace, seed: int, folder: Path, snapshot: P
         async with asyncio.TaskGroup() as group:
             for place, tally in enumerate(tallies):
                 count = options.kills // len(tallies) + (place < options.kills % len(tallies))
-                node = _node(tally.runtime, folder, options.plant, snapshot)
+                node = _node(tally.runtime, folder, options, snapshot)
                 kills = plan(seed, tally.runtime, count, options.phases, Shares(options.lost, options.calm))
                 half = Half(node, kills, tally, progress.tell)
                 group.create_task(half.run(stop_at_violation=options.stop))
@@ -109,10 +110,12 @@ async def _run(options: argparse.Namespace, seed: int, folder: Path, snapshot: P
             _keep(folder, options.keep)
 
 
-def _node(runtime: str, folder: Path, plant: str, snapshot: Path) -> Node:
+def _node(runtime: str, folder: Path, options: argparse.Namespace, snapshot: Path) -> Node:
     directory = folder / runtime
     directory.mkdir()
-    return ContainerdNode(directory, plant) if runtime == "containerd" else EmbeddedNode(directory, plant, snapshot)
+    if runtime == "containerd":
+        return ContainerdNode(directory, options.policy, options.plant)
+    return EmbeddedNode(directory, options.policy, options.plant, snapshot)
 
 
 def _keep(folder: Path, target: Path) -> None:
@@ -156,6 +159,7 @@ def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dic
         phases.update(tally.phases)
     return {
         "seed": seed,
+        "policy": options.policy,
         "kills": sum(tally.kills for tally in tallies),
         "phases": dict(phases),
         "violations": sum(len(tally.violations) for tally in tallies),

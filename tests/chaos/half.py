@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,39 +90,38 @@ class Half:
         chance = random.Random(kill.seed)
         pod = self._victims_pod(kill, chance)
         await self._pods.make_room(self._victim, pod.owns, chance)
-        scene = Scene(self._node, self._victim, kill, pod)
         if kill.calm:
             await self._rest_alive(kill, chance, watcher)
-        quiet = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            for kubelet in self._workers:
-                churn = Churn(self._pods, kubelet, random.Random(chance.random()), self._tally.done)
-                group.create_task(churn.work(quiet))
-            try:
-                await self._disturb(kill, chance)
-                await self._kill(scene)
-                await self._revive(kill, chance)
-                await scene.ended()
-            finally:
-                quiet.set()
+        scene = Scene(self._node, self._victim, kill, pod)
+        async with self._busy(chance):
+            await self._disturb(kill, chance)
+            await self._kill(scene)
+            await self._revive(kill, chance)
+            await scene.ended()
         await self._settle(scene)
         await self._pods.tidy(self._victim, chance)
         await self._rest(kill, watcher)
 
     async def _rest_alive(self, kill: Kill, chance: random.Random, watcher: Watcher) -> None:
         """Some churn, and then a rest before our kubelet finds out what became of calls without an answer."""
+        async with self._busy(chance):
+            await self._disturb(kill, chance)
+        await self._rest(kill, watcher)
+        await self._pods.tidy(self._victim, chance)
+        self._count("rests without a kill")
+
+    @asynccontextmanager
+    async def _busy(self, chance: random.Random) -> AsyncIterator[None]:
+        """Within it, the workers do what they want to; behind it they have finished."""
         quiet = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for kubelet in self._workers:
                 churn = Churn(self._pods, kubelet, random.Random(chance.random()), self._tally.done)
                 group.create_task(churn.work(quiet))
             try:
-                await self._disturb(kill, chance)
+                yield
             finally:
                 quiet.set()
-        await self._rest(kill, watcher)
-        await self._pods.tidy(self._victim, chance)
-        self._count("rests without a kill")
 
     def _victims_pod(self, kill: Kill, chance: random.Random) -> Pod:
         if kill.phase not in _SHRINKS and kill.variant % 10 < 3:

@@ -45,6 +45,11 @@ class Scene:
         """Run the pod's sandbox, again if its connection was just broken."""
         await repeated(self.kubelet, self._sandbox)
 
+    async def begin_create(self) -> None:
+        """Run the sandbox, and begin to create the container."""
+        await self.sandbox()
+        self.begin(self.kubelet.create(self.pod, self.member))
+
     async def _sandbox(self) -> None:
         if self.pod.doubtful:
             await refresh(self.kubelet, self.pod)
@@ -110,8 +115,7 @@ def lose(gate: Gate, *, really: bool) -> None:
 async def reserved(scene: Scene) -> AsyncIterator[None]:
     """The create is held before the runtime; behind us it is lost or arrives after all."""
     gate = scene.gate(Way.REQUEST, "CreateContainer")
-    await scene.sandbox()
-    scene.begin(scene.kubelet.create(scene.pod, scene.member))
+    await scene.begin_create()
     try:
         await scene.reached(gate)
         if not pending(scene.node, scene.pod):
@@ -127,8 +131,7 @@ async def sent(scene: Scene) -> AsyncIterator[None]:
     """The runtime works, or has finished and its answer is held."""
     way = (Way.REQUEST, Way.REPLY)[scene.kill.variant % 2]
     gate = scene.gate(way, "CreateContainer")
-    await scene.sandbox()
-    scene.begin(scene.kubelet.create(scene.pod, scene.member))
+    await scene.begin_create()
     async with _passing(scene, gate, lost=way is Way.REPLY):
         yield
 
@@ -137,8 +140,7 @@ async def sent(scene: Scene) -> AsyncIterator[None]:
 async def replied(scene: Scene) -> AsyncIterator[None]:
     """The answer has just gone to criproxy; our kubelet may have it too."""
     gate = scene.gate(Way.REPLY, "CreateContainer")
-    await scene.sandbox()
-    scene.begin(scene.kubelet.create(scene.pod, scene.member))
+    await scene.begin_create()
     async with _answered(scene, gate):
         if scene.kill.variant % 3 == 1:
             await scene.ended()
@@ -151,8 +153,7 @@ async def replied(scene: Scene) -> AsyncIterator[None]:
 async def shrink_sent(scene: Scene) -> AsyncIterator[None]:
     """An update for another container is with the runtime, or done and its answer is held."""
     relay, gate = scene.node.relay, scene.shrink_gate()
-    await scene.sandbox()
-    scene.begin(scene.kubelet.create(scene.pod, scene.member))
+    await scene.begin_create()
     if scene.kill.variant % 2:
         async with _passing(scene, gate, lost=False):
             yield
@@ -169,11 +170,9 @@ async def shrink_sent(scene: Scene) -> AsyncIterator[None]:
 @asynccontextmanager
 async def start_held(scene: Scene) -> AsyncIterator[None]:
     """The update that a start waits for is held; the start is in criproxy and not with the runtime."""
-    gate = scene.shrink_gate()
-    await scene.sandbox()
-    start = scene.kubelet.client.name, "StartContainer"
+    gate, start = scene.shrink_gate(), (scene.kubelet.client.name, "StartContainer")
     scene.node.relay.passed.discard(start)
-    scene.begin(scene.kubelet.create(scene.pod, scene.member))
+    await scene.begin_create()
     try:
         await scene.reached(gate)
         await scene.ended()

@@ -50,8 +50,9 @@ class Node(ABC):
     exits = False
     """Whether processes run in containers, and end by themselves."""
 
-    def __init__(self, directory: Path, plant: str) -> None:
+    def __init__(self, directory: Path, policy: str, plant: str) -> None:
         self.directory = directory
+        self.policy = policy
         self._plant = plant
         self.journal = directory / "journal"
         self.relay: Relay
@@ -91,7 +92,7 @@ class Node(ABC):
 
     def _serve(self, passed: socket.socket) -> Serve:
         policy = self.directory / "policy.yaml"
-        policy.write_text(f'policy: static\nreservedCpus: "{format_cpuset(self.reserved)}"\n')
+        policy.write_text(f'policy: {self.policy}\nreservedCpus: "{format_cpuset(self.reserved)}"\n')
         return Serve(
             self.directory,
             *("--config", str(policy), "--host-root", str(self.host_root)),
@@ -176,8 +177,8 @@ class EmbeddedNode(Node):
     runtime = "embedded"
     cgroups = None
 
-    def __init__(self, directory: Path, plant: str, snapshot: Path) -> None:
-        super().__init__(directory, plant)
+    def __init__(self, directory: Path, policy: str, plant: str, snapshot: Path) -> None:
+        super().__init__(directory, policy, plant)
         self._snapshot = snapshot
 
     async def _start_runtime(self, stack: AsyncExitStack) -> None:

@@ -24,6 +24,8 @@ class Phase(Enum):
 
 
 RUNTIMES = ("containerd", "embedded")
+POLICIES = ("static", "topology-aware")
+"""With the first, everybody shares what nobody owns, so that the kernel alone shows a leak."""
 
 
 @dataclass(frozen=True, slots=True)

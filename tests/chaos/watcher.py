@@ -30,6 +30,7 @@ class Watcher:
         options = {"cgroups": node.cgroup_root, "journal": node.journal, "store": node.store, "runtime": node.endpoint}
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.chaos.checker", "--cpus", format_cpuset(node.cpus)),
+            *(["--one-pool"] if node.policy == "static" else []),
             *(word for name, value in options.items() for word in (f"--{name}", str(value))),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -47,6 +47,7 @@ class Checker:
     """Samples all the time; at most one question is open."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        self._one_pool: bool = options.one_pool
         self._cpus: CpuSet = parse(options.cpus)
         self._store: Path = options.store
         self._cgroups = Cgroups(options.cgroups)
@@ -112,7 +113,9 @@ class Checker:
         except (Unavailable, sqlite3.Error) as error:
             asking.problems = [f"cannot look: {error}"]
             return
-        asking.problems = problems(Picture(self._cpus, groups, listed, sandboxes, saved, dict(self._journal.owns)))
+        asking.problems = problems(
+            Picture(self._cpus, groups, listed, sandboxes, saved, dict(self._journal.owns), one_pool=self._one_pool)
+        )
 
     def _report(self) -> dict[str, object]:
         gaps = sorted(self._gaps) or [0.0]
@@ -139,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.checker")
     for name, kind in _options():
         parser.add_argument(f"--{name}", type=kind, required=True)
+    parser.add_argument("--one-pool", action="store_true", help="whoever shares shares all that nobody owns")
     Checker(parser.parse_args()).run()
 
 

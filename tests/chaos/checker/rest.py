@@ -22,6 +22,8 @@ class Picture:
     saved: Saved
     owns: Mapping[str, tuple[int, ...]]
     """POD/NAME → numbers of CPUs of its own that are right."""
+    one_pool: bool = True
+    """Whoever shares shares all that nobody owns. Else only the store tells what is withheld, and for whom."""
 
     def allowed(self, one: Listed) -> tuple[int, ...]:
         """How many CPUs a container may own."""
@@ -69,8 +71,8 @@ def _leaks(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
     """Leaked places: CPUs withheld from those that share though nobody owns them."""
     counts = [seen.allowed(one) for one in running.values()]
     created = [seen.allowed(one) for one in seen.alive(CREATED).values()]
-    if any(len(count) > 1 for count in (*counts, *created)):
-        return  # it is not known who owns
+    if not seen.one_pool or any(len(count) > 1 for count in (*counts, *created)):
+        return  # or it is not known who owns
     owned = frozenset().union(*(seen.groups[key].cpus for key, one in running.items() if seen.allowed(one) != (0,)))
     waiting = sum(count[0] for count in created)
     for key, one in running.items():
