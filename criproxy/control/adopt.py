@@ -67,7 +67,7 @@ class Adoption:
                 await self.followups.apply(UpdateApplied(key, has.cpus, has.mems))
 
     def _unknown(self, containers: Sequence[api.Container]) -> list[api.Container]:
-        """Those to take in; first whom others have to make room for."""
+        """Those to take in; first whom others have to make room for, and later attempts before those that gave way."""
         node, pin = self.followups.manager.node, self.followups.settings.adopt is Adopt.PIN
         unknown = [
             item
@@ -77,7 +77,7 @@ class Adoption:
         ]
         if self.followups.manager.bypassed:  # the policy is not asked who owns CPUs: ours have to wait
             unknown = [item for item in unknown if read_stamp(item.annotations) is None]
-        return sorted(unknown, key=_rank)
+        return sorted(unknown, key=lambda item: (_rank(item), -item.metadata.attempt))
 
     async def _look(self, item: api.Container) -> "_Look | None":
         """None for one that is gone or has ended."""

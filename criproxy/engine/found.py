@@ -42,8 +42,8 @@ def take_in(node: Node, event: Found, policy: Policy) -> Decision:
     if not news:
         return Decision(known if len(known.pods) > len(node.pods) else node)
     watched = [present for present in news if event.watch and not present.container.reservation]
-    newcomers = [_newcomer(known, present, policy) for present in news if present not in watched]
     after = _added(known, news)
+    newcomers = [_newcomer(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or _anywhere(node) for p in watched}})
     placed = [newcomer for newcomer in newcomers if newcomer]
     after, reasons = _placed(after, placed, policy)
@@ -89,7 +89,20 @@ def _mems(topology: Topology, has: Applied | None) -> CpuSet:
 
 def _added(node: Node, news: Sequence[Present]) -> Node:
     containers = {present.container.key: present.container for present in news}
-    return node.replace(containers={**node.containers, **containers})
+    added = node.replace(containers={**node.containers, **containers})
+    ended = {
+        p.container.key: replace(p.container, state=ContainerState.EXITED) for p in news if _has_given_way(added, p)
+    }
+    return added.replace(containers={**added.containers, **ended}) if ended else added
+
+
+def _has_given_way(node: Node, present: Present) -> bool:
+    """Whether it never ran and a later attempt has taken its place, as the step for a create has it."""
+    container = present.container
+    return container.state is ContainerState.CREATED and any(
+        other.name == container.name and other.attempt > container.attempt
+        for other in node.containers_of(container.pod)
+    )
 
 
 def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple[Node, tuple[str, ...]]:

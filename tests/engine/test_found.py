@@ -57,6 +57,25 @@ def places(decision: Decision) -> dict[str, str]:
     return {key: format_cpuset(grant.cpus) + "*" * bool(grant.exclusive) for key, grant in grants}
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_never_ran_has_given_way_to_the_next_attempt(together: bool) -> None:
+    """Both were created for the same CPUs; the later one runs there, and stays."""
+    later = present("later", "1-2", 2)
+    later = replace(later, container=replace(later.container, name="c", attempt=1))
+    older = present("older", "1-2", 2)
+    older = replace(older, container=replace(older.container, name="c", state=ContainerState.CREATED))
+    sharer = present("sharer", "0,3-7")
+    pods = (Pod(key="s"),)
+    if together:
+        decision = step(EMPTY, Found(pods, (older, later, sharer)), POLICY)
+    else:
+        decision = step(step(EMPTY, Found(pods, (later, sharer)), POLICY).node, Found((), (older,)), POLICY)
+
+    assert places(decision) == {"later": "1-2*", "sharer": "0,3-7"}
+    assert decision.updates == ()
+    assert "older" in decision.node.containers
+
+
 def test_what_is_in_order_stays_where_it_is() -> None:
     """Owners own what they are on, sharers share what they are on, and nothing has to be sent."""
     everybody = (present("a", "0,3-7"), present("b", "1-2", 2), present("c", "0,3-7"))
