@@ -53,6 +53,13 @@ class ContainerStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdStartEnded:
+    """The container has run for as long as its annotation ``cold-start`` says: it is placed anew, as a warm one."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerExited:
     """The container stopped, exited or failed to start: its place is free, the runtime still knows it."""
 
@@ -147,6 +154,7 @@ WorkloadEvent = (
     | ContainerCreating
     | ContainerCreated
     | ContainerStarted
+    | ColdStartEnded
     | ContainerExited
     | ContainerGone
     | UnknownOutcome

@@ -10,6 +10,7 @@ from dataclasses import replace
 from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
+    ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
@@ -31,6 +32,7 @@ from criproxy.engine.events import (
 from criproxy.engine.found import take_in
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
+from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
@@ -73,6 +75,8 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
             return _created(node, reservation, key)
         case ContainerStarted(key):
             return _to_state(node, key, ContainerState.RUNNING)
+        case ColdStartEnded(key):
+            return _warmed(node, key, policy)
         case ContainerExited(key):
             return _release(node, _exit(node, [key]), policy, key)
         case ContainerGone(key):
@@ -135,6 +139,22 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     if key not in node.grants:  # left alone, and stays so
         return Decision(known, key=key)
     layout = policy.place(known, container)
+    after = known.replace(grants=entries_of(known.grants, layout.grants))
+    return Decision(after, updates_between(node, after), layout.reasons, key)
+
+
+def _warmed(node: Node, key: str, policy: Policy) -> Decision:
+    container = node.containers.get(key)
+    if container is None or container.warm or container.state is ContainerState.EXITED:
+        return Decision(node, key=key)
+    container = replace(container, warm=True)
+    known = node.replace(containers=with_entries(node.containers, {key: container}))
+    if key not in node.grants:  # left alone, and stays so
+        return Decision(known, key=key)
+    try:
+        layout = policy.place(known, container)
+    except Refused as error:  # it runs, so it goes on where it is
+        return Decision(known, reasons=(f"{container.title} stays after its cold start: {error}",), key=key)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     return Decision(after, updates_between(node, after), layout.reasons, key)
 

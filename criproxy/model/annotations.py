@@ -4,10 +4,18 @@ An annotation is ``KEY.DOMAIN/container.NAME`` for one container, ``KEY.DOMAIN/p
 The domain is ours or one of our peers', so that a workload keeps its annotations when its node moves over.
 """
 
+import re
 from collections.abc import Mapping
 
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
 """In the order in which they count: ours wins."""
+
+COLD_START = "cold-start"
+MAX_COLD_START_S = 3600.0
+_COLD_START = re.compile(
+    r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9]{1,7}(?:\.[0-9]{1,6})?)(ms|s|m|h)["']?\s*\}?\s*"""
+)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -36,3 +44,25 @@ def effective(annotations: Mapping[str, str], key: str, container: str) -> tuple
             if name in annotations:
                 return name, annotations[name]
     return None
+
+
+def parse_cold_start(text: str) -> float:
+    """The seconds in a value of the annotation ``cold-start``, such as ``duration: 10s`` or ``10s``.
+
+    Raises:
+        ValueError: it is no duration, or one beyond `MAX_COLD_START_S`.
+    """
+    found = _COLD_START.fullmatch(text)
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < seconds <= MAX_COLD_START_S:
+        raise ValueError(f"{text!r} must be a duration of at most 1 h, such as 'duration: 10s'")
+    return seconds
+
+
+def cold_start_s(annotations: Mapping[str, str], container: str) -> float | None:
+    """How long the cold start of a *container* lasts, by its pod's *annotations*; None without a valid one."""
+    found = effective(annotations, COLD_START, container)
+    try:
+        return parse_cold_start(found[1]) if found else None
+    except ValueError:
+        return None  # the policy has refused the container

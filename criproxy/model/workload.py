@@ -93,6 +93,8 @@ class Container:
     """Under which its place was reserved, and which its stamp carries; empty for one that we found running."""
     hints: tuple[CpuSet, ...] = ()
     """For each thing that it shall be close to, such as a device: the NUMA nodes next to it."""
+    warm: bool = False
+    """Whether it has run for as long as its annotation ``cold-start`` says: its memory may be of all kinds then."""
 
     @property
     def title(self) -> str:

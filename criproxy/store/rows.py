@@ -89,12 +89,22 @@ def _container_row(key: str, c: Container) -> Row:
     who = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace, c.qos.value
     request = (c.memory_request_bytes.low, c.memory_request_bytes.high) if c.memory_request_bytes else (None, None)
     hints = ";".join(map(format_cpuset, c.hints))
-    return *who, c.cpu_milli, c.cpu_limit_milli, c.memory_limit_bytes, c.state.value, c.reservation, *request, hints
+    return (
+        *who,
+        c.cpu_milli,
+        c.cpu_limit_milli,
+        c.memory_limit_bytes,
+        c.state.value,
+        c.reservation,
+        *request,
+        hints,
+        int(c.warm),
+    )
 
 
 def _to_container(row: Row) -> Container:
     key, pod, name, attempt, pod_name, namespace, qos, *sizes = row
-    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints = sizes
+    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm = sizes
     return Container(
         key=key,
         pod=pod,
@@ -110,6 +120,7 @@ def _to_container(row: Row) -> Container:
         state=ContainerState(state),
         reservation=mark,
         hints=tuple(map(_cpuset, hints.split(";"))) if hints else (),
+        warm=bool(warm),
     )
 
 
@@ -131,7 +142,7 @@ def _to_applied(row: Row) -> Applied:
 
 
 PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
-CONTAINERS = Table("containers", 15, lambda node: node.containers, _container_row, _to_container)
+CONTAINERS = Table("containers", 16, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 5, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
 

@@ -50,6 +50,7 @@ MIGRATIONS = (
     ALTER TABLE pods ADD COLUMN annotations TEXT NOT NULL DEFAULT '{}';
     """,
     "ALTER TABLE containers ADD COLUMN hints TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE containers ADD COLUMN warm INTEGER NOT NULL DEFAULT 0;",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

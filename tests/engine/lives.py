@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from criproxy.engine.events import (
+    ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
@@ -91,6 +92,7 @@ events = st.one_of(
     st.builds(ContainerGone, keys),
     st.builds(UnknownOutcome, keys),
     st.builds(ContainerResized, keys, sizes),
+    st.builds(ColdStartEnded, keys),
     st.builds(PolicyChanged, apply_all=st.booleans()),
     st.builds(UpdateApplied, keys, cpu_sets, st.frozensets(st.integers(0, 3))),
     st.sampled_from(PODS).map(lambda key: PodCreated(Pod(key=key))),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.model.amounts import format_bytes, format_interval, format_milli
+from criproxy.model.amounts import format_bytes, format_interval, format_milli, parse_bytes, parse_milli
 from criproxy.model.resources import Interval
 
 
@@ -36,3 +36,35 @@ def test_intervals() -> None:
     """Two ends where they read differently, else one amount."""
     assert format_interval(Interval(0, 2), format_milli) == "0m to 2m"
     assert format_interval(Interval(1 << 30, (1 << 30) + 1), format_bytes) == "1 GiB"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("250m", 250), ("2", 2000), ("1.5", 1500), ("0.0001", 1), ("0", 0), ("0.5m", 1)]
+)
+def test_parse_milli(text: str, expected: int) -> None:
+    """CPU as pods ask for it; parts of a milli-CPU round up."""
+    assert expected == parse_milli(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("64Mi", 64 << 20), ("100M", 100_000_000), ("1.5Gi", 3 << 29), ("7", 7), ("1k", 1000)]
+)
+def test_parse_bytes(text: str, expected: int) -> None:
+    """Memory as pods ask for it: binary units with an i."""
+    assert expected == parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "m", "-1", "1e3", "1 Gi", "2.m", "1x"])
+def test_no_amounts(text: str) -> None:
+    """What is neither is an error that quotes it."""
+    for parse in (parse_milli, parse_bytes):
+        with pytest.raises(ValueError, match="must be an amount"):
+            parse(text)
+
+
+def test_units_of_the_other_kind() -> None:
+    """Memory is not in thousandths, CPU not in millions."""
+    with pytest.raises(ValueError, match="'1Mi' must be an amount of CPU"):
+        parse_milli("1Mi")
+    with pytest.raises(ValueError, match="'1m' must be an amount of memory"):
+        parse_bytes("1m")

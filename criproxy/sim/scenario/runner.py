@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from criproxy.engine.events import (
+    ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
@@ -16,6 +17,7 @@ from criproxy.engine.events import (
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Refused
+from criproxy.model.annotations import cold_start_s
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
@@ -89,6 +91,9 @@ class World:
     _policy: Policy | None = None
     _keys: dict[str, str] = field(default_factory=dict)
     """The key of each container that is there, by name."""
+    _clock_s: float = 0.0
+    _warm_at_s: dict[str, float] = field(default_factory=dict)
+    """When the cold start of a container is over."""
     _line: int = 0
     _serial: int = 0
 
@@ -191,6 +196,9 @@ class World:
         self._keys[planned.name] = key
         self._apply(ContainerCreated(reservation, key))
         self._apply(ContainerStarted(key))
+        cold_s = cold_start_s(plan.annotations, planned.name)
+        if cold_s is not None:
+            self._warm_at_s[key] = self._clock_s + cold_s
         if planned.init:
             self._apply(ContainerExited(key))
             del self._keys[planned.name]
@@ -220,7 +228,12 @@ class World:
                 self.checked += 1
 
     def _pass_time(self, seconds: float) -> None:
-        raise Failure(f"nothing happens when {seconds:g} s pass", self._line)
+        """Cold starts end in the order in which they are due."""
+        self._clock_s += seconds
+        for due_s, key in sorted((due_s, key) for key, due_s in self._warm_at_s.items()):
+            if due_s <= self._clock_s:
+                del self._warm_at_s[key]
+                self._apply(ColdStartEnded(key))
 
     def _apply(self, event: Event) -> None:
         if self._policy is None:
