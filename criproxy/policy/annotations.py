@@ -13,11 +13,9 @@ from criproxy.errors import BadAnnotation
 from criproxy.model.annotations import effective
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.keys import RESTRICTED
 
 T = TypeVar("T")
-
-RESTRICTED = frozenset({"prefer-reserved-cpus"})
-"""Keys that no namespace may use unless the policy file says so: they reach the CPUs that keep the node alive."""
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

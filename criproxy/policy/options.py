@@ -1,13 +1,16 @@
 """Options that every policy has, and the types that options are made of. Each policy's own are in its file."""
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from difflib import get_close_matches
+from re import fullmatch
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import Topology
+from criproxy.policy.keys import KEYS, matches_any
 
 
 def _to_cpuset(value: object) -> CpuSet:
@@ -47,6 +50,41 @@ class Misfit(NamedTuple):
     """What is wrong, and what would be right."""
 
 
+def _checked_key(pattern: str) -> str:
+    if not matches_any(pattern):
+        near = get_close_matches(pattern, KEYS, n=1)
+        mean = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(KEYS)}"
+        raise ValueError(f"no policy reads an annotation {pattern!r}{mean}")
+    return pattern
+
+
+_NAMESPACES = "[a-z0-9*?-]+"
+
+
+def _checked_namespace(pattern: str) -> str:
+    if not fullmatch(_NAMESPACES, pattern):
+        raise ValueError("must be a namespace (a-z, 0-9 and -), in which * and ? stand for anything")
+    return pattern
+
+
+NamespacePattern = Annotated[
+    str, AfterValidator(_checked_namespace), WithJsonSchema({"type": "string", "pattern": f"^{_NAMESPACES}$"})
+]
+"""Namespaces in a policy file."""
+KeyPattern = Annotated[str, AfterValidator(_checked_key), WithJsonSchema({"type": "string", "examples": ["*", *KEYS]})]
+"""Keys of annotations in a policy file."""
+
+
+class AnnotationOptions(BaseModel):
+    """What workload owners may say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
+    """By namespace (* and ? stand for anything): the annotations that its pods may use, without domain and scope; * is
+    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus may be used everywhere."""
+
+
 class Options(BaseModel):
     """Options of any policy; a policy with more of them derives from this."""
 
@@ -54,6 +92,11 @@ class Options(BaseModel):
 
     reserved_cpus: CpuSetOption = frozenset()
     """CPUs that no container owns: they stay with those that share, and keep the node itself alive."""
+
+    annotations: AnnotationOptions = AnnotationOptions()
+    """Who may use which annotations."""
+    rules: Literal["nri", "crirm"] = "nri"
+    """Whose rules decide where nri-plugins and CRI-RM differ."""
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """What these options ask that the machine *topology* has not; a policy with more options adds its own."""

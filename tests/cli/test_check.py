@@ -250,8 +250,20 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  adopt         pin  (default)\n"
         "  apply         new  (default)\n"
         "  reservedCpus  0-1\n"
+        '  annotations   {"allow": {}}  (default)\n'
+        "  rules         nri  (default)\n"
     )
     assert result.exit_code == 0
+
+
+def test_annotations_that_nobody_reads(tmp_path: Path, host: Path) -> None:
+    """A key in annotations.allow that no policy reads is a mistake, with the nearest one that some does."""
+    file = write(tmp_path / "p.yaml", "policy: none\nannotations:\n  allow:\n    shop: ['*', prefer-shard-cpus]\n")
+
+    assert check(host, file).stdout == (
+        f"{file}:4:17: annotations.allow.shop[1]: no policy reads an annotation 'prefer-shard-cpus'; "
+        "did you mean 'prefer-shared-cpus'?\n"
+    )
 
 
 def test_another_machine(tmp_path: Path) -> None:
@@ -320,6 +332,8 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "adopt": "pin",
                     "apply": "new",
                     "reservedCpus": "0",
+                    "annotations": {"allow": {}},
+                    "rules": "nri",
                 },
                 "mistakes": [],
             },

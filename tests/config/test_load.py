@@ -40,6 +40,8 @@ def test_defaults(tmp_path: Path) -> None:
         "adopt": "pin",
         "apply": "new",
         "reservedCpus": "",
+        "annotations": {"allow": {}},
+        "rules": "nri",
     }
     assert settings.explicit() == {"policy"}
     assert isinstance(settings.build_policy(), NonePolicy)

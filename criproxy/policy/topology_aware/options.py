@@ -1,24 +1,8 @@
 """Options of the policy ``topology-aware``, with the names that they have in nri-plugins."""
 
-from re import fullmatch
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import AfterValidator, Field, WithJsonSchema
-
-from criproxy.policy.options import CpuSetOption, Options
-
-_NAMESPACES = "[a-z0-9*?-]+"
-
-
-def _checked(pattern: str) -> str:
-    if not fullmatch(_NAMESPACES, pattern):
-        raise ValueError("must be a namespace (a-z, 0-9 and -), in which * and ? stand for anything")
-    return pattern
-
-
-NamespacePattern = Annotated[
-    str, AfterValidator(_checked), WithJsonSchema({"type": "string", "pattern": f"^{_NAMESPACES}$"})
-]
+from criproxy.policy.options import CpuSetOption, NamespacePattern, Options
 
 
 class TopologyAwareOptions(Options):

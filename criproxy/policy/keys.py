@@ -1,0 +1,59 @@
+"""The annotations that policies read: one table for checks of `annotations.allow`, for refusals and for the docs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An annotation's key, without domain and scope."""
+
+    value: str
+    """What its value looks like."""
+    meaning: str
+    """A sentence for workload owners."""
+    policies: tuple[str, ...] = ("topology-aware",)
+    """By the names in policy files."""
+    restricted: bool = False
+    """Whether no namespace may use it unless the policy file says so."""
+
+
+_BOOL = "`true` or `false`"
+
+KEYS: Mapping[str, Key] = {
+    "prefer-isolated-cpus": Key(
+        _BOOL, "whether CPUs of its own should be ones that the kernel keeps free (isolcpus); it needs at least one"
+    ),
+    "require-isolated-cpus": Key(_BOOL, "the same, and it is refused where there are not enough of them"),
+    "prefer-shared-cpus": Key(
+        _BOOL, "`true`: it shares also where it would own CPUs; `false`: of 2500m it owns two and shares the rest"
+    ),
+    "prefer-reserved-cpus": Key(_BOOL, "whether it runs on the reserved CPUs", restricted=True),
+    "unlimited-burstable": Key(
+        "`system`, `package`, `die`, `numa` or `l3cache`",
+        "how large the part of the machine should be in which a Burstable container without a CPU limit runs",
+    ),
+    "hide-hyperthreads": Key(_BOOL, "whether it sees one thread of each core only; the others of its own stay idle"),
+    "topologyhints": Key(
+        "`true`, `false`, or some of `mounts`, `devices`, `pod-resources`, `all`, `none`",
+        "whether it is placed close to its devices; it is by default",
+    ),
+    "strict.topologyhints": Key(_BOOL, "whether it is refused where there is no room close to all of its devices"),
+    "pick-resources-by-hints": Key(_BOOL, "whether CPUs of its own are chosen device by device, next to each of them"),
+    "cpu.preserve": Key(_BOOL, "whether its CPUs are left as they are: criproxy does not place it"),
+    "memory.preserve": Key(_BOOL, "whether its memory is left where the kernel puts it"),
+    "affinity": Key(
+        "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"
+    ),
+    "anti-affinity": Key("YAML", "which containers it wants to be away from"),
+}
+"""Every key that some policy reads."""
+
+RESTRICTED = frozenset(key for key, known in KEYS.items() if known.restricted)
+"""Keys that no namespace may use unless the policy file says so: they reach the CPUs that keep the node alive."""
+
+
+def matches_any(pattern: str) -> bool:
+    """Whether a pattern with * and ? stands for some key that there is."""
+    return any(fnmatchcase(key, pattern) for key in KEYS)
