@@ -4,10 +4,12 @@ A policy reads a `Node` and answers with the whole new layout. It does not store
 compares the layouts and sees who has to be updated. `README.md` beside this file tells how to write one.
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
-from criproxy.model.grant import Layout
+from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
+from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 
 
@@ -33,4 +35,13 @@ class Policy(Protocol):
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without the grant of the container *key*. It must always be possible."""
+        ...
+
+
+@runtime_checkable
+class HasPools(Protocol):
+    """A policy that divides a machine once, whoever comes: scenarios and pictures look at its parts."""
+
+    def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
+        """The CPUs and memory of each pool by name; several where the file asks for several of a kind, in order."""
         ...

@@ -23,6 +23,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.api import Policy
 from criproxy.sim.scenario.assertions import Assertion
+from criproxy.sim.scenario.expected import ExpectedPools
 from criproxy.sim.scenario.pods import ContainerPlan, PodPlan, seen_sizes
 from criproxy.sim.scenario.seen import Placed, Seen
 from criproxy.sim.scenario.settings import Configuration, Unusable, settings
@@ -71,6 +72,8 @@ def run(vector: Vector, rules: str) -> Result:
     try:
         if vector.configuration:
             world.start(vector.configuration, vector.line)
+        if vector.pools:
+            world.expect_pools(vector.pools)
         for each in vector.steps:
             if each.only in ("", rules):
                 world.take(each)
@@ -135,6 +138,12 @@ class World:
                 Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool) if grant else everywhere
             )
         return Seen(self.topology, placed)
+
+    def expect_pools(self, expected: ExpectedPools) -> None:
+        """The pools of the policy before anybody has come; raises Failure."""
+        if self._policy is not None and (wrong := expected.wrong_with(self._policy, self.topology)):
+            raise Failure(wrong, expected.line)
+        self.checked += 1
 
     def _restart(self, configuration: Configuration, *, fails: bool) -> None:
         try:

@@ -10,6 +10,7 @@ from criproxy.config.words import did_you_mean
 from criproxy.errors import UsageError
 from criproxy.model.topology import Topology
 from criproxy.sim.scenario.assertions import RULES
+from criproxy.sim.scenario.expected import ExpectedPools, read_expected_pools
 from criproxy.sim.scenario.machine import read_machine, with_closest
 from criproxy.sim.scenario.place import At, Wrong
 from criproxy.sim.scenario.settings import Configuration
@@ -39,6 +40,8 @@ class Vector:
     configuration: Configuration | None = None
     """None where the first step starts the policy."""
     steps: tuple[Step, ...] = ()
+    pools: ExpectedPools | None = None
+    """Of the first policy."""
 
 
 def load(file: Path, ids: Collection[str] = ()) -> list[Vector]:
@@ -125,6 +128,7 @@ def _vector(at: At, machines: Mapping[str, Topology | None], file: Path) -> Vect
         topology=_topology(fields, machines),
         configuration=None if begins else Configuration(policy, fields.get("config"), at, file),
         steps=steps,
+        pools=read_expected_pools(fields["pools_expected"]) if "pools_expected" in fields else None,
     )
 
 
