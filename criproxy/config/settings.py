@@ -57,7 +57,7 @@ class Settings:
     @property
     def external(self) -> bool:
         """Whether the policy is of another package."""
-        return self.entry not in BUILTIN.values()
+        return self.common.policy not in BUILTIN
 
     def explicit(self) -> set[str]:
         """The names of the options that the file gives; all others have their default."""

@@ -1,28 +1,57 @@
-"""Placement policies. A newcomer adds a file here and a line to `BUILTIN`."""
+"""Placement policies. A newcomer adds a file here, which ends in an `Entry`, and a function that imports it.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+Only the policy that is asked for is imported: a daemon needs just one, and shall start fast.
+"""
 
-from criproxy.policy.api import Policy
-from criproxy.policy.none import NonePolicy
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
-from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from collections.abc import Callable, Iterator, MutableMapping
 
+from criproxy.policy.entry import Entry
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """How to make a policy from its part of the policy file."""
-
-    options: type[Options]
-    build: Callable[[Any], Policy]
-    """Takes an instance of `options`."""
+__all__ = ["BUILTIN", "Entry"]
 
 
-BUILTIN: Mapping[str, Entry] = {
-    "none": Entry(Options, NonePolicy),
-    "static": Entry(Options, StaticPolicy),
-    "topology-aware": Entry(TopologyAwareOptions, TopologyAwarePolicy),
-}
-"""Policies by the name that a policy file uses."""
+def _none() -> Entry:
+    from criproxy.policy.none import ENTRY
+
+    return ENTRY
+
+
+def _static() -> Entry:
+    from criproxy.policy.static import ENTRY
+
+    return ENTRY
+
+
+def _topology_aware() -> Entry:
+    from criproxy.policy.topology_aware import ENTRY
+
+    return ENTRY
+
+
+class Policies(MutableMapping[str, Entry]):
+    """Policies by the name that a policy file uses; each is imported when it is asked for."""
+
+    def __init__(self, **loaders: Callable[[], Entry]) -> None:
+        self._loaders = {name.replace("_", "-"): loader for name, loader in loaders.items()}
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._loaders[name]()
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        self._loaders[name] = lambda: entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaders[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaders
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaders)
+
+    def __len__(self) -> int:
+        return len(self._loaders)
+
+
+BUILTIN = Policies(none=_none, static=_static, topology_aware=_topology_aware)
+"""The policies of this package; ``-`` in a name is ``_`` here."""

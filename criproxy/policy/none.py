@@ -3,6 +3,7 @@
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.entry import Entry
 from criproxy.policy.options import Options
 
 
@@ -19,3 +20,6 @@ class NonePolicy:
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*."""
         return Layout({other: grant for other, grant in node.grants.items() if other != key})
+
+
+ENTRY = Entry(Options, NonePolicy)

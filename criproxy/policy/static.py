@@ -13,6 +13,7 @@ from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
+from criproxy.policy.entry import Entry
 from criproxy.policy.options import Options
 
 
@@ -108,3 +109,6 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
         f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
         f"free are {where}{held}"
     )
+
+
+ENTRY = Entry(Options, StaticPolicy)

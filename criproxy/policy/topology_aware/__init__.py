@@ -3,5 +3,8 @@
 Its rules and the names of its options are those of nri-plugins' policy of the same name.
 """
 
+from criproxy.policy.entry import Entry
 from criproxy.policy.topology_aware.options import TopologyAwareOptions as TopologyAwareOptions
 from criproxy.policy.topology_aware.policy import TopologyAwarePolicy as TopologyAwarePolicy
+
+ENTRY = Entry(TopologyAwareOptions, TopologyAwarePolicy)
