@@ -15,10 +15,12 @@ from criproxy.config.explain import dotted, explain, names_of
 from criproxy.config.mistake import Mistake
 from criproxy.config.registry import find
 from criproxy.errors import ConfigError
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy import BUILTIN, Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
+from criproxy.policy.usable import CgroupReader
 
 
 class Common(BaseModel):
@@ -71,6 +73,8 @@ class Settings:
         """A word that is another one where the file says something else: its words and comments do not count."""
         explicit = self.explicit()
         said = {name: value for name, value in self.values().items() if name in explicit}
+        if (available := self.options.available_resources.cpu) and available.cgroup:
+            said["cgroup"] = format_cpuset(available.cpus or frozenset())  # what was read there is said, too
         return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def values(self) -> Mapping[str, Any]:
@@ -83,9 +87,12 @@ class Settings:
 
 
 def to_settings(
-    document: Document, source: Path, topology: Topology | None = None
+    document: Document,
+    source: Path,
+    topology: Topology | None = None,
+    read_cgroup: CgroupReader | None = None,
 ) -> tuple[Settings | None, list[Mistake]]:
-    """The settings, or None and all mistakes; with *topology* also what that machine cannot give."""
+    """The settings, or None and all mistakes; with *topology* also what that machine cannot give; see `load`."""
     mistakes = list(document.mistakes)
     data = document.data
     if not isinstance(data, dict):
@@ -96,7 +103,8 @@ def to_settings(
     rest = {name: value for name, value in data.items() if name not in common_names}
     model = entry.options if entry else _nobodys_options(rest)
     options = _validate(model, rest, document, mistakes)
-    if isinstance(options, Options) and topology is not None:
+    if isinstance(options, Options):
+        options = options.resolved(read_cgroup) if read_cgroup else options
         mistakes += _misfits(options, document, topology)
     if mistakes or not isinstance(common, Common) or not isinstance(options, Options) or entry is None:
         return None, mistakes
@@ -135,8 +143,10 @@ def _validate(
         return None
 
 
-def _misfits(options: Options, document: Document, topology: Topology) -> Iterator[Mistake]:
-    for path, text in options.misfits(topology):
+def _misfits(options: Options, document: Document, topology: Topology | None) -> Iterator[Mistake]:
+    """What contradicts itself; if nothing does, what the machine cannot give."""
+    found = list(options.contradictions()) or (list(options.misfits(topology)) if topology is not None else [])
+    for path, text in found:
         yield Mistake(*document.place(path, of_key=False), f"{dotted(path)}: {text}")
 
 

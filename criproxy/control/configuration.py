@@ -2,10 +2,12 @@
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.control.settings import Adopt, Log, OnError, Settings
+from criproxy.discovery.cgroup import read_cgroup
 from criproxy.engine.guard import Guarded
 from criproxy.errors import ConfigError
 from criproxy.model.topology import Topology
@@ -62,11 +64,11 @@ def load_configuration(
         return Configuration(NonePolicy(Options()), none, None)
     from criproxy.config.load import load
 
-    file = load(config or DEFAULT_CONFIG, os.uname().nodename)
+    file = load(config or DEFAULT_CONFIG, os.uname().nodename, read_cgroup=partial(read_cgroup, base.host_root))
     common = file.common
     policy = _built(file)
     if file.external:
-        policy = Guarded(policy, common.policy, file.options.reserved_cpus)
+        policy = Guarded(policy, common.policy, file.options)
     settings = replace(
         base,
         policy_name=common.policy,

@@ -26,12 +26,11 @@ from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
-from criproxy.policy.options import Options
+from criproxy.policy.options import options_of
 from criproxy.store.record import Kind, Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
@@ -124,7 +123,7 @@ class Controller:
         return Situation(
             node=self.node,
             policy=self.settings.policy_name,
-            reserved=reserved_cpus(self._manager.policy),
+            reserved=reserved_cpus(self._manager.policy, self.node.topology),
             troubles=self._followups.troubles(),
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),
@@ -155,7 +154,7 @@ class Controller:
 
         return measure(
             self._followups,
-            reserved_cpus(self._manager.policy),
+            reserved_cpus(self._manager.policy, self.node.topology),
             ready=self.ready,
             policy_faults=self.policy_faults,
             config_problem=self.config_problem is not None,
@@ -241,12 +240,9 @@ class Controller:
         await self._runtime.close()
 
 
-def reserved_cpus(policy: Policy) -> CpuSet:
-    """CPUs that *policy* lets nobody own."""
-    if isinstance(policy, Guarded):
-        return policy.reserved
-    options = getattr(policy, "options", None)
-    return options.reserved_cpus if isinstance(options, Options) else NO_CPUS
+def reserved_cpus(policy: Policy, topology: Topology) -> CpuSet:
+    """CPUs of a machine that *policy* lets nobody own."""
+    return options_of(policy).reserved(topology)
 
 
 def _refusal(error: Exception) -> Refuse:

@@ -22,6 +22,7 @@ from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 from criproxy.store.record import Fact, Kind, Record
 
 
@@ -285,7 +286,7 @@ class Manager:
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
-            return step(node, event, Fallback())
+            return step(node, event, Fallback(options_of(self.policy)))
         try:
             return step(node, event, policy or self.policy)
         except Exception as error:
@@ -294,7 +295,7 @@ class Manager:
             self.counters.policy_failures += 1
             if not _can_be_refused(event) and policy is None:
                 self._log.error("policy failed; nobody moves", event_kind=_kind(type(event).__name__), exc_info=error)
-                return step(node, event, Fallback())
+                return step(node, event, Fallback(options_of(self.policy)))
             if isinstance(error, CriproxyError):
                 raise
             raise PolicyFailed(f"the policy failed: {error!r}") from error

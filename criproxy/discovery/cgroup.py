@@ -48,6 +48,19 @@ def read_allowed(host_root: Path) -> Allowed:
     return next((allowed for allowed in found if allowed), Allowed(None, None, None))
 
 
+def read_cgroup(host_root: Path, name: str) -> CpuSet | None:
+    """The CPUs of the cgroup *name*, a path below the mount of the cpuset cgroups or a whole one; None if it has none.
+
+    Raises:
+        CriproxyError: its file says something else.
+    """
+    for hierarchy in _hierarchies(host_root):
+        for path in (hierarchy.root / name.lstrip("/"), host_root / name.lstrip("/")):
+            if found := hierarchy.allowed(path):
+                return found.cpus
+    return None
+
+
 def deciding_files(host_root: Path) -> list[Path]:
     """The files on which `read_allowed` depends, those included that are not there yet."""
     parents = [(each, each.root / parent) for each in _hierarchies(host_root) for parent in POD_PARENTS]

@@ -8,20 +8,29 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.options import Options
 
 
 class Fallback:
-    """Gives no CPU to anybody alone, and takes none from those who have one."""
+    """Gives no CPU to anybody alone, and takes none from those who have one.
+
+    Args:
+        options: of the policy in whose place this one is: what it may use counts.
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        self._options = options or Options()
 
     def place(self, node: Node, container: Container) -> Layout:
         """The layout with *container* on the CPUs that nobody owns; one that has a place keeps it."""
         if container.key in node.grants:
             return Layout(node.grants, (f"{container.title} stays where it is: the policy was not asked",))
-        shared = node.shared_cpus
+        part = self._options.within(node)
+        shared = part.shared_cpus or node.shared_cpus
         if not shared:
             raise NotEnough(f"container {container.title} cannot be placed: every CPU has an owner")
         reason = f"{container.title} shares CPUs {format_cpuset(shared)}: the policy was not asked"
-        return Layout({**node.grants, container.key: Grant(shared, node.topology.mems)}, (reason,))
+        return Layout({**node.grants, container.key: Grant(shared, part.topology.mems)}, (reason,))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; nobody moves."""

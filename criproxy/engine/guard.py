@@ -9,6 +9,7 @@ from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
+from criproxy.policy.options import Options
 
 _TOLD = 3
 """How many violations an error names; the status of a call has little room."""
@@ -24,15 +25,15 @@ class Guarded:
     Args:
         policy: whom nobody trusts yet.
         name: as in the policy file, for errors.
-        reserved: CPUs that nobody may own.
+        options: those of the policy that every policy has: what it may use, and what nobody may own.
     """
 
-    def __init__(self, policy: Policy, name: str, reserved: CpuSet) -> None:
+    def __init__(self, policy: Policy, name: str, options: Options) -> None:
         self.faults = 0
         """How many answers were not used so far."""
         self._policy = policy
         self._name = name
-        self.reserved = reserved
+        self.options = options
 
     def place(self, node: Node, container: Container) -> Layout:
         """The policy's layout.
@@ -41,7 +42,7 @@ class Guarded:
             Refused: as the policy says.
             PolicyFault: the layout breaks an invariant that *node* keeps.
         """
-        layout = self._policy.place(node, container)
+        layout = self._policy.place(self.options.within(node), container)
         if broken := self._broken(node, layout, node.grants):
             self.faults += 1
             raise PolicyFault(f"{container.title} cannot be placed: the policy {self._name!r} is wrong: {broken}")
@@ -51,7 +52,7 @@ class Guarded:
         """The policy's layout; where that fails or breaks an invariant, everybody else's place as it is."""
         kept = {other: grant for other, grant in node.grants.items() if other != key}
         try:
-            layout = self._policy.release(node, key)
+            layout = self._policy.release(self.options.within(node), key)
             broken = self._broken(node, layout, kept)
         except Exception as error:  # noqa: BLE001 (whatever a stranger's code does, the container has gone)
             layout, broken = Layout(kept), repr(error)
@@ -62,9 +63,10 @@ class Guarded:
 
     def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
         """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""
-        found = violations(node.replace(grants=layout.grants), self.reserved)
+        reserved = self.options.reserved(node.topology)
+        found = violations(node.replace(grants=layout.grants), reserved)
         if found:
-            known = set(violations(node.replace(grants=before), self.reserved))
+            known = set(violations(node.replace(grants=before), reserved))
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(

@@ -1,16 +1,20 @@
 """Options that every policy has, and the types that options are made of. Each policy's own are in its file."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
+from functools import cached_property
 from re import fullmatch
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.keys import KEYS, matches_any
+from criproxy.policy.usable import AvailableCpus, AvailableResources, CgroupReader, ReservedResources, narrowed
 
 
 def _to_cpuset(value: object) -> CpuSet:
@@ -85,6 +89,14 @@ class AnnotationOptions(BaseModel):
     all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus may be used everywhere."""
 
 
+class _View(NamedTuple):
+    """A machine as options make a policy see it."""
+
+    machine: Topology
+    usable: Topology
+    reserved: CpuSet
+
+
 class Options(BaseModel):
     """Options of any policy; a policy with more of them derives from this."""
 
@@ -92,19 +104,98 @@ class Options(BaseModel):
 
     reserved_cpus: CpuSetOption = frozenset()
     """CPUs that no container owns: they stay with those that share, and keep the node itself alive."""
-
+    available_resources: AvailableResources = AvailableResources()
+    """The part of the machine that containers get; everything that pods may use where nothing is said."""
+    reserved_resources: ReservedResources = ReservedResources()
+    """The same as reservedCpus, in the words of CRI-RM and nri-plugins, and by number if you like."""
     annotations: AnnotationOptions = AnnotationOptions()
     """Who may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"
     """Whose rules decide where nri-plugins and CRI-RM differ."""
 
+    def usable(self, topology: Topology) -> Topology:
+        """The machine as far as a policy with these options uses it; the same object for the same machine."""
+        return self._view(topology).usable
+
+    def within(self, node: Node) -> Node:
+        """The node on the part of its machine that is `usable`: what a policy looks at."""
+        usable = self.usable(node.topology)
+        return node if usable is node.topology else node.replace(topology=usable)
+
+    def reserved(self, topology: Topology) -> CpuSet:
+        """The CPUs that nobody may own on a machine, or on what is usable of it."""
+        return self._view(topology).reserved
+
+    def resolved(self, read_cgroup: CgroupReader) -> Self:
+        """These options with the CPUs of the cgroup that they name, if they do and it is there."""
+        available = self.available_resources.cpu
+        if available is None or not available.cgroup or (cpus := read_cgroup(available.cgroup)) is None:
+            return self
+        resources = self.available_resources.model_copy(update={"cpu": replace(available, cpus=cpus)})
+        return self.model_copy(update={"available_resources": resources})
+
+    def contradictions(self) -> Iterator[Misfit]:
+        """What these options ask that no machine can give; a policy with more options adds its own."""
+        if self.reserved_cpus and self.reserved_resources.cpu is not None:
+            yield Misfit(("reservedCpus",), "says the same as reservedResources.cpu: give one of them")
+        elif (available := self.available_resources.cpu) and available.listed is not None:
+            yield from self._reserved_beyond(available.listed)
+
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """What these options ask that the machine *topology* has not; a policy with more options adds its own."""
-        path = ("reservedCpus",)
-        yield from missing_cpus(path, self.reserved_cpus, topology)
-        if topology.cpus and self.reserved_cpus >= topology.cpus:
-            text = f"reserves every CPU that pods may use ({format_cpuset(topology.cpus)}): leave at least one"
-            yield Misfit(path, text)
+        path, reserved = self._reserved_path, self.reserved(topology)
+        yield from missing_cpus(path, reserved, topology)
+        available = self.available_resources.cpu
+        if available is not None:
+            yield from _unavailable(available, topology)
+        usable = self.usable(topology).cpus
+        yield from self._reserved_beyond(usable, online=topology.cpus)
+        if usable and reserved >= usable:
+            yield Misfit(path, f"reserves every CPU that pods may use ({format_cpuset(usable)}): leave at least one")
+
+    def _view(self, topology: Topology) -> "_View":
+        """What these options make of a machine, kept until there is another."""
+        if not self._seen or (topology is not self._seen[0].machine and topology is not self._seen[0].usable):
+            available, reserved = self.available_resources.cpu, self.reserved_resources.cpu
+            usable = topology if available is None else narrowed(topology, available)
+            self._seen[:] = [_View(topology, usable, self.reserved_cpus if reserved is None else reserved.of(usable))]
+        return self._seen[0]
+
+    @cached_property
+    def _seen(self) -> "list[_View]":
+        return []
+
+    @property
+    def _reserved_path(self) -> tuple[str, ...]:
+        return ("reservedCpus",) if self.reserved_resources.cpu is None else ("reservedResources", "cpu")
+
+    def _reserved_beyond(self, available: CpuSet, online: CpuSet | None = None) -> Iterator[Misfit]:
+        """What is reserved and not among *available* CPUs; only those *online* are looked at, where they are known."""
+        asked = self.reserved_resources.cpu
+        if asked is not None and asked.cpus is None and asked.count > len(available):
+            text = f"reserves {asked.count} CPUs, but {len(available)} are available ({format_cpuset(available)})"
+            yield Misfit(self._reserved_path, text)
+        reserved = self.reserved_cpus if asked is None else asked.cpus or frozenset()
+        if beyond := (reserved if online is None else reserved & online) - available:
+            text = f"{_counted(beyond)} not among the available ones, {format_cpuset(available)}"
+            yield Misfit(self._reserved_path, text)
+
+
+def _unavailable(available: AvailableCpus, topology: Topology) -> Iterator[Misfit]:
+    path = ("availableResources", "cpu")
+    if available.cpus is None:
+        yield Misfit(path, f"there is no cgroup {available.cgroup!r} that says which CPUs are its")
+    elif not available.excluded and not available.cgroup:
+        yield from missing_cpus(path, available.cpus, topology)
+    if topology.cpus and not available.of(topology.cpus):
+        text = f"leaves none of the CPUs that pods may use, {format_cpuset(topology.cpus)}: all of them are used"
+        yield Misfit(path, text)
+
+
+def options_of(policy: object) -> Options:
+    """The options of a policy; the defaults where it shows none."""
+    options = getattr(policy, "options", None)
+    return options if isinstance(options, Options) else Options()
 
 
 def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) -> Iterator[Misfit]:

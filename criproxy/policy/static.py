@@ -25,6 +25,7 @@ class StaticPolicy:
 
     def place(self, node: Node, container: Container) -> Layout:
         """Own CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
+        node = self.options.within(node)
         count, own = exclusive_count(container), _own(node, container)
         if not count:
             shared = interned(node.shared_cpus | own)
@@ -39,11 +40,12 @@ class StaticPolicy:
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""
+        node = self.options.within(node)
         return Layout(_reshare(node, without(node.grants, (key,)), key))
 
     def _take(self, node: Node, container: Container, own: CpuSet, count: int) -> CpuSet:
         everything = node.shared_cpus | own
-        free = everything - self.options.reserved_cpus - (node.watched_cpus - own)
+        free = everything - self.options.reserved(node.topology) - (node.watched_cpus - own)
         # Without a reserved CPU that pods can use, one CPU stays behind for those that share.
         available = len(free) - (free == everything)
         if count > available:

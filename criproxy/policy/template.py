@@ -32,6 +32,7 @@ class TemplatePolicy:
 
     def place(self, node: Node, container: Container) -> Layout:
         """The layout with *container* on the NUMA node that has the most room; at a resize, where it is if it fits."""
+        node = self.options.within(node)  # the CPUs that this policy is to use, see `Options.usable`
         room = {cpus: self._room_milli(node, cpus, container.key) for cpus in self._pools(node, container)}
         had = node.grants.get(container.key)
         # A sort by a tuple that ends in ids: the same input gives the same answer.
@@ -55,7 +56,7 @@ class TemplatePolicy:
         had = node.grants.get(container.key)
         # CPUs that somebody owns since an earlier policy stay theirs; its own the container may go on using.
         shared = node.shared_cpus | (had.exclusive if had else frozenset())
-        usable = shared - self.options.reserved_cpus or shared
+        usable = shared - self.options.reserved(node.topology) or shared
         return [cpus for numa in node.topology.nodes if (cpus := numa.cpus & usable)] or [usable]
 
     def _room_milli(self, node: Node, pool: CpuSet, without: str) -> int:

@@ -245,13 +245,15 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
 
     assert result.stdout == (
         f"{file}: fine (it was named; pods may use CPUs 0-2)\n"
-        "  policy        static\n"
-        "  onError       shared  (default)\n"
-        "  adopt         pin  (default)\n"
-        "  apply         new  (default)\n"
-        "  reservedCpus  0-1\n"
-        '  annotations   {"allow": {}}  (default)\n'
-        "  rules         nri  (default)\n"
+        "  policy              static\n"
+        "  onError             shared  (default)\n"
+        "  adopt               pin  (default)\n"
+        "  apply               new  (default)\n"
+        "  reservedCpus        0-1\n"
+        '  availableResources  {"cpu": null}  (default)\n'
+        '  reservedResources   {"cpu": null}  (default)\n'
+        '  annotations         {"allow": {}}  (default)\n'
+        "  rules               nri  (default)\n"
     )
     assert result.exit_code == 0
 
@@ -334,6 +336,8 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "reservedCpus": "0",
                     "annotations": {"allow": {}},
                     "rules": "nri",
+                    "availableResources": {"cpu": None},
+                    "reservedResources": {"cpu": None},
                 },
                 "mistakes": [],
             },

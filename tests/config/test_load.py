@@ -6,8 +6,10 @@ import pytest
 
 from criproxy.config import Settings, load
 from criproxy.errors import ConfigError
+from criproxy.model.cpuset import parse_cpuset
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.static import StaticPolicy
+from criproxy.policy.usable import AvailableCpus
 from criproxy.sim.machines import machine
 from tests.config.files import told, write
 
@@ -42,6 +44,8 @@ def test_defaults(tmp_path: Path) -> None:
         "reservedCpus": "",
         "annotations": {"allow": {}},
         "rules": "nri",
+        "availableResources": {"cpu": None},
+        "reservedResources": {"cpu": None},
     }
     assert settings.explicit() == {"policy"}
     assert isinstance(settings.build_policy(), NonePolicy)
@@ -145,3 +149,24 @@ def test_load_takes_a_machine(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"p\.yaml:2:15: reservedCpus: CPU 9 is not online"):
         load(file, "node1", topology=FOUR_CPUS)
     assert load(file, "node1").options.reserved_cpus == {9}
+
+
+def test_a_cgroup_says_what_is_available(tmp_path: Path) -> None:
+    """Its CPUs are read with the file; other CPUs in it are another configuration."""
+    file = write(tmp_path / "p.yaml", "policy: static\navailableResources: {cpu: /pods}\n")
+    said = iter(map(parse_cpuset, ("1-2", "1-3", "1-2")))
+    loaded = [load(file, "node1", read_cgroup=lambda path: next(said)) for _ in range(3)]
+
+    assert [settings.options.available_resources.cpu for settings in loaded] == [
+        AvailableCpus("/pods", parse_cpuset(cpus)) for cpus in ("1-2", "1-3", "1-2")
+    ]
+    assert len({settings.digest() for settings in loaded}) == 2
+
+
+def test_contradictions_need_no_machine(tmp_path: Path) -> None:
+    """What no machine can give is a mistake with its place in the file alone."""
+    text = "policy: static\navailableResources: {cpu: 'cpuset:4-7'}\nreservedResources:\n  cpu: cpuset:3-4\n"
+
+    assert told(tmp_path, text) == [
+        "4:8: reservedResources.cpu: CPU 3 is not among the available ones, 4-7",
+    ]

@@ -13,6 +13,7 @@ from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
+from criproxy.policy.options import Options
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
 from tests.control import world as worlds
@@ -35,7 +36,7 @@ class Greedy(StaticPolicy):
 
 async def test_a_layout_that_breaks_a_rule_refuses_the_container(tmp_path: Path) -> None:
     """The pod shows which policy broke what; nobody moves, it is counted, and others are placed as ever."""
-    policy = Guarded(Greedy(STATIC.options), "greedy", frozenset({0}))
+    policy = Guarded(Greedy(STATIC.options), "greedy", Options.model_validate({"reservedCpus": 0}))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
         owned = await world.run(owner("owner", 1))
         before = world.controller.node.grants

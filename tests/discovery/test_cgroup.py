@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.discovery.cgroup import Allowed, read_allowed
+from criproxy.discovery.cgroup import Allowed, read_allowed, read_cgroup
 from tests.discovery.tree import plant
 
 V1, V2 = "sys/fs/cgroup/cpuset", "sys/fs/cgroup"
@@ -127,3 +127,14 @@ def test_pods_come_before_the_recorded_process(tmp_path: Path) -> None:
     files = {"cg/two/kubepods/cpuset.cpus.effective": "0-1", "proc/self/cpuset": "/uid/job\n"}
 
     assert read_allowed(plant(tmp_path, JOB | files)).cpus == ALL
+
+
+@pytest.mark.parametrize("name", ["mine/pods", "/mine/pods", "cg/two/mine/pods", "/cg/two/mine/pods"])
+def test_one_cgroup_by_name(tmp_path: Path, name: str) -> None:
+    """A path counts from the mount of the hierarchy or from the root of the machine."""
+    mount = {"proc/mounts": "none /cg/two cgroup2 rw 0 0\n"}
+    root = plant(tmp_path, mount | {"cg/two/mine/pods/cpuset.cpus.effective": "1", "cg/two/mine/empty/cpuset.cpus": ""})
+
+    assert read_cgroup(root, name) == ONE
+    assert read_cgroup(root, name.replace("pods", "empty")) is None
+    assert read_cgroup(root, "none") is None

@@ -23,6 +23,7 @@ NODE = EMPTY.replace(
     containers={key: Container(key=key, pod="s", name=key) for key in ("own", "share")},
     grants={"own": Grant(OWN, MEMS, OWN), "share": Grant(ALL - OWN, MEMS)},
 )
+RESERVING = Options.model_validate({"reservedCpus": 0})
 NEWCOMER = Container(key="new", pod="s", name="new")
 
 
@@ -45,7 +46,7 @@ class Scripted:
 
 def guarded(grants: dict[str, Grant] | Exception) -> Guarded:
     """A guard around such a policy; CPU 0 is reserved."""
-    return Guarded(Scripted(grants), "acme", frozenset({0}))
+    return Guarded(Scripted(grants), "acme", RESERVING)
 
 
 def test_a_good_layout_passes() -> None:
@@ -135,6 +136,6 @@ def test_a_release_is_always_possible(answer: dict[str, Grant] | Exception) -> N
 def test_a_good_policy_is_not_changed_by_its_guard() -> None:
     """Under the guard the static policy decides as without it."""
     policy = StaticPolicy(Options())
-    guard = Guarded(policy, "static", frozenset())
+    guard = Guarded(policy, "static", Options())
     for event in (ContainerCreating(NEWCOMER), ContainerGone("own")):
         assert step(NODE, event, guard) == step(NODE, event, policy)

@@ -52,6 +52,7 @@ class TopologyAwarePolicy:
 
     def place(self, node: Node, container: Container) -> Layout:
         """Its own CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
+        node = self.options.within(node)
         division = self._divided(node.topology)
         others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
         grant, reason = self._decide(division, others, container, node.grants.get(container.key))
@@ -64,6 +65,7 @@ class TopologyAwarePolicy:
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned is shared again by those around."""
+        node = self.options.within(node)
         left = without(node.grants, (key,))
         owner = key in node.grants and node.grants[key].exclusive
         return Layout(self._divided(node.topology).settled(dict(left)) if owner else left)
@@ -71,7 +73,7 @@ class TopologyAwarePolicy:
     def _divided(self, topology: Topology) -> Division:
         """The pools of this machine, made when it is seen for the first time."""
         if self._last is None or self._last.tree.topology is not topology:
-            self._last = divide(topology, self.options.reserved_cpus, apart=self.options.pin_cpu)
+            self._last = divide(topology, self.options.reserved(topology), apart=self.options.pin_cpu)
         return self._last
 
     def _decide(self, division: Division, others: Node, container: Container, old: Grant | None) -> tuple[Grant, str]:
