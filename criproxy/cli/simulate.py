@@ -1,29 +1,111 @@
 """``criproxy simulate``: scenarios of pods on made-up machines, run through a policy and judged."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from criproxy.cli.machines import EXISTING, chosen, machine_options
+
+if TYPE_CHECKING:
+    from criproxy.model.topology import Topology
+    from criproxy.sim.scenario.runner import Instead, Result
+    from criproxy.sim.scenario.vectors import Vector
 
 
-@click.command(short_help="Run scenarios of pods through a policy, and tell which expectations hold.")
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.argument("ids", nargs=-1, metavar="[ID...]")
-@click.pass_context
-def command(ctx: click.Context, file: Path, ids: tuple[str, ...]) -> None:
-    """Run the cases of a scenario FILE, or those with an ID, and print a line for each.
-
-    Exit status: 0 everything is as expected, 1 something is not, 2 the file cannot be used.
-    """
-    from criproxy.sim.scenario.report import line
-    from criproxy.sim.scenario.runner import run
+def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The cases of the file that begin so, for the shell; nothing where the file cannot be used."""
+    from criproxy.errors import UsageError
     from criproxy.sim.scenario.vectors import load
 
-    failed = False
-    for vector in load(file, ids):
-        for rules in vector.rules:
-            if vector.unit:
-                continue
-            result = run(vector, rules)
-            failed |= bool(result.failure)
-            click.echo(line(result))
-    ctx.exit(int(failed))
+    try:
+        vectors = load(Path(context.params.get("file") or ""))
+    except UsageError:
+        return []
+    return [CompletionItem(vector.id, help=vector.title) for vector in vectors if vector.id.startswith(incomplete)]
+
+
+@click.command(short_help="Run scenarios of pods through a policy, and tell which expectations do not hold.")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
+@click.option("--policy", type=EXISTING, metavar="FILE|DIR", help="Use this policy file whatever the cases say.")
+@machine_options
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Tell the reasons of each decision.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    file: Path,
+    ids: tuple[str, ...],
+    policy: Path | None,
+    output: str,
+    verbose: bool,
+    **machine: Any,  # noqa: ANN401 (click has checked them)
+) -> None:
+    """Run the cases of a scenario FILE, or those named, and print a line for each.
+
+    A line says how the case went, the first expectation that does not hold, and who is where then: CPUs, an ! if they
+    are its own, and the NUMA nodes of its memory after m. A case that applies to the rules of both CRI-RM and
+    nri-plugins is run by each. With another policy or machine, expectations may fail: look at the placement.
+    docs/simulate.md explains the file.
+
+    Exit status: 0 everything is as expected, 1 something is not, 2 the file or the use of the command is wrong.
+    """
+    from criproxy.sim.scenario.runner import Instead, runs
+    from criproxy.sim.scenario.vectors import load
+
+    topology = chosen(**machine)
+    instead = _by(policy, topology) if policy else Instead(topology)
+    results = _results(runs(load(file, ids), instead), instead)
+    if output == "json":
+        _print_json(results, verbose=verbose)
+    else:
+        _print(results, verbose=verbose)
+    ctx.exit(int(any(result.failure for result in results)))
+
+
+def _by(policy: Path, topology: "Topology | None") -> "Instead":
+    """Whatever a case says, the policy of a file."""
+    import os
+
+    from criproxy.config.load import load
+    from criproxy.errors import ConfigError, UsageError
+    from criproxy.sim.scenario.runner import Instead
+
+    host = os.uname().nodename
+    try:
+        settings = load(policy, host)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    return Instead(topology, lambda _, __, machine: load(policy, host, topology=machine), (settings.options.rules,))
+
+
+def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Result]":
+    from criproxy.cli.progress import watched
+    from criproxy.sim.scenario.runner import run
+
+    return [run(vector, rules, instead) for vector, rules in watched(cases, "Running scenarios")]
+
+
+def _print(results: "list[Result]", *, verbose: bool) -> None:
+    from criproxy.sim.scenario.report import line, reasons, summary
+
+    width = max((len(result.vector.id) for result in results), default=0)
+    for result in results:
+        click.secho(line(result, width), fg="red" if result.failure else None)
+        for reason in reasons(result) if verbose else ():
+            click.echo(reason)
+    click.echo(summary(results))
+
+
+def _print_json(results: "list[Result]", *, verbose: bool) -> None:
+    import json
+
+    from criproxy.sim.scenario.report import as_json
+
+    failed = sum(1 for result in results if result.failure)
+    cases = [as_json(result, verbose=verbose) for result in results]
+    click.echo(json.dumps({"ok": not failed, "failed": failed, "cases": cases}))

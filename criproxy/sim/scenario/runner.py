@@ -1,8 +1,9 @@
 """Runs a vector through the engine and the policy, with the events that the daemon would have, and judges it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from criproxy.config.settings import Settings
 from criproxy.engine.events import (
     ColdStartEnded,
     ContainerCreated,
@@ -16,7 +17,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
-from criproxy.errors import CriproxyError, Refused
+from criproxy.errors import ConfigError, CriproxyError, Refused
 from criproxy.model.annotations import cold_start_s
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -45,14 +46,14 @@ class Result:
 
     vector: Vector
     rules: str
-    failure: str
+    failure: str = ""
     """What was expected and what is, in a sentence; empty if all is as expected."""
-    line: int
+    line: int = 0
     """Where in the file that is; 0 without a failure."""
-    placement: Mapping[str, Placed]
+    placement: Mapping[str, Placed] = field(default_factory=dict)
     """Where everybody is at the end, or at the failure; by the container's name, in the order in which they came."""
-    told: tuple[Told, ...]
-    checked: int
+    told: tuple[Told, ...] = ()
+    checked: int = 0
     """Assertions that hold."""
 
 
@@ -64,22 +65,52 @@ class Failure(Exception):
         self.line = line
 
 
-def run(vector: Vector, rules: str) -> Result:
-    """Run *vector*, which is no unit vector, by *rules* up to its first failure."""
-    assert vector.topology is not None, "files with mistakes are not run"
-    world = World(vector.topology, rules)
+SettingsOf = Callable[[Configuration, str, Topology], Settings]
+"""What a policy starts with: what a configuration says by some rules on a machine; raises ConfigError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """What to use in place of what the vectors say."""
+
+    topology: Topology | None = None
+    settings_of: SettingsOf | None = None
+    rules: tuple[str, ...] = ()
+
+
+def runs(vectors: Iterable[Vector], instead: Instead = Instead()) -> list[tuple[Vector, str]]:
+    """Each vector with each of the rules by which it is to be run; a unit vector once, without any."""
+    return [
+        (vector, rules) for vector in vectors for rules in (("",) if vector.unit else instead.rules or vector.rules)
+    ]
+
+
+def run(vector: Vector, rules: str, instead: Instead = Instead()) -> Result:
+    """Run *vector* by *rules* up to its first failure; of a unit vector there is nothing to run."""
+    if vector.unit:
+        return Result(vector, rules)
+    topology = instead.topology or vector.topology
+    assert topology is not None, "files with mistakes are not run"
+    world = World(topology, rules, instead.settings_of)
     failure, line = "", 0
     try:
-        if vector.configuration:
-            world.start(vector.configuration, vector.line)
-        if vector.pools:
-            world.expect_pools(vector.pools)
-        for each in vector.steps:
-            if each.only in ("", rules):
-                world.take(each)
+        _live(vector, world)
     except Failure as error:
         failure, line = str(error), error.line
     return Result(vector, rules, failure, line, world.seen().placed, tuple(world.told), world.checked)
+
+
+def _live(vector: Vector, world: "World") -> None:
+    steps = iter(vector.steps)
+    if vector.configuration:
+        world.start(vector.configuration, vector.line)
+    else:
+        world.take(next(steps))
+    if vector.pools:
+        world.expect_pools(vector.pools)
+    for each in steps:
+        if each.only in ("", world.rules):
+            world.take(each)
 
 
 @dataclass(slots=True)
@@ -88,6 +119,8 @@ class World:
 
     topology: Topology
     rules: str
+    settings_of: SettingsOf | None = None
+    """Of the policy to use in place of every other; then nobody expects of a start that it fails."""
     told: list[Told] = field(default_factory=list)
     checked: int = 0
     _node: Node = field(init=False)
@@ -120,11 +153,12 @@ class World:
 
     def start(self, configuration: Configuration, line: int) -> None:
         """A policy without containers; raises Failure."""
+        settings_of = self.settings_of or settings
         try:
-            self._policy = settings(configuration, self.rules, self.topology).build_policy()
-        except Unusable as error:
-            places = [mistake.line for mistake in error.mistakes if mistake.line]
-            raise Failure(f"the policy does not start: {error}", min(places, default=line)) from None
+            self._policy = settings_of(configuration, self.rules, self.topology).build_policy()
+        except ConfigError as error:
+            place = error.line if isinstance(error, Unusable) else 0
+            raise Failure(f"the policy does not start: {error}", place or line) from None
         self._node = Node(self.topology)
         self._keys.clear()
 
@@ -146,6 +180,7 @@ class World:
         self.checked += 1
 
     def _restart(self, configuration: Configuration, *, fails: bool) -> None:
+        fails = fails and self.settings_of is None
         try:
             self.start(configuration, self._line)
         except Failure:

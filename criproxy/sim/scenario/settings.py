@@ -42,7 +42,8 @@ class Unusable(ConfigError):
 
     def __init__(self, mistakes: list[Mistake]) -> None:
         super().__init__("; ".join(mistake.sentence for mistake in mistakes))
-        self.mistakes = mistakes
+        self.line = min((mistake.line for mistake in mistakes if mistake.line), default=0)
+        """The first that is to blame; 0 where none is known."""
 
 
 def settings(configuration: Configuration, rules: str, topology: Topology) -> Settings:

@@ -1,0 +1,44 @@
+"""The options by which commands that simulate take another machine than their file says."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from criproxy.model.topology import Topology
+
+F = TypeVar("F", bound=Callable[..., None])
+
+EXISTING = click.Path(exists=True, path_type=Path)
+
+
+def machine_options(command: F) -> F:
+    """Give *command* the options that `chosen` takes."""
+    shape = click.option(
+        "--machine",
+        metavar="SHAPE",
+        help="Use a machine such as 2s/4n/16c/2t: its sockets, NUMA nodes and cores, and the threads of a core.",
+    )
+    copy = click.option(
+        "--host-root",
+        type=EXISTING,
+        metavar="DIR|TAR",
+        help="Use the machine of which this folder or archive has a copy of /sys and /proc.",
+    )
+    return shape(copy(command))
+
+
+def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
+    """The machine that was named; None if none was.
+
+    Raises:
+        UsageError: two were, or there is no such machine.
+    """
+    from criproxy.errors import UsageError
+    from criproxy.sim.hosts import of_host, shaped
+
+    if machine and host_root:
+        raise UsageError("--machine and --host-root both say which machine to use: give one of them")
+    return shaped(machine) if machine else of_host(host_root) if host_root else None

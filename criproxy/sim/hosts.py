@@ -1,0 +1,86 @@
+"""Machines that somebody names on a command line: a shape such as ``2s/4n/16c/2t``, or a copy of a host's /sys."""
+
+import re
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from criproxy.discovery import discover
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.topology import Topology
+from criproxy.sim.machines import machine
+
+SHAPE = "2s/4n/16c/2t"
+MAX_CPUS = 4096
+MAX_ARCHIVE_BYTES = 1 << 30
+"""Unpacked: a copy of /sys is small, and an archive may say that it is huge."""
+
+_SHAPE = re.compile(r"([0-9]{1,4})s/([0-9]{1,4})n/([0-9]{1,4})c/([0-9]{1,4})t")
+_PARTS = ("sys/devices/", "sys/fs/cgroup/", "proc/")
+"""What of a host is read; the rest of an archive stays there."""
+
+
+def shaped(text: str) -> Topology:
+    """A machine of sockets, NUMA nodes and cores, each in all, and threads of a core, such as ``2s/4n/16c/2t``.
+
+    Raises:
+        UsageError: it is no shape, or one that cannot be.
+    """
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"the machine {text[:80]!r} must be a shape such as {SHAPE}: sockets, NUMA nodes, cores, threads"
+        )
+    sockets, nodes, cores, threads = map(int, found.groups())
+    if not sockets or not threads or nodes % sockets or not nodes or cores % nodes or not cores:
+        raise UsageError(
+            f"the machine {text} cannot be: NUMA nodes must be a multiple of sockets, and cores one of NUMA nodes, "
+            f"all counted in the whole machine as in {SHAPE}"
+        )
+    if cores * threads > MAX_CPUS:
+        raise UsageError(f"the machine {text} has {cores * threads} CPUs, more than {MAX_CPUS}")
+    return machine(nodes, cores // nodes, threads, packages=sockets)
+
+
+def of_host(path: Path) -> Topology:
+    """The machine whose /sys is a copy in the folder *path*, or in the archive *path* (tar, also compressed).
+
+    Raises:
+        UsageError: there is no machine in it.
+    """
+    try:
+        if path.is_dir():
+            return discover(path)
+        with TemporaryDirectory(prefix="criproxy-host-") as folder:
+            _unpack(path, Path(folder))
+            return discover(_root(Path(folder)))
+    except CriproxyError as error:
+        raise UsageError(f"{path} is no host root: {error}") from error
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    left = MAX_ARCHIVE_BYTES
+
+    def wanted(member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
+        nonlocal left
+        if not any(part in f"{member.name}/" for part in _PARTS):
+            return None
+        left -= member.size
+        if left < 0:
+            raise UsageError(f"more than {MAX_ARCHIVE_BYTES >> 20} MiB unpacked")
+        try:
+            return tarfile.data_filter(member, destination)
+        except tarfile.FilterError:  # links out of the host root lead nowhere here
+            return None
+
+    try:
+        with tarfile.open(path) as archive:
+            archive.extractall(folder, filter=wanted)  # noqa: S202 (filtered and bounded)
+    except (OSError, tarfile.TarError) as error:
+        raise UsageError(f"it cannot be read as a folder or archive: {error}") from error
+
+
+def _root(folder: Path) -> Path:
+    """The folder that has the host's sys: the archive may have put one around it."""
+    inside = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    return next((path for path in inside if (path / "sys").is_dir()), folder)
