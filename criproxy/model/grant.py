@@ -21,6 +21,9 @@ class Grant:
     pool: str = ""
     """The policy's name for what it was placed in, so that it finds its way back there when CPUs come and go; empty
     where the policy has no such thing."""
+    home: CpuSet = NO_CPUS
+    """The CPUs of its pool where these are others than *cpus*: it is lent idle ones beside them, or does not see all
+    threads of them. Empty: they are *cpus*."""
 
 
 @dataclass(frozen=True, slots=True)

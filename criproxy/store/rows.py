@@ -125,12 +125,13 @@ def _to_container(row: Row) -> Container:
 
 
 def _grant_row(key: str, grant: Grant) -> Row:
-    return key, format_cpuset(grant.cpus), format_cpuset(grant.mems), format_cpuset(grant.exclusive), grant.pool
+    sets = (grant.cpus, grant.mems, grant.exclusive)
+    return key, *map(format_cpuset, sets), grant.pool, format_cpuset(grant.home)
 
 
 def _to_grant(row: Row) -> Grant:
-    _, cpus, mems, exclusive, pool = row
-    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool)
+    _, cpus, mems, exclusive, pool, home = row
+    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, _cpuset(home))
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
@@ -143,7 +144,7 @@ def _to_applied(row: Row) -> Applied:
 
 PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 16, lambda node: node.containers, _container_row, _to_container)
-GRANTS = Table("grants", 5, lambda node: node.grants, _grant_row, _to_grant)
+GRANTS = Table("grants", 6, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
 
 

@@ -310,9 +310,10 @@ async def test_an_unusable_database_is_set_aside(store: Store, spoil: object, re
 
 
 async def test_the_pool_of_a_grant_is_remembered(store: Store) -> None:
-    """What a policy called a container's place is the same after a restart."""
+    """What a policy called a container's place, and which CPUs are that place's own, is the same after a restart."""
     node = await keep(store, EMPTY, *LIFE)
-    placed = node.replace(grants={key: replace(grant, pool="NUMA node 1") for key, grant in node.grants.items()})
+    home = frozenset({1})
+    placed = node.replace(grants={key: replace(g, pool="fast[1]", home=home) for key, g in node.grants.items()})
     await store.save(node, placed)
 
     assert reopened(store) == placed
