@@ -5,21 +5,22 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from criproxy import __version__
-from criproxy.control.answers import Answers
 from criproxy.control.configuration import DEFAULT_CONFIG, load_configuration
 from criproxy.control.controller import Controller
+from criproxy.control.notices import Notice
 from criproxy.control.reload import Reload
-from criproxy.control.report import Notice
 from criproxy.control.settings import OnError, Settings
 from criproxy.control.tasks import Tasks
 from criproxy.cri.methods import KNOWN_METHODS
@@ -239,7 +240,15 @@ class Daemon:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
 
     async def _start_control(self, stack: AsyncExitStack, listener: Listener, controller: Controller) -> None:
-        asked = Answers(controller, self._notices).commands()
+        started_s = time.time()
+
+        async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+            await asyncio.to_thread(import_module, "criproxy.control.answers")  # not before somebody asks
+            from criproxy.control.answers import Answers
+
+            return await Answers(controller, self._notices, started_s).commands()[command](arguments)
+
+        asked = {command: partial(ask, command) for command in ("status", "explain", "names")}
         server = ControlServer({"bypass": self._bypass.command, "release": controller.modes.command, **asked})
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)

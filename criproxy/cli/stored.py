@@ -8,7 +8,8 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.control.journal import REFUSAL_S
-from criproxy.control.report import Filter, Notice, Refusal, Situation, problems, rows, summary, timestamp
+from criproxy.control.notices import Notice, Refusal, timestamp
+from criproxy.control.report import Filter, Situation, problems, rows, summary
 from criproxy.control.story import choose, lives, tell
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError

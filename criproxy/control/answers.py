@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from criproxy import __version__
 from criproxy.control import report, story
 from criproxy.control.controller import Controller
-from criproxy.control.report import Filter, Notice, Situation, Values
+from criproxy.control.notices import Notice, Values, timestamp
+from criproxy.control.report import Filter, Situation
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.node import Node
 from criproxy.observe.control_socket import Command, Encoded
@@ -96,10 +97,10 @@ class Answers:
     def _head(self) -> Values:
         return {
             "source": "daemon",
-            "time": report.timestamp(time.time()),
+            "time": timestamp(time.time()),
             "version": __version__,
             "pid": os.getpid(),
-            "started": report.timestamp(self.started_s),
+            "started": timestamp(self.started_s),
         }
 
 

@@ -13,7 +13,7 @@ from criproxy.control.kernel import Kernel
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.modes import Modes
-from criproxy.control.report import Notice, Situation
+from criproxy.control.notices import Notice
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
 from criproxy.control.starting import Starts, Updates
@@ -34,7 +34,8 @@ from criproxy.policy.options import options_of
 from criproxy.store.record import Kind, Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
-if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
+if TYPE_CHECKING:  # both are loaded only when somebody asks: a start shall be fast
+    from criproxy.control.report import Situation
     from criproxy.observe.placing import Placing
 
 
@@ -118,8 +119,10 @@ class Controller:
         """
         return await self._manager.find_history(text)
 
-    def situation(self) -> Situation:
+    def situation(self) -> "Situation":
         """The node and what is known beside it, for `report`; to be looked at from any thread."""
+        from criproxy.control.report import Situation
+
         return Situation(
             node=self.node,
             policy=self.settings.policy_name,

@@ -17,7 +17,7 @@ from criproxy.control.journal import cause, told_update
 from criproxy.control.kernel import Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
-from criproxy.control.report import Trouble
+from criproxy.control.notices import Trouble
 from criproxy.control.settings import Log, Settings
 from criproxy.control.targets import Overhang, in_the_way, is_in_the_way, target
 from criproxy.control.tasks import Tasks

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from criproxy.control.report import Refusal
+from criproxy.control.notices import Refusal
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,

@@ -11,7 +11,7 @@ from time import perf_counter
 from criproxy.control.counters import Counters
 from criproxy.control.journal import Entry, Journal, entries_of
 from criproxy.control.keeper import Change, Keeper, NodeStore
-from criproxy.control.report import Refusal
+from criproxy.control.notices import Refusal
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision

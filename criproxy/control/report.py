@@ -6,9 +6,8 @@ database say the same. Sets are in kernel notation, amounts have their unit in t
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import gmtime, strftime
-from typing import Any
 
+from criproxy.control.notices import Notice, Refusal, Trouble, Values
 from criproxy.engine.invariants import violations
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
@@ -18,49 +17,6 @@ from criproxy.model.workload import Container, ContainerState
 
 MAX_CONTAINERS = 5_000
 """So many rows one answer has at most; it says how many it leaves out."""
-
-Values = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something about the whole node that people should know."""
-
-    kind: str
-    """A stable word for programs, such as ``bypass``."""
-    text: str
-    wrong: bool = True
-    """Whether something is wrong; False for what somebody has chosen."""
-
-    def to_json(self) -> Values:
-        """As in the answer of `status`."""
-        return {"kind": self.kind, "wrong": self.wrong, "text": self.text}
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """An update that does not go through."""
-
-    error: str
-    failures: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A container that cannot be created."""
-
-    container: str
-    """NAMESPACE/POD/CONTAINER."""
-    text: str
-    """What the kubelet was told the last time."""
-    times: int
-    at_s: float
-    """The last time, in seconds since the epoch."""
-
-    def to_json(self) -> Values:
-        """As in the answer of `status`."""
-        at = timestamp(self.at_s)
-        return {"container": self.container, "time": at, "times": self.times, "text": self.text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,11 +203,6 @@ def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied.cpus != grant.cpus:
         return f"is to be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
     return f"is to have memory of nodes {format_cpuset(grant.mems)} and has it of {format_cpuset(applied.mems)}"
-
-
-def timestamp(at_s: float) -> str:
-    """UTC with milliseconds, as in the log."""
-    return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(at_s))}.{int(at_s % 1 * 1000):03d}Z"
 
 
 def _interval(amount: Interval | None) -> list[int] | None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.control.journal import SHORT_ID
-from criproxy.control.report import Situation, Values, row, timestamp
+from criproxy.control.notices import Values, timestamp
+from criproxy.control.report import Situation, row
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState

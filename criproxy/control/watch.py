@@ -3,8 +3,9 @@
 Here the parts are put together; each has its own file.
 """
 
-from criproxy.control.drift import Drift
-from criproxy.control.exits import Exits
+import asyncio
+from importlib import import_module
+
 from criproxy.control.hotplug import Hotplug
 from criproxy.control.inquiry import Inquiry
 
@@ -16,14 +17,23 @@ class Watch:
     """
 
     def __init__(self, inquiry: Inquiry) -> None:
-        self._tasks = inquiry.followups.tasks
-        self.exits = Exits(inquiry.followups, inquiry)
-        self.hotplug = Hotplug(inquiry.followups)
-        self.drift = Drift(inquiry.followups, self.hotplug)
+        self._inquiry = inquiry
+        self._hotplug = Hotplug(inquiry.followups)
 
     def start(self) -> None:
         """Watch until the controller's tasks are stopped."""
-        self.hotplug.start()
-        self._tasks.spawn("follow events", self.exits.follow())
-        self._tasks.spawn("list exited containers", self.exits.list_regularly())
-        self._tasks.spawn("watch cgroups", self.drift.watch())
+        self._hotplug.start()
+        self._inquiry.followups.tasks.spawn("watch", self._watch())
+
+    async def _watch(self) -> None:
+        """Load the parts beside the first calls: nothing of them is needed at the very start."""
+        for part in ("exits", "drift"):
+            await asyncio.to_thread(import_module, f"criproxy.control.{part}")
+        from criproxy.control.drift import Drift
+        from criproxy.control.exits import Exits
+
+        followups = self._inquiry.followups
+        exits = Exits(followups, self._inquiry)
+        followups.tasks.spawn("follow events", exits.follow())
+        followups.tasks.spawn("list exited containers", exits.list_regularly())
+        followups.tasks.spawn("watch cgroups", Drift(followups, self._hotplug).watch())

@@ -23,7 +23,8 @@ from rich.console import Console
 from criproxy.cli import main, status
 from criproxy.cli.status_table import render
 from criproxy.control.answers import Answers
-from criproxy.control.report import Notice, Refusal, Situation, Trouble, rows, summary
+from criproxy.control.notices import Notice, Refusal, Trouble
+from criproxy.control.report import Situation, rows, summary
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
 from criproxy.model.node import Node

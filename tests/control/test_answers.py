@@ -13,7 +13,7 @@ import pytest
 
 from criproxy.cli.client import ask
 from criproxy.control.answers import Answers
-from criproxy.control.report import Notice
+from criproxy.control.notices import Notice
 from criproxy.control.settings import OnError, StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError

@@ -2,7 +2,8 @@
 
 import pytest
 
-from criproxy.control.report import Filter, Notice, Situation, Trouble, problems, rows, summary
+from criproxy.control.notices import Notice, Trouble
+from criproxy.control.report import Filter, Situation, problems, rows, summary
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from criproxy.control.report import Situation, timestamp
+from criproxy.control.notices import timestamp
+from criproxy.control.report import Situation
 from criproxy.control.story import choose, lives, tell
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
