@@ -1,19 +1,16 @@
 """A scenario's policy and configuration → settings of our own, as if they had been written in a policy file.
 
-This is the one place that knows how scenario files abbreviate the configuration of CRI-RM and nri-plugins.
+This is the one place that knows how scenario files abbreviate the configuration of CRI-RM and nri-plugins, and what
+is otherwise there: every namespace may use every annotation.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy.config.document import Document
-from criproxy.config.document import Path as Way
-from criproxy.config.explain import names_of
 from criproxy.config.mistake import Mistake, told
-from criproxy.config.registry import find
 from criproxy.config.settings import Settings, to_settings
 from criproxy.errors import ConfigError
-from criproxy.model.amounts import parse_milli
 from criproxy.model.topology import Topology
 from criproxy.sim.scenario.place import At
 
@@ -57,63 +54,41 @@ def settings(configuration: Configuration, rules: str, topology: Topology) -> Se
     Raises:
         Unusable: it cannot be used, with the lines of the scenario file.
     """
-    document = _Translated().of(configuration, rules)
+    translated = _translated(configuration, rules)
+    document = Document({option: value for option, (value, _) in translated.items()})
     found, mistakes = to_settings(document, configuration.file, topology)
-    if found is None:
-        raise Unusable(told(mistakes))
-    return found
+    if found is not None:
+        return found
+    # The places are needed now only, and to find them takes long in a long file.
+    for option, (_, source) in translated.items():
+        _copy_places(document, option, source)
+    _, mistakes = to_settings(document, configuration.file, topology)
+    raise Unusable(told(mistakes))
 
 
-@dataclass(slots=True)
-class _Translated:
-    """A policy file in the making, whose values stay where the scenario file has them."""
-
-    document: Document = field(default_factory=Document)
-
-    def of(self, configuration: Configuration, rules: str) -> Document:
-        name = POLICIES.get(configuration.policy, configuration.policy)
-        self.document.data = {}
-        self._put(("policy",), name, configuration.source)
-        known = _names(name)
-        if "rules" in known:
-            self._put(("rules",), rules, configuration.source)
-        for key, at in (configuration.options.entries() if configuration.options else {}).items():
-            match key:
-                case "available" | "reserved":
-                    self._resource(f"{key}Resources", at, known)
-                case _:
-                    self._put((key,), at.data, at)
-        return self.document
-
-    def _resource(self, option: str, at: At, known: list[str]) -> None:
-        text = at.text()
-        if text.startswith(CGROUP):
-            text = f"cpuset:{text.removeprefix(CGROUP)}"
-        if option == "reservedResources" and option not in known:  # as long as only reservedCpus is there
-            reserved = text.removeprefix("cpuset:")
-            count = -(-parse_milli(text) // 1000) if reserved == text else 0
-            self._put(("reservedCpus",), list(range(count)) if count else reserved, at)
-            return
-        self._put((option,), {"cpu": text}, at)
-        self.document.values[option, "cpu"] = self.document.keys[option, "cpu"] = at.document.place(
-            at.path, of_key=False
-        )
-
-    def _put(self, path: Way, value: object, at: At) -> None:
-        """Set an option to *value*, which the scenario has at *at*."""
-        self.document.data[path[0]] = value
-        for places, theirs in ((self.document.keys, at.document.keys), (self.document.values, at.document.values)):
-            places[path] = at.document.place(at.path, of_key=places is self.document.keys)
-            depth = len(at.path)
-            places |= {
-                (*path, *there[depth:]): place
-                for there, place in theirs.items()
-                if there[:depth] == at.path and len(there) > depth
-            }
+def _translated(configuration: Configuration, rules: str) -> dict[str, tuple[object, At]]:
+    """Options of a policy file, each with what the scenario has in its place."""
+    source, given = configuration.source, configuration.options.entries() if configuration.options else {}
+    options: dict[str, tuple[object, At]] = {
+        "policy": (POLICIES.get(configuration.policy, configuration.policy), source),
+        "rules": (rules, source),
+        "annotations": ({"allow": {"*": ["*"]}}, source),
+    }
+    for key, at in given.items():
+        match key:
+            case "available" | "reserved":
+                text = at.text()
+                cpu = f"cpuset:{text.removeprefix(CGROUP)}" if text.startswith(CGROUP) else text
+                options[f"{key}Resources"] = {"cpu": cpu}, at
+            case _:
+                options[key] = at.data, at
+    return options
 
 
-def _names(policy: str) -> list[str]:
-    try:
-        return names_of(find(policy).options)
-    except ConfigError:
-        return []  # told together with what else is wrong
+def _copy_places(document: Document, option: str, source: At) -> None:
+    """Let what is in *option* have the places that it has in the scenario."""
+    whole, depth = source.document, len(source.path)
+    for places, theirs in ((document.keys, whole.keys), (document.values, whole.values)):
+        places[(option,)] = whole.place(source.path, of_key=places is document.keys)
+        inside = (path for path in theirs if len(path) > depth and path[:depth] == source.path)
+        places |= {(option, *path[depth:]): theirs[path] for path in inside}
