@@ -73,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--phase", dest="phases", choices=names, action="append", help="only in this one")
     parser.add_argument("--lost", type=float, default=0.1, help="share of kills that cost the database (%(default)s)")
     parser.add_argument("--calm", type=float, default=0.1, help="share of kills with a rest before (%(default)s)")
+    parser.add_argument("--rest", type=float, default=20.0, help="seconds until all must be right (%(default)s)")
     parser.add_argument("--stop", action="store_true", help="end at the first violation")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put logs, journals and databases here")
     parser.add_argument("--verbose", action="store_true", help="a line for each kill")
@@ -103,7 +104,7 @@ async def _run(options: argparse.Namespace, seed: int, folder: Path, snapshot: P
                 node = _node(tally.runtime, folder, options, snapshot)
                 kills = plan(seed, tally.runtime, count, options.phases, Shares(options.lost, options.calm))
                 half = Half(node, kills, tally, progress.tell)
-                group.create_task(half.run(stop_at_violation=options.stop))
+                group.create_task(half.run(options.rest, stop_at_violation=options.stop))
     finally:
         progress.end()
         if options.keep:

@@ -17,10 +17,10 @@ from tests.chaos.nodes import Node
 from tests.chaos.phases import Kill, Phase
 from tests.chaos.watcher import Watcher
 
-REST_LIMIT_S = 20.0
-"""Within this time after the last call everything is as it must be: two lists after an unknown create, and repairs."""
 _WORKERS = {"containerd": 2, "embedded": 4}
 _PODS = {"containerd": 6, "embedded": 14}
+_CYCLE_LIMIT_S = 300.0
+"""A cycle that takes longer is stuck: the run ends with what it waits for."""
 _TRIES = 4
 """How often it is tried to bring criproxy into a phase: whether a start has to wait depends on the churn, too."""
 _SHRINKS = {Phase.SHRINK_SENT, Phase.START_HELD, Phase.RELEASE}
@@ -54,8 +54,15 @@ class Half:
         self._pods = Pods(node, self._journal, _PODS[node.runtime])
         self._sentinel = best_effort()
 
-    async def run(self, *, stop_at_violation: bool = False) -> None:
-        """All kills; raises what is not criproxy's fault."""
+    async def run(self, rest_limit_s: float, *, stop_at_violation: bool = False) -> None:
+        """All kills; raises what is not criproxy's fault.
+
+        Args:
+            rest_limit_s: within this time after the last call everything must be as it should: two lists after a
+                create of unknown outcome, and repairs.
+            stop_at_violation: leave out the rest of the plan.
+        """
+        self._rest_limit_s = rest_limit_s
         began = time.monotonic()
         async with self._node.running(), Watcher(self._node) as watcher:
             self._victim = self._pods.kubelet("victim")
@@ -63,7 +70,8 @@ class Half:
             await self._bring_sentinel()
             try:
                 for kill in self._plan:
-                    await self._cycle(kill, watcher)
+                    async with asyncio.timeout(_CYCLE_LIMIT_S):
+                        await self._cycle(kill, watcher)
                     self._told(self._tally, kill)
                     if stop_at_violation and self._tally.violations:
                         break
@@ -225,7 +233,7 @@ class Half:
             await self._victim.start(pod, member)
 
     async def _rest(self, kill: Kill, watcher: Watcher) -> None:
-        answer = await watcher.rest(REST_LIMIT_S)
+        answer = await watcher.rest(self._rest_limit_s)
         self._tally.rest_s.append(answer["after_s"])
         for sentence in [*watcher.violations, *answer["problems"]]:
             self._tally.violations.append({"kill": kill.number, "phase": kill.phase.value, "what": sentence})

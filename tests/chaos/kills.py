@@ -223,7 +223,8 @@ async def _passing(scene: Scene, gate: Gate, *, lost: bool) -> AsyncIterator[Non
         await scene.reached(gate)
         if not lost and gate.call:
             gate.open()
-            await gate.call.sent.wait()
+            async with asyncio.timeout(REACH_LIMIT_S):
+                await gate.call.sent.wait()
         yield
         gate.drop()
     finally:
