@@ -10,7 +10,7 @@ from typing import Any
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from tests.chaos.churn import Churn, Pods, repeated
+from tests.chaos.churn import Churn, Pods, refresh, repeated
 from tests.chaos.kills import WAYS, Missed, Scene
 from tests.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
 from tests.chaos.nodes import Node
@@ -108,7 +108,26 @@ class Half:
             await scene.ended()
         await self._settle(scene)
         await self._pods.tidy(self._victim, chance)
+        if kill.lost:
+            await self._bring_guest()
         await self._rest(kill, watcher)
+
+    async def _bring_guest(self) -> None:
+        """A pod that comes and goes: who is taken in after a lost database stays put until the next placement."""
+        guest = best_effort()
+        self._pods.living.append(guest)
+        await repeated(self._victim, lambda: self._run(guest))
+        await self._pods.remove(self._victim, guest)
+
+    async def _run(self, pod: Pod) -> None:
+        if pod.doubtful:
+            await refresh(self._victim, pod)
+        if not pod.sandbox:
+            await self._victim.sandbox(pod)
+        if not pod.members[0].id:
+            await self._victim.create(pod, pod.members[0])
+        if not pod.running:
+            await self._victim.start(pod, pod.members[0])
 
     async def _rest_alive(self, kill: Kill, chance: random.Random, watcher: Watcher) -> None:
         """Some churn, and then a rest before our kubelet finds out what became of calls without an answer."""
