@@ -1,6 +1,7 @@
 """What every test may use, and the rule of CI that a skipped test is a failed run."""
 
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("criproxy", parent=settings(), deadline=None)  # a busy machine is no failure
 settings.load_profile("criproxy")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; children would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.umask(0o022)  # policy files that tests write must not be writable by a group
 
 _left_out: list[str] = []
