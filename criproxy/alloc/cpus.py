@@ -1,6 +1,8 @@
 """Choosing CPUs from a set of free ones. Each choice is a sort by a tuple that ends in ids: same input, same answer."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
@@ -10,18 +12,37 @@ Groups = Sequence[CpuSet]
 """The free CPUs of a part of the machine, NUMA node by NUMA node, none empty."""
 
 
-def take_cpus(topology: Topology, free: CpuSet, count: int) -> CpuSet:
-    """Pick CPUs from as few NUMA nodes as possible, whole cores first.
+@dataclass(frozen=True, slots=True)
+class Taste:
+    """What somebody wants of CPUs beside their number."""
 
-    1. Of the machine's parts (a NUMA node, a package, everything) that have enough, take the one that needs
+    first: CpuSet = frozenset()
+    """CPUs to take before all others, such as the fast ones: only these if there are enough, else all of these that are
+    in the part of the machine that is chosen."""
+    spread: bool = False
+    """Take from where the most is free, and leave room everywhere; otherwise from where the least is, and leave room
+    together."""
+    across_cores: bool = False
+    """A thread of each core before the second one of any; otherwise whole cores."""
+
+
+PLAIN = Taste()
+
+
+def take_cpus(topology: Topology, free: CpuSet, count: int, taste: Taste = PLAIN) -> CpuSet:
+    """Pick CPUs from as few NUMA nodes as possible, in them from as few caches as possible, whole cores first.
+
+    1. Of the machine's parts (a NUMA node, a die, a package, everything) that have enough, take the one that needs
        the fewest NUMA nodes; of these the one where the least is left over.
     2. Within it, go from the NUMA node with the most free CPUs to the next, and end in the tightest that fits.
-    3. From these nodes take whole cores while they fit, then threads of cores that are in use already.
+    3. Within each node do the same with its dies, level 3 and level 2 caches: so wholly idle ones go first.
+    4. There take whole cores while they fit, then threads of cores that are in use already.
 
     Args:
         topology: the machine; read only.
         free: CPUs that may be taken.
         count: how many of them (CPUs, not milli-CPUs).
+        taste: which are liked better.
 
     Returns:
         Exactly *count* members of *free*.
@@ -33,22 +54,79 @@ def take_cpus(topology: Topology, free: CpuSet, count: int) -> CpuSet:
         raise NotEnough(f"{count} CPUs wanted, {len(free)} free")
     if count <= 0:
         return frozenset()
-    left = list(_best_part(topology, free, count))
+    liked = free & taste.first
+    if len(liked) >= count:
+        free = liked
+    chosen = _chosen(topology, free, count, taste, liked)
+    if len(liked) >= count:
+        return frozenset(_take(topology, chosen, count, taste))
+    liked &= frozenset().union(*chosen)
+    rest = [group - liked for group in chosen]
+    return liked.union(_take(topology, rest, count - len(liked), taste))
+
+
+def take_near(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:
+    """Pick CPUs among those next to something, else of the same NUMA nodes, else of the next ones by distance.
+
+    Args:
+        topology: the machine.
+        free: CPUs that may be taken.
+        count: how many of them.
+        near: CPUs next to a device, of a cache or of a NUMA node.
+
+    Raises:
+        NotEnough: *free* is smaller than *count*.
+    """
+    if count > len(free):
+        raise NotEnough(f"{count} CPUs wanted, {len(free)} free")
+    picked: CpuSet = frozenset()
+    for ring in (near, *_rings(topology, topology.nodes_of(near)), free):
+        part = (free & ring) - picked
+        picked |= take_cpus(topology, part, min(len(part), count - len(picked)))
+    return picked
+
+
+def one_per_core(topology: Topology, cpus: CpuSet) -> CpuSet:
+    """The first thread of each core that *cpus* are of: for who wants no second thread beside its own."""
+    core_of = topology.core_of
+    return frozenset(
+        cpu for cpu in cpus if cpu not in core_of or all(cpu <= other for other in core_of[cpu].cpus & cpus)
+    )
+
+
+def _rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
+    """The CPUs of the nodes *near*, then of those at each further distance."""
+    rings: dict[int, CpuSet] = {}
+    for node in topology.nodes:
+        distance = min((topology.distance(one, node.id) for one in near), default=0)
+        rings[distance] = rings.get(distance, frozenset()) | node.cpus
+    return [rings[distance] for distance in sorted(rings)]
+
+
+def _chosen(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
+    """The free CPUs of the NUMA nodes to take *count* from, in this order."""
+    left = list(_best_part(topology, free, count, taste, liked))
     chosen: list[CpuSet] = []
     while (missing := count - sum(map(len, chosen))) > 0:
-        chosen.append(_next_group(left, missing))
-        left.remove(chosen[-1])
-    return _take(topology, chosen, count)
+        chosen.append(left.pop(_next_group(left, missing, spread=taste.spread)))
+    return chosen
 
 
-def _best_part(topology: Topology, free: CpuSet, count: int) -> Groups:
-    """The NUMA nodes (their free CPUs) of the smallest part of the machine to take *count* CPUs from."""
+def _best_part(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
+    """The NUMA nodes (their free CPUs) of the best part of the machine to take *count* CPUs from."""
     everything = _groups(topology, free)
     parts: list[Groups] = [[group] for group in everything]
+    parts += [_groups(topology, free & die.cpus) for die in topology.dies]
     parts += [_groups(topology, free & package.cpus) for package in topology.packages]
     parts.append(everything)
-    enough = (part for part in parts if sum(map(len, part)) >= count)
-    return min(enough, key=lambda part: (_nodes_needed(part, count), sum(map(len, part)), min(map(min, part))))
+    order = -1 if taste.spread else 1
+
+    def key(part: Groups) -> tuple[int, int, int, int]:
+        size = sum(map(len, part))
+        like = sum(len(group & liked) for group in part) if liked else 0
+        return _nodes_needed(part, count), -like, order * size, min(map(min, part))
+
+    return min((part for part in parts if sum(map(len, part)) >= count), key=key)
 
 
 def _groups(topology: Topology, free: CpuSet) -> Groups:
@@ -67,34 +145,107 @@ def _nodes_needed(groups: Iterable[CpuSet], count: int) -> int:
     return needed
 
 
-def _next_group(groups: Iterable[CpuSet], count: int) -> CpuSet:
-    """The group that holds *count* most tightly, else the largest."""
+def _next_group(groups: Sequence[CpuSet] | Sequence[list[int]], count: int, *, spread: bool) -> int:
+    """Which group holds *count* most tightly, else is the largest; always the largest for who wants to spread."""
 
-    def order(group: CpuSet) -> tuple[bool, int, int]:
-        spare = len(group) - count
-        return spare < 0, abs(spare), min(group)
+    def order(index: int) -> tuple[bool, int, int]:
+        spare = len(groups[index]) - count
+        return (False, -spare, min(groups[index])) if spread else (spare < 0, abs(spare), min(groups[index]))
 
-    return min(groups, key=order)
+    return min(range(len(groups)), key=order)
 
 
-def _take(topology: Topology, groups: Groups, count: int) -> CpuSet:
-    """At most *count* CPUs of *groups*, in their order."""
+def _take(topology: Topology, groups: Groups, count: int, taste: Taste) -> list[int]:
+    """At most *count* CPUs of *groups*, in their order: whole cores, then threads."""
+    cores = [core for place, group in enumerate(groups) for core in _cores(topology, group, place)]
+    if taste.across_cores:
+        return _across(cores)[:count]
     picked: list[int] = []
-    broken: list[tuple[bool, int, int, list[int]]] = []
-    for place, group in enumerate(groups):
-        for whole, cpus in _cores(topology, group):
-            if whole and len(cpus) <= count - len(picked):
-                picked.extend(cpus)
-            else:
-                broken.append((whole, len(cpus), place, cpus))
-    # What remains is less than a core: cores that somebody uses already first, the fullest of them first.
-    for *_, cpus in sorted(broken):
-        picked.extend(cpus)
-    return frozenset(picked[:count])
+    for place in range(len(groups)):
+        idle = sorted(cpu for core in cores if core.whole and core.place == place for cpu in core.cpus)
+        picked += _pack(topology, idle, count - len(picked), topology.group_of, spread=taste.spread)
+    if len(picked) < count:
+        picked += _threads(topology, cores, frozenset(picked))
+    return picked[:count]
 
 
-def _cores(topology: Topology, free: CpuSet) -> list[tuple[bool, list[int]]]:
-    """The free CPUs of each core, and whether that is the whole core."""
-    cores = [(core.cpus <= free, sorted(core.cpus & free)) for core in topology.cores if not core.cpus.isdisjoint(free)]
-    known = frozenset().union(*(cpus for _, cpus in cores))
-    return cores + [(True, [cpu]) for cpu in sorted(free - known)]  # in no core that sysfs knows
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """What is free of a core."""
+
+    whole: bool
+    """All its threads are."""
+    place: int
+    """Of its NUMA node in the order in which they are to be used."""
+    cpus: list[int]
+
+
+def _cores(topology: Topology, free: CpuSet, place: int) -> list[_Free]:
+    """The cores with free CPUs in one NUMA node."""
+    core_of, threads = topology.core_of, dict[int, list[int]]()
+    for cpu in sorted(free):
+        threads.setdefault(core_of[cpu].id if cpu in core_of else cpu, []).append(cpu)
+    return [
+        _Free(cpus[0] not in core_of or len(cpus) == len(core_of[cpus[0]].cpus), place, cpus)
+        for cpus in threads.values()
+    ]
+
+
+def _pack(
+    topology: Topology, cpus: list[int], count: int, levels: Sequence[Mapping[int, int]], *, spread: bool
+) -> list[int]:
+    """Whole groups and whole cores of *cpus*, at most *count*: fewer if the rest is less than a core."""
+    if count >= len(cpus):
+        return cpus
+    if not levels:
+        return _whole_cores(topology, cpus, count)
+    groups = list(_split(cpus, levels[0]).values())
+    picked: list[int] = []
+    while (missing := count - len(picked)) > 0:
+        group = groups.pop(_next_group(groups, missing, spread=spread))
+        picked += _pack(topology, group, missing, levels[1:], spread=spread)
+        if len(group) > missing:  # what is missing still is less than a core
+            break
+    return picked
+
+
+def _whole_cores(topology: Topology, cpus: list[int], count: int) -> list[int]:
+    picked: list[int] = []
+    core_of = topology.core_of
+    for core in _split(cpus, {cpu: core_of[cpu].id for cpu in cpus if cpu in core_of}).values():
+        if len(core) <= count - len(picked):
+            picked += core
+    return picked
+
+
+def _split(cpus: Iterable[int], group_of: Mapping[int, int]) -> dict[int, list[int]]:
+    """*cpus* by group; one that is in none is alone."""
+    groups: dict[int, list[int]] = {}
+    for cpu in cpus:
+        groups.setdefault(group_of.get(cpu, -1 - cpu), []).append(cpu)
+    return groups
+
+
+def _threads(topology: Topology, cores: Iterable[_Free], picked: CpuSet) -> list[int]:
+    """The CPUs that are not *picked*: of cores that somebody uses already first, the fullest of them first.
+
+    Of several those close to what is picked, then those in the caches with the least room.
+    """
+    left = [core for core in cores if core.cpus[0] not in picked]
+    rooms = [Counter(of.get(cpu, -1) for core in left for cpu in core.cpus) for of in topology.group_of]
+    known = [{of.get(cpu, -1) for cpu in picked} for of in topology.group_of]
+
+    def order(core: _Free) -> tuple[object, ...]:
+        where = [of.get(core.cpus[0], -1) for of in topology.group_of]
+        far = [group not in near for group, near in zip(where, known, strict=True)] if picked else []
+        room = [room[group] for group, room in zip(where, rooms, strict=True)]
+        return core.whole, len(core.cpus), core.place, far, room, core.cpus
+
+    return [cpu for core in sorted(left, key=order) for cpu in core.cpus]
+
+
+def _across(cores: Sequence[_Free]) -> list[int]:
+    """The first free thread of each core, idle cores first, then the second ones, and so on; node by node in each."""
+    order = sorted(cores, key=lambda core: (not core.whole, core.place, core.cpus))
+    rounds = max((len(core.cpus) for core in order), default=0)
+    return [core.cpus[turn] for turn in range(rounds) for core in order if turn < len(core.cpus)]

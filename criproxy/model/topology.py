@@ -147,6 +147,22 @@ class Topology:
         return {cpu: core for core in self.cores for cpu in core.cpus}
 
     @cached_property
+    def group_of(self) -> tuple[Mapping[int, int], ...]:
+        """For each kind of group between a package and a core (dies, level 3, level 2 caches): CPU → its group.
+
+        Groups of one core do not count: their CPUs have a negative number, one for each core. A kind that has no
+        larger groups is left out.
+        """
+        lone = {cpu: -1 - core.id for core in self.cores for cpu in core.cpus}
+        kinds = ([die.cpus for die in self.dies], self.l3_groups, self.l2_groups)
+        found = []
+        for groups in kinds:
+            larger = [cpus for cpus in groups if len({lone.get(cpu, cpu) for cpu in cpus}) > 1]
+            if larger:
+                found.append(lone | {cpu: index for index, cpus in enumerate(larger) for cpu in cpus})
+        return tuple(found)
+
+    @cached_property
     def _place(self) -> Mapping[int, int]:
         return {node.id: place for place, node in enumerate(self.nodes)}
 

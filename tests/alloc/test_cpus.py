@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.alloc.cpus import take_cpus
+from criproxy.alloc.cpus import Taste, one_per_core, take_cpus, take_near
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import Core, Topology
@@ -118,3 +118,108 @@ def test_does_not_depend_on_order(request: tuple[Topology, CpuSet, int]) -> None
     turned = replace(topology, nodes=topology.nodes[::-1], packages=topology.packages[::-1])
 
     assert take_cpus(turned, free, count) == take_cpus(topology, free, count)
+
+
+FOUR_CACHES = replace(
+    machine(nodes=1, cores=16, threads=2), l3_groups=tuple(map(parse_cpuset, ["0-3,16-19", "4-7,20-23", "8-15,24-31"]))
+)
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"),
+    [
+        pytest.param("0-31", 4, "0-1,16-17", id="two-cores-of-one-cache"),
+        pytest.param("0-31", 8, "0-3,16-19", id="a-cache"),
+        pytest.param("0-31", 10, "8-12,24-28", id="the-cache-that-is-large-enough"),
+        pytest.param("0-31", 24, "0-3,8-19,24-31", id="two-caches"),
+        pytest.param("2-31", 4, "2-3,18-19", id="what-is-left-of-a-cache"),
+        pytest.param("2-31", 3, "2,16,18", id="a-core-and-a-thread-that-has-no-sibling"),
+        pytest.param("1-15,17-31", 1, "1", id="a-thread-where-the-least-is-left"),
+        pytest.param("0-31", 9, "8-12,24-27", id="an-odd-thread-of-the-same-cache"),
+    ],
+)
+def test_caches(free: str, count: int, expected: str) -> None:
+    """Within a NUMA node as few caches as possible: the tightest that has enough, else the largest."""
+    assert format_cpuset(take_cpus(FOUR_CACHES, parse_cpuset(free), count)) == expected
+
+
+def test_spread_takes_from_where_the_most_is_free() -> None:
+    """The node with more free CPUs, and in it the larger cache."""
+    assert format_cpuset(take_cpus(TWO_NODES_SMT, parse_cpuset("1-15"), 2, Taste(spread=True))) == "4,12"
+    assert format_cpuset(take_cpus(TWO_NODES_SMT, parse_cpuset("1-15"), 2)) == "1,9"
+    assert format_cpuset(take_cpus(FOUR_CACHES, FOUR_CACHES.cpus, 2, Taste(spread=True))) == "8,24"
+
+
+def test_across_cores() -> None:
+    """First threads of idle cores, then of others, then second threads."""
+    taste = Taste(across_cores=True)
+
+    assert format_cpuset(take_cpus(TWO_NODES_SMT, TWO_NODES_SMT.cpus, 3, taste)) == "0-2"
+    assert format_cpuset(take_cpus(TWO_NODES_SMT, parse_cpuset("1-3,8-11"), 4, taste)) == "1-3,8"
+    assert format_cpuset(take_cpus(TWO_NODES_SMT, TWO_NODES_SMT.cpus, 6, taste)) == "0-3,8-9"
+
+
+@pytest.mark.parametrize(
+    ("near", "count", "expected"),
+    [
+        pytest.param("5", 1, "5", id="the-cpu-itself"),
+        pytest.param("5", 4, "4-7", id="its-node"),
+        pytest.param("5", 6, "0-1,4-7", id="the-next-node"),
+        pytest.param("12", 9, "0,8-15", id="the-other-package-last"),
+        pytest.param("", 2, "0-1", id="nothing"),
+    ],
+)
+def test_near(near: str, count: int, expected: str) -> None:
+    """What is next to it, the rest of its node, then by distance."""
+    rows = [[10, 12, 20, 20], [12, 10, 20, 20], [20, 20, 10, 12], [20, 20, 12, 10]]
+    topology = replace(FOUR_NODES, distances=tuple(map(tuple, rows)))
+
+    assert format_cpuset(take_near(topology, topology.cpus, count, parse_cpuset(near))) == expected
+
+
+def test_one_thread_of_each_core() -> None:
+    """The first of those that are there; a CPU of no core is alone."""
+    assert format_cpuset(one_per_core(TWO_NODES_SMT, parse_cpuset("0-1,8,10,99"))) == "0-1,10,99"
+
+
+tastes = st.builds(Taste, st.frozensets(st.integers(0, 31)), spread=st.booleans(), across_cores=st.booleans())
+
+
+@given(requests(), tastes)
+def test_whatever_is_liked(request: tuple[Topology, CpuSet, int], taste: Taste) -> None:
+    """Exactly as many, only free ones, the same again, and those liked first as far as they suffice."""
+    topology, free, count = request
+    taken = take_cpus(topology, free, count, taste)
+    liked = free & taste.first
+
+    assert len(taken) == count
+    assert taken <= free
+    assert take_cpus(topology, free, count, taste) == taken
+    assert len(liked) < count or taken <= liked
+
+
+@given(requests(), st.frozensets(st.integers(0, 31)))
+def test_near_takes_what_is_near(request: tuple[Topology, CpuSet, int], near: CpuSet) -> None:
+    """Exactly as many, only free ones, and nothing far while something near is left."""
+    topology, free, count = request
+    taken = take_near(topology, free, count, near)
+
+    assert len(taken) == count
+    assert taken <= free
+    assert taken <= near or free & near <= taken
+
+
+@given(requests())
+def test_across_cores_uses_as_many_cores_as_it_can(request: tuple[Topology, CpuSet, int]) -> None:
+    """No core gives a second thread while one in the same nodes gives none."""
+    topology, free, count = request
+    taken = take_cpus(topology, free, count, Taste(across_cores=True))
+    nodes = topology.nodes_of(taken)
+    used = [core for core in topology.cores if core.cpus & taken]
+    unused = [
+        core
+        for core in topology.cores
+        if core.cpus & free and not core.cpus & taken and topology.nodes_of(core.cpus) <= nodes
+    ]
+
+    assert len(used) == len(taken) or not unused
