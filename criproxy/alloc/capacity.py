@@ -85,6 +85,11 @@ class Capacity:
         taken = resize_cpus(topology, own, spare, min(count, len(spare)))
         return taken | take_cpus(topology, everything - spare, count - len(taken))
 
+    def spare_cpus(self, index: int, count: int) -> CpuSet:
+        """CPUs of a pool to choose *count* from: those that pools under it do not need, all if these are too few."""
+        spare = self._spare_within(index, NO_CPUS)
+        return spare if len(spare) >= count else self.ownable(index)
+
     def _path(self, index: int) -> tuple[int, ...]:
         return self.tree.pools[index].path
 
@@ -160,7 +165,7 @@ def _direct(
         # Written out and not by Loads added up: this runs for each of 500 containers at every decision.
         tally = by_name.get(grant.pool) or by_name[tree.home(grant.cpus).name]
         tally[3] += 1
-        if not grant.exclusive or len(grant.cpus) > len(grant.exclusive):
+        if not grant.exclusive or grant.shares:
             tally[2] += 1
             tally[1] += shared_milli(containers[key], len(grant.exclusive)) if key in containers else 0
     return {index: Load(*sums) for index, *sums in by_name.values()}

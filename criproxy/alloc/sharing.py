@@ -1,9 +1,11 @@
 """Which CPUs of a machine are shared, and who shares which: a function of the pools and of what is owned."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from criproxy.alloc.capacity import Capacity, capacity, pool_of
 from criproxy.alloc.pools import Pool, PoolTree, build_pools
+from criproxy.alloc.threads import one_thread_each
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -41,25 +43,30 @@ class Division:
         """Reserved CPUs that nobody owns (one may, from before it was reserved)."""
         return self.reserved - node.exclusive_cpus
 
-    def settled(self, grants: dict[str, Grant]) -> dict[str, Grant]:
+    def settled(self, grants: dict[str, Grant], hiding: Collection[str] = ()) -> dict[str, Grant]:
         """Change *grants* in place so that everybody who shares has what nobody owns of their pool; returns it.
 
         One whose pool has nothing left gets the shared CPUs of the smallest pool around it that has some, and finds
         back as soon as it can. Grants that stay as they are stay the same objects.
+
+        Args:
+            grants: by container key.
+            hiding: keys of those that see one thread of each core only.
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         # Sharers have few different places: to look at each once keeps 500 containers cheap, and so for their pools.
-        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str, bool], Grant | None] = {}
         shared: dict[str, CpuSet] = {}
         for key, grant in grants.items():
-            if grant.exclusive and len(grant.cpus) == len(grant.exclusive):
+            if grant.exclusive and not grant.shares:
                 continue
-            place = grant.cpus, grant.mems, grant.exclusive, grant.pool
+            hides = key in hiding
+            place = grant.cpus, grant.mems, grant.exclusive, grant.pool, hides
             if place not in moved:
                 name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
                 if name not in shared:
                     shared[name] = self.shared_by(name, owned)
-                moved[place] = _moved(grant, name, shared[name])
+                moved[place] = self._moved(grant, name, shared[name], hides=hides)
             if new := moved[place]:
                 grants[key] = new
         return grants
@@ -76,20 +83,24 @@ class Division:
         parts = (free & self.tree.pools[index].cpus for index in path)
         return next((part for part in parts if part), self.reserved - owned or everything)
 
+    def seen(self, own: CpuSet, shared: CpuSet, *, hides: bool) -> CpuSet:
+        """What a container with *own* CPUs and *shared* ones may run on."""
+        cpus = own | shared
+        return one_thread_each(self.tree.topology, cpus, own) if hides else cpus
+
+    def _moved(self, grant: Grant, pool: str, shared: CpuSet, *, hides: bool) -> Grant | None:
+        """The grant with what *pool* shares now; None if that is what it has."""
+        cpus = self.seen(grant.exclusive, shared, hides=hides) if shared else grant.cpus
+        return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, pool)
+
     def _pool(self, name: str) -> Pool:
         return self.tree.by_name.get(name, self.tree.pools[0])
 
 
-def divide(topology: Topology, reserved: CpuSet, *, apart: bool) -> Division:
+def divide(topology: Topology, reserved: CpuSet, *, apart: bool, caches: bool = True) -> Division:
     """Reserved CPUs, isolated ones, and the rest. If there is no rest, all that is not isolated is sharable."""
     cpus = topology.cpus
     reserved &= cpus
     isolated = (topology.isolated_cpus & cpus) - reserved
     sharable = cpus - reserved - isolated or reserved or cpus
-    return Division(build_pools(topology), reserved, isolated - sharable, sharable, apart)
-
-
-def _moved(grant: Grant, pool: str, shared: CpuSet) -> Grant | None:
-    """The grant with what *pool* shares now; None if that is what it has."""
-    cpus = (shared or grant.cpus) | grant.exclusive
-    return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, pool)
+    return Division(build_pools(topology, caches=caches), reserved, isolated - sharable, sharable, apart)

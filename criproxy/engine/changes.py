@@ -157,6 +157,8 @@ def _trimmed(grant: Grant, old: Topology, new: Topology) -> Grant:
     mems = new.mems if grant.mems == old.mems else grant.mems & new.mems
     if grant.mems and not new.can_hold(mems):
         mems = new.mems
-    if grant.cpus <= new.cpus and mems == grant.mems:
+    if grant.cpus | grant.exclusive <= new.cpus and mems == grant.mems:
         return grant
-    return replace(grant, cpus=grant.cpus & new.cpus, mems=mems, exclusive=grant.exclusive & new.cpus)
+    # Of a core of which it saw one thread, another one may be left.
+    cpus = grant.cpus if grant.cpus <= new.cpus else (grant.cpus | grant.exclusive) & new.cpus
+    return replace(grant, cpus=cpus, mems=mems, exclusive=grant.exclusive & new.cpus)

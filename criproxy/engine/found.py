@@ -63,21 +63,21 @@ def _anywhere(node: Node) -> Applied:
 
 def _newcomer(node: Node, present: Present, policy: Policy) -> _Newcomer | None:
     """None if the policy leaves it alone."""
-    wish = _wish(node.topology, policy, present.container)
+    wish = _wish(node, policy, present.container)
     if wish is None:
         return None
     has = present.has.cpus & node.topology.cpus if present.has else NO_CPUS
     return _Newcomer(present.container, has, _mems(node.topology, present.has), present, wish)
 
 
-def _wish(topology: Topology, policy: Policy, container: Container, old: Grant | None = None) -> Grant | None:
+def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = None) -> Grant | None:
     """What *container* would get if it were alone on the machine, or would keep of *old*."""
     key = container.key
-    alone = Node(topology, containers={key: container}, grants={key: old} if old else {})
+    alone = Node(node.topology, node.pods, containers={key: container}, grants={key: old} if old else {})
     try:
         return policy.place(alone, container).grants.get(key)
     except Exception:  # noqa: BLE001 (it runs already, whatever a stranger's policy says; larger than the machine: it shares)
-        return Grant(topology.cpus, NO_CPUS)
+        return Grant(node.topology.cpus, NO_CPUS)
 
 
 def _mems(topology: Topology, has: Applied | None) -> CpuSet:
@@ -177,7 +177,7 @@ def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> G
     count, alone = len(owner.wish.exclusive), len(owner.wish.cpus) == len(owner.wish.exclusive)
     if len(claim) < count or (alone and len(owner.has) != count):
         return None
-    kept = _wish(node.topology, policy, owner.container, Grant(owner.has, owner.mems, claim))
+    kept = _wish(node, policy, owner.container, Grant(owner.has, owner.mems, claim))
     if kept is None or not kept.exclusive <= claim or len(kept.exclusive) != count:
         return None
     leaves_some = node.shared_cpus - kept.exclusive
@@ -205,7 +205,7 @@ def _kept_off(node: Node) -> tuple[Node, tuple[str, ...]]:
     made: dict[Grant, Grant] = {}
     grants, left = dict(node.grants), NO_CPUS
     for key, grant in node.grants.items():
-        foreign = (grant.cpus & owned) - grant.exclusive if len(grant.cpus) > len(grant.exclusive) else NO_CPUS
+        foreign = (grant.cpus & owned) - grant.exclusive if grant.shares else NO_CPUS
         if foreign:
             if grant not in made:
                 made[grant] = replace(grant, cpus=grant.cpus - foreign or node.shared_cpus)

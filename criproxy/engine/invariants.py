@@ -58,7 +58,7 @@ def shared_pool_left(node: Node) -> Iterator[str]:
 
 
 def within_machine(node: Node) -> Iterator[str]:
-    """Grants name CPUs and memory that pods may use, and own only what they have."""
+    """Grants name CPUs and memory that pods may use, and own only what they have, or another thread of such a core."""
     for key, grant in node.grants.items():
         if not grant.cpus <= node.topology.cpus:
             beyond = format_cpuset(grant.cpus - node.topology.cpus)
@@ -66,8 +66,11 @@ def within_machine(node: Node) -> Iterator[str]:
         if not grant.mems <= node.topology.mems:
             beyond = format_cpuset(grant.mems - node.topology.mems)
             yield f"{_title(node, key)} has NUMA nodes {beyond}, which pods may not use"
-        if not grant.exclusive <= grant.cpus:
-            beyond = format_cpuset(grant.exclusive - grant.cpus)
+        if idle := grant.exclusive - grant.cpus:
+            cores = (node.topology.core_of[cpu].cpus for cpu in grant.cpus if cpu in node.topology.core_of)
+            idle -= NO_CPUS.union(*cores)
+        if idle:
+            beyond = format_cpuset(idle)
             yield f"{_title(node, key)} owns CPUs {beyond}, on which it may not run"
 
 

@@ -17,13 +17,18 @@ class Grant:
     mems: CpuSet
     """For ``cpuset.mems``: all usable nodes where memory is not pinned; empty: leave the field alone."""
     exclusive: CpuSet = NO_CPUS
-    """Those of *cpus* that nobody else may use."""
+    """Those that nobody else may use; one that is not in *cpus* is another thread of one of their cores, and idle."""
     pool: str = ""
     """The policy's name for what it was placed in, so that it finds its way back there when CPUs come and go; empty
     where the policy has no such thing."""
     home: CpuSet = NO_CPUS
     """The CPUs of its pool where these are others than *cpus*: it is lent idle ones beside them, or does not see all
     threads of them. Empty: they are *cpus*."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may run on CPUs that others use, too."""
+        return not self.cpus <= self.exclusive
 
 
 @dataclass(frozen=True, slots=True)

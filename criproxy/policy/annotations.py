@@ -7,16 +7,29 @@ not written; the reasons of the decision tell it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from json import dumps
 from typing import TypeVar
 
+from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, YAMLError, load, parse
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # a PyYAML without libyaml
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
 from criproxy.errors import BadAnnotation
-from criproxy.model.annotations import effective
+from criproxy.model.annotations import DOMAINS, effective
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.keys import RESTRICTED
 
 T = TypeVar("T")
 
+POD_WIDE = frozenset({"affinity", "anti-affinity"})
+"""Keys whose value says for which containers it is."""
+
+_MAX_DEPTH = 16
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -58,8 +71,7 @@ class Wishes:
         Raises:
             BadAnnotation: the value cannot be understood.
         """
-        pod = self.node.pods.get(self.container.pod)
-        found = effective(pod.annotations, key, self.container.name) if pod else None
+        found = self._found(key)
         if found is None:
             return None
         name, value = found
@@ -72,6 +84,25 @@ class Wishes:
             raise BadAnnotation(
                 f"container {self.container.title}: annotation {name} cannot be understood: {error}"
             ) from None
+
+    def scope(self, key: str) -> int:
+        """How wide what is said about *key* is meant: 0 for this container, 1 for its pod, 2 for anybody or nothing."""
+        found = self._found(key)
+        scope = found[0].partition("/")[2] if found else ""
+        return 0 if scope.startswith("container.") else 1 if scope == "pod" else 2
+
+    def document(self, key: str, convert: Callable[[object], T]) -> T | None:
+        """The value of *key* as *convert* reads the plain data that its YAML says; None where nothing is said."""
+        return self.read(key, lambda text: convert(_plain_data(text)))
+
+    def _found(self, key: str) -> tuple[str, str] | None:
+        """The name and the value of the annotation about *key*."""
+        pod = self.node.pods.get(self.container.pod)
+        if pod is None or not pod.annotations:
+            return None
+        return effective(pod.annotations, key, self.container.name) or _old_form(
+            pod.annotations, key, self.container.name
+        )
 
     def _may_use(self, key: str) -> bool:
         if not self.allowed:
@@ -87,3 +118,42 @@ def _boolean(text: str) -> bool:
     if value is None:
         raise ValueError(f"{text!r} must be true or false")
     return value
+
+
+def _old_form(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:
+    """The annotation ``DOMAIN/KEY``: for `POD_WIDE` keys the only form of CRI-RM, for others a map of containers."""
+    for domain in DOMAINS:
+        name = f"{domain}/{key}"
+        if name not in annotations:
+            continue
+        if key in POD_WIDE:
+            return name, annotations[name]
+        try:
+            data = _plain_data(annotations[name])
+        except ValueError:
+            return name, annotations[name]
+        if not isinstance(data, Mapping):
+            return name, annotations[name]
+        if container in data:
+            value = data[container]
+            return name, value if isinstance(value, str) else dumps(value)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _plain_data(text: str) -> object:
+    """What YAML says, every scalar but numbers and booleans as text; not to be changed.
+
+    Raises:
+        ValueError: it is no YAML, or has aliases, by which a short text becomes a very long one, or is nested deeply.
+    """
+    try:
+        depth = 0
+        for event in parse(text, Loader=_Loader):
+            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+            if isinstance(event, AliasEvent) or depth > _MAX_DEPTH:
+                raise ValueError(f"it has aliases (*), or is nested deeper than {_MAX_DEPTH} levels: write it plainly")
+        data: object = load(text, Loader=_Loader)
+    except YAMLError as error:
+        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    return data

@@ -28,7 +28,7 @@ def policy(reserved: str = "0", options: Mapping[str, object] | None = None) -> 
 
 
 def asking(name: str, cpu_milli: int, qos: QosClass = G, namespace: str = "shop") -> Container:
-    """A container with a memory limit of 100 MiB."""
+    """A container with a limit that is its request, and 100 MiB of memory."""
     return Container(
         key=name,
         pod=f"pod-{name}",
@@ -37,6 +37,7 @@ def asking(name: str, cpu_milli: int, qos: QosClass = G, namespace: str = "shop"
         namespace=namespace,
         qos=qos,
         cpu_milli=cpu_milli,
+        cpu_limit_milli=cpu_milli or None,
         memory_limit_bytes=None if qos is E else 100 * MIB,
     )
 
@@ -144,7 +145,7 @@ class TestVectors:
         assert world.owned("two") == 0
         assert world.reasons[0] == (
             "kube-system/web/two shares CPUs 4-6,8-10,12-13 of the machine: "
-            "the reserved CPUs of its namespace have 1200m left"
+            "the reserved CPUs, which are for it, have 1200m left"
         )
 
     def test_v11_isolated_cpus(self) -> None:
@@ -159,12 +160,12 @@ class TestVectors:
         assert len(world.node.grants["three"].mems) == 1
 
     def test_isolated_cpus_of_a_node_that_is_full(self) -> None:
-        """An isolated CPU does not draw a container to a node that cannot give it the fraction it shares."""
+        """The socket around gives the fraction that the node of the isolated CPUs cannot give."""
         world = World(n4c16(isolated="8-9"), policy("")).come(*four("c"), milli=1800, qos=B)
         assert world.cpus(*four("c")) == ["0-3", "4-7", "12-15", "10-11"]
 
-        assert world.come("mixed", milli=1500).cpus("mixed") == ["0-3"]
-        assert world.come("one", milli=1000).cpus("one") == ["8"]
+        assert world.come("mixed", milli=1500).cpus("mixed") == ["8,10-15"]
+        assert world.come("one", milli=1000).cpus("one") == ["9"]
 
     def test_v12_mixed(self) -> None:
         """Half CPUs share, one and a half own one and share the other, and from two on a fraction means sharing."""
@@ -408,7 +409,7 @@ def test_reasons() -> None:
     )
     assert world.come("d", qos=E).reasons[0] == (
         "shop/web/d shares CPUs 1-3 of NUMA node 0: it asks for nothing, "
-        "and NUMA node 0 goes before NUMA node 3 because it has fewer containers for its CPUs"
+        "and NUMA node 0 goes before NUMA node 3 because it has fewer containers"
     )
 
 

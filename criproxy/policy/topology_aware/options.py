@@ -1,8 +1,24 @@
 """Options of the policy ``topology-aware``, with the names that they have in nri-plugins."""
 
+from collections.abc import Mapping
+from typing import Literal
+
 from pydantic import Field
 
+from criproxy.model.hierarchy import Level
 from criproxy.policy.options import CpuSetOption, NamespacePattern, Options
+
+SYSTEM_NAMESPACE = "kube-system"
+BurstLevel = Literal["system", "package", "socket", "die", "numa", "l3cache"]
+LEVELS: Mapping[str, Level] = {
+    "system": Level.MACHINE,
+    "package": Level.PACKAGE,
+    "socket": Level.PACKAGE,
+    "die": Level.DIE,
+    "numa": Level.NODE,
+    "l3cache": Level.L3,
+}
+"""What the words for parts of the machine mean."""
 
 
 class TopologyAwareOptions(Options):
@@ -11,8 +27,8 @@ class TopologyAwareOptions(Options):
     reserved_cpus: CpuSetOption = frozenset()
     """CPUs that no container owns: those of the namespaces in reservedPoolNamespaces run there, and they keep the node
     itself alive."""
-    reserved_pool_namespaces: tuple[NamespacePattern, ...] = ("kube-system",)
-    """Namespaces whose containers share the reserved CPUs; * and ? stand for anything."""
+    reserved_pool_namespaces: tuple[NamespacePattern, ...] = (SYSTEM_NAMESPACE,)
+    """Namespaces whose containers share the reserved CPUs; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers are kept to the CPUs of their pool; otherwise the pool decides about their memory only."""
     pin_memory: bool = True
@@ -21,3 +37,10 @@ class TopologyAwareOptions(Options):
     """Whether owners of a single CPU get one of those that the kernel keeps free (isolcpus), as long as there are."""
     prefer_shared_cpus: bool = Field(default=False, alias="preferSharedCPUs")
     """Whether everybody shares, Guaranteed pods that ask for whole CPUs included."""
+    colocate_pods: bool = False
+    """Whether the containers of a pod are placed near each other, unless they have affinities of their own."""
+    colocate_namespaces: bool = False
+    """Whether the containers of a namespace are placed near each other, unless they have affinities of their own."""
+    unlimited_burstable: BurstLevel = "package"
+    """How large the part of the machine is in which Burstable containers without a CPU limit run, if it can be had: all
+    of it (system), a socket (package), a die, a NUMA node (numa) or what shares a level 3 cache (l3cache)."""

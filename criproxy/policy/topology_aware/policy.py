@@ -1,46 +1,33 @@
 """Placing containers: each in the smallest part of the machine that has room for it.
 
 A container of a Guaranteed pod that asks for whole CPUs owns them; all others share what nobody owns of their pool: a
-NUMA node, a die, a socket or the machine.
+level 3 cache, a NUMA node, a die, a socket or the machine.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 
-from criproxy.alloc.capacity import Capacity, shared_milli
+from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.memory import memory_nodes
+from criproxy.alloc.near import take_near
 from criproxy.alloc.pools import Pool
-from criproxy.alloc.rank import Candidate, Criterion, decider, ranked
+from criproxy.alloc.rank import ranked
 from criproxy.alloc.resize import resize_cpus
 from criproxy.alloc.sharing import RESERVED, Division, divide
-from criproxy.errors import NotEnough
+from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.workload import Container
+from criproxy.policy.annotations import Wishes
+from criproxy.policy.topology_aware.criteria import Choosing
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
+from criproxy.policy.topology_aware.request import Request, hides_threads, is_left_alone, is_reserved, request_of
+from criproxy.policy.topology_aware.words import cpus_words, refusal, sharing_refusal, why_first
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a container is to be given."""
-
-    owned: int
-    """CPUs."""
-    shared_milli: int
-    isolated: bool = False
-    """Whether what it owns should be isolated CPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A pool, and in half a sentence why this one."""
-
-    pool: Pool
-    why: str
+HIDING = "hide-hyperthreads"
+NO_ROOM = "no pool has that much left"
 
 
 class TopologyAwarePolicy:
@@ -53,182 +40,153 @@ class TopologyAwarePolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """Its own CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
         node = self.options.within(node)
+        wishes = self._wishes(node, container)
+        if is_left_alone(wishes) and container.key not in node.grants:
+            return Layout(node.grants, (f"{container.title} is left alone: cpu.preserve says so", *wishes.ignored))
         division = self._divided(node.topology)
         others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
-        grant, reason = self._decide(division, others, container, node.grants.get(container.key))
-        mems, memory_reason = self._memory(division, node, container, grant)
-        grants = with_entries(
-            node.grants, {container.key: Grant(interned(grant.cpus), mems, grant.exclusive, grant.pool)}
-        )
+        grant, reason, request = self._decide(division, others, wishes, node.grants.get(container.key))
+        mems, memory_reason = self._memory(division, node, container, grant, request)
+        placed = Grant(interned(grant.cpus), mems, grant.exclusive, grant.pool)
+        grants = with_entries(node.grants, {container.key: placed})
+        reasons = (reason, memory_reason, *wishes.ignored)
         owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
-        return Layout(division.settled(dict(grants)) if owners_differ else grants, (reason, memory_reason))
+        return Layout(self._settled(division, node, grants) if owners_differ else grants, reasons)
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned is shared again by those around."""
         node = self.options.within(node)
         left = without(node.grants, (key,))
         owner = key in node.grants and node.grants[key].exclusive
-        return Layout(self._divided(node.topology).settled(dict(left)) if owner else left)
+        return Layout(self._settled(self._divided(node.topology), node, left) if owner else left)
+
+    def _wishes(self, node: Node, container: Container) -> Wishes:
+        return Wishes(node, container, self.options.annotations.allow)
 
     def _divided(self, topology: Topology) -> Division:
         """The pools of this machine, made when it is seen for the first time."""
         if self._last is None or self._last.tree.topology is not topology:
-            self._last = divide(topology, self.options.reserved(topology), apart=self.options.pin_cpu)
+            reserved, caches = self.options.reserved(topology), self.options.rules == "nri"
+            self._last = divide(topology, reserved, apart=self.options.pin_cpu, caches=caches)
         return self._last
 
-    def _decide(self, division: Division, others: Node, container: Container, old: Grant | None) -> tuple[Grant, str]:
+    def _settled(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> dict[str, Grant]:
+        return division.settled(dict(grants), self._hiding(node))
+
+    def _hiding(self, node: Node) -> frozenset[str]:
+        """The keys of containers that see one thread of each core only."""
+        pods = {key for key, pod in node.pods.items() if any(HIDING in name for name in pod.annotations)}
+        said = (each for each in node.containers.values() if each.pod in pods) if pods else ()
+        return frozenset(container.key for container in said if self._hides(node, container))
+
+    def _hides(self, node: Node, container: Container) -> bool:
+        try:
+            return hides_threads(self._wishes(node, container))
+        except BadAnnotation:  # it came before this policy read annotations
+            return False
+
+    def _decide(
+        self, division: Division, others: Node, wishes: Wishes, old: Grant | None
+    ) -> tuple[Grant, str, Request]:
         """A place beside *others*, all its memory open, and why."""
-        if any(fnmatchcase(container.namespace, pattern) for pattern in self.options.reserved_pool_namespaces):
-            left = division.reserved_left(others)
-            if left:
-                return _reserved(division, others, container, len(left))
-        request = self._request(container)
-        if request.owned:
-            return _own(division, others, container, request, old)
-        return _share(division, others, container, old)
+        container = wishes.container
+        request = request_of(container, self.options, wishes)
+        left = division.reserved_left(others)
+        if left and is_reserved(self.options, wishes):
+            return *_reserved(division, others, container, request, len(left)), request
+        if is_left_alone(wishes):  # it has a place, which must not keep it on CPUs that somebody is to own
+            return *_everywhere(division, others, container), request
+        home = self._home(division, old)
+        watched = others.watched_cpus - (old.exclusive if old else NO_CPUS) if request.owned else NO_CPUS
+        room = division.capacity(others, watched)
+        choosing = Choosing(division, room, others, container, request, home, self.options.rules == "nri")
+        grant, reason = _own(choosing, old) if request.owned else _share(choosing)
+        return grant, reason, request
 
-    def _request(self, container: Container) -> Request:
-        """nri-plugins' rule: of 1500m one CPU is owned and the rest shared, 2500m are all shared."""
-        milli = shared_milli(container)
-        whole, rest = divmod(milli, 1000)
-        shares = container.qos is not QosClass.GUARANTEED or self.options.prefer_shared_cpus or not self.options.pin_cpu
-        if shares or not whole or (rest and whole >= 2):
-            return Request(0, milli)
-        return Request(whole, rest, self.options.prefer_isolated_cpus and whole == 1)
+    @staticmethod
+    def _home(division: Division, old: Grant | None) -> str:
+        """The pool that a container has to stay in if it can."""
+        if old is None:
+            return ""
+        if old.pool in division.tree.by_name:
+            return old.pool
+        return division.tree.home(old.exclusive).name if old.exclusive else ""
 
-    def _memory(self, division: Division, node: Node, container: Container, grant: Grant) -> tuple[CpuSet, str]:
-        if not self.options.pin_memory:
-            had = node.grants.get(container.key)
-            return had.mems if had else frozenset(), "memory is left alone: pinMemory is false"
-        alone = len(grant.cpus) == len(grant.exclusive)
+    def _memory(
+        self, division: Division, node: Node, container: Container, grant: Grant, request: Request
+    ) -> tuple[CpuSet, str]:
+        had = node.grants.get(container.key)
+        if not self.options.pin_memory or request.memory_stays:
+            why = "memory.preserve says so" if self.options.pin_memory else "pinMemory is false"
+            return had.mems if had else frozenset(), f"memory is left alone: {why}"
         pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
-        cpus = grant.cpus if alone else pool.cpus
+        cpus = pool.cpus if grant.shares else grant.cpus
         mems, reason = memory_nodes(node, container, cpus)
         if mems != node.topology.mems and container.key not in node.grants:
             mems |= division.tree.memory_near(cpus)
         return mems, reason
 
 
-def _reserved(division: Division, others: Node, container: Container, count: int) -> tuple[Grant, str]:
+def _reserved(
+    division: Division, others: Node, container: Container, request: Request, count: int
+) -> tuple[Grant, str]:
     """The reserved CPUs while they have room, else the shared ones of the whole machine."""
     there = [key for key, grant in others.grants.items() if grant.pool == RESERVED]
     granted = sum(shared_milli(others.containers[key]) for key in there if key in others.containers)
     milli, free = shared_milli(container), count * 1000 - granted
     pool = RESERVED if milli <= free else division.tree.pools[0].name
-    cpus = division.shared_by(pool, others.exclusive_cpus)
-    why = "they are for its namespace" if pool == RESERVED else f"{RESERVED} of its namespace have {max(free, 0)}m left"
-    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {_cpus(cpus)} of {pool}: {why}"
+    cpus = division.seen(NO_CPUS, division.shared_by(pool, others.exclusive_cpus), hides=request.hides)
+    why = "they are for such as it" if pool == RESERVED else f"{RESERVED}, which are for it, have {max(free, 0)}m left"
+    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)} of {pool}: {why}"
 
 
-def _share(division: Division, others: Node, container: Container, old: Grant | None) -> tuple[Grant, str]:
-    room = division.capacity(others)
-    milli = shared_milli(container)
-    fitting = [pool for pool in room.tree.pools if room.shared[pool.index] and room.free_milli(pool.index) >= milli]
-    choice = _choose(room, (_sharing_candidate(room, pool, old) for pool in fitting))
-    if choice is None:  # more was granted than there is, or nothing is left that is not reserved
-        choice = Choice(room.tree.pools[0], "no pool has that much left")
-    cpus = division.shared_by(choice.pool.name, others.exclusive_cpus) or others.topology.cpus
-    asks = f"asks for {milli}m" if milli else "asks for nothing"
-    reason = f"{container.title} shares {_cpus(cpus)} of {choice.pool.name}: it {asks}, and {choice.why}"
-    return Grant(cpus, NO_CPUS, pool=choice.pool.name), reason
+def _everywhere(division: Division, others: Node, container: Container) -> tuple[Grant, str]:
+    """All that nobody owns."""
+    pool = division.tree.pools[0].name
+    cpus = others.shared_cpus
+    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)}: cpu.preserve says so"
 
 
-def _sharing_candidate(room: Capacity, pool: Pool, old: Grant | None) -> Candidate:
-    load, shared = room.loads[pool.index], room.shared[pool.index]
-    criteria = (
-        Criterion("it is there already", int(old is None or old.pool != pool.name)),
-        Criterion("it is smaller", room.tree.heights[pool.index]),
-        Criterion("it has fewer containers for its CPUs", load.containers * 1000 // len(shared)),
-        Criterion("it has more free CPU", -room.free_milli(pool.index)),
-    )
-    return Candidate(pool.index, pool.name, criteria)
+def _share(choosing: Choosing) -> tuple[Grant, str]:
+    division, others, request = choosing.division, choosing.others, choosing.request
+    order = ranked(choosing.sharing())
+    if not order and request.strict:
+        raise NotEnough(sharing_refusal(choosing))
+    pools = division.tree.pools
+    # Without candidates more was granted than there is, or nothing is left that is not reserved.
+    pool, why = (pools[order[0].index], why_first(order, only=len(pools) == 1)) if order else (pools[0], NO_ROOM)
+    shared = division.shared_by(pool.name, others.exclusive_cpus) or others.topology.cpus
+    cpus = division.seen(NO_CPUS, shared, hides=request.hides)
+    asks = f"asks for {request.shared_milli}m" if request.shared_milli else "asks for nothing"
+    reason = f"{choosing.container.title} shares {cpus_words(cpus)} of {pool.name}: it {asks}, and {why}"
+    return Grant(cpus, NO_CPUS, pool=pool.name), reason
 
 
-def _own(
-    division: Division, others: Node, container: Container, request: Request, old: Grant | None
-) -> tuple[Grant, str]:
-    had = old.exclusive if old else NO_CPUS
-    room = division.capacity(others, others.watched_cpus - had)
+def _own(choosing: Choosing, old: Grant | None) -> tuple[Grant, str]:
+    division, others, room, request = choosing.division, choosing.others, choosing.room, choosing.request
     isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
-    home = old.pool if old and old.pool in room.tree.by_name else room.tree.home(had).name if had else ""
-    owning = _owning_candidates(division, room, request, isolated, home)
-    choice = _choose(room, owning)
-    if choice is None:
-        raise NotEnough(_refusal(division, room, container, request))
-    local = isolated & choice.pool.cpus
-    if len(local) >= request.owned:
-        own = resize_cpus(others.topology, had & local, local, request.owned)
-    else:
-        own = room.take(choice.pool.index, request.owned, had)
-    shared = division.shared_by(choice.pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
-    also = f" and shares {_cpus(shared)}" if shared else ""
-    what = f"{container.title} owns {_cpus(own)}{also} in {choice.pool.name}"
-    reason = f"{what}: its pod is Guaranteed and it asks for {container.cpu_milli}m, and {choice.why}"
-    return Grant(own | shared, NO_CPUS, own, choice.pool.name), reason
-
-
-def _owning_candidates(
-    division: Division, room: Capacity, request: Request, isolated: CpuSet, home: str
-) -> Iterator[Candidate]:
-    """The pools that have enough CPUs, taken from their isolated ones or from those who share."""
-    shared_milli = request.shared_milli
-    can_take = division.own_sharable() and request.owned <= _available(room, shared_milli)
-    for pool in room.tree.pools:
-        index = pool.index
-        quiet = len(isolated & pool.cpus) >= request.owned and (not shared_milli or bool(room.shared[index]))
-        left = len(room.shared[index]) - bool(shared_milli)
-        if not quiet and not (can_take and request.owned <= min(left, len(room.ownable(index)))):
-            continue
-        # With isolated CPUs it takes from those who share only what it shares itself.
-        missing_milli = max(0, shared_milli - room.free_milli(index))
-        short = -(-missing_milli // 1000) if quiet else max(0, request.owned - room.spare(index, shared_milli))
-        criteria = (
-            Criterion("it leaves more to those who share", short),
-            Criterion("it is there already", int(pool.name != home)),
-            Criterion("it is smaller", room.tree.heights[pool.index]),
-            Criterion("it has isolated CPUs", int(not quiet)),
-            Criterion("it has more free CPU", -room.free_milli(index)),
-            Criterion("it has fewer containers", room.loads[index].containers),
-        )
-        yield Candidate(index, pool.name, criteria)
-
-
-def _available(room: Capacity, shared_milli: int) -> int:
-    """How many CPUs of the machine can be owned, beside those that stay with those who share."""
-    return max(0, min(len(room.ownable(0)), len(room.shared[0]) - room.needed(0, shared_milli)))
-
-
-def _choose(room: Capacity, candidates: Iterator[Candidate]) -> Choice | None:
-    order = ranked(candidates)
+    order = ranked(choosing.owning(isolated))
     if not order:
-        return None
-    best, *others = order
-    pool = room.tree.pools[best.index]
-    if not others:
-        return Choice(
-            pool, "that is the only pool" if len(room.tree.pools) == 1 else "no other pool has that much left"
-        )
-    decided = decider(best, others[0])
-    why = f"goes before {others[0].name} because {decided.name}" if decided else "comes first of several that are alike"
-    return Choice(pool, f"{pool.name} {why}")
+        raise NotEnough(refusal(choosing, isolated))
+    pool, container = room.tree.pools[order[0].index], choosing.container
+    own = _taken(choosing, pool, isolated & pool.cpus, old.exclusive if old else NO_CPUS)
+    shared = division.shared_by(pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
+    cpus = division.seen(own, shared, hides=request.hides)
+    also = f" and shares {cpus_words(shared)}" if shared else ""
+    also += f", of which it sees {format_cpuset(cpus)}" if cpus != own | shared else ""
+    asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
+    why = why_first(order, only=len(room.tree.pools) == 1)
+    reason = f"{container.title} owns {cpus_words(own)}{also} in {pool.name}: {asks}, and {why}"
+    return Grant(cpus, NO_CPUS, own, pool.name), reason
 
 
-def _refusal(division: Division, room: Capacity, container: Container, request: Request) -> str:
-    also = f" and {request.shared_milli}m of shared ones" if request.shared_milli else ""
-    asks = f"container {container.title} asks for {request.owned} exclusive CPU{'s' * (request.owned > 1)}{also}"
-    if not division.own_sharable():
-        return f"{asks}, but none can be owned: all CPUs that pods may use are reserved or isolated"
-    free, load = room.shared[0], room.loads[0]
-    nodes = room.tree.topology.nodes
-    where = ", ".join(f"{format_cpuset(n.cpus & free)} on NUMA node {n.id}" for n in nodes if n.cpus & free)
-    needed = room.needed(0, request.shared_milli)
-    granted = f", who were granted {load.granted_milli}m" if load.granted_milli else ""
-    stay = f", and {needed} of them must stay with those who share{granted}" if needed else ""
-    if room.watched:
-        stay += f", and on CPUs {format_cpuset(room.watched)} run containers that others than criproxy started"
-    available = _available(room, request.shared_milli)
-    return f"{asks}, but {available} are available: free are {where or 'none on any NUMA node'}{stay}"
-
-
-def _cpus(cpus: CpuSet) -> str:
-    return f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
+def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> CpuSet:
+    """CPUs of *pool* to be owned: *isolated* ones if they suffice, and of those that it *had* as many as possible."""
+    topology, room, request = choosing.room.tree.topology, choosing.room, choosing.request
+    if len(isolated) >= request.owned:
+        if request.by_hint and not had:
+            return take_near(topology, isolated, request.owned, request.hints)
+        return resize_cpus(topology, had & isolated, isolated, request.owned)
+    if request.by_hint and not had and request.hints:
+        return take_near(topology, room.spare_cpus(pool.index, request.owned), request.owned, request.hints)
+    return room.take(pool.index, request.owned, had)

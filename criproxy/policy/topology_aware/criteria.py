@@ -1,0 +1,145 @@
+"""How pools compare for a container: named criteria in the order in which they count, a total order.
+
+The order is nri-plugins', or CRI-RM's where the policy file says so. Ours are the first ones: CPUs that somebody needs
+are taken last, and who has a place stays there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from criproxy.alloc.capacity import Capacity
+from criproxy.alloc.pools import Pool
+from criproxy.alloc.rank import Candidate, Criterion
+from criproxy.alloc.sharing import Division
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.topology_aware.near import affinity_criteria, hint_criteria, is_near_all
+from criproxy.policy.topology_aware.request import Request
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """A container that looks for a pool."""
+
+    division: Division
+    room: Capacity
+    others: Node
+    """The node without the container."""
+    container: Container
+    request: Request
+    home: str
+    """The name of the pool that it is in already; empty for a newcomer."""
+    may_empty: bool
+    """Whether all CPUs of a pool can be owned if nobody shares there: nri-plugins' rule, not CRI-RM's."""
+
+    @cached_property
+    def _near(self) -> Sequence[Sequence[Criterion]]:
+        """By pool, what draws the container there."""
+        tree = self.room.tree
+        affinities = affinity_criteria(tree, self.others, self.container, self.request)
+        hints = hint_criteria(tree, self.request)
+        return [[*one, *other] for one, other in zip(affinities, hints, strict=True)]
+
+    def _allowed(self) -> Iterator[Pool]:
+        """The pools that are near enough to what it must be near."""
+        hints = self.request.hints if self.request.strict else ()
+        for pool in self.room.tree.pools:
+            if not hints or is_near_all(self.room.tree.topology, pool.cpus, hints):
+                yield pool
+
+    def sharing(self) -> list[Candidate]:
+        """The pools with room for a container that shares."""
+        room, milli = self.room, self.request.shared_milli
+        least = milli if self.may_empty else milli + 1
+        there = [pool for pool in self._allowed() if room.shared[pool.index]]
+        fitting = [pool for pool in there if room.free_milli(pool.index) >= least]
+        fitting = fitting or [pool for pool in there if room.free_milli(pool.index) >= milli]
+        return [Candidate(pool.index, pool.name, self._sharing_criteria(pool)) for pool in fitting]
+
+    def _sharing_criteria(self, pool: Pool) -> tuple[Criterion, ...]:
+        return (
+            Criterion("it is there already", int(pool.name != (self.home or pool.name))),
+            *self._near[pool.index],
+            *self._burst(pool),
+            Criterion("it is smaller", self.room.tree.heights[pool.index]),
+            Criterion("it has fewer containers", self.room.loads[pool.index].containers),
+            Criterion("it has more free CPU", -self.room.free_milli(pool.index)),
+        )
+
+    def _burst(self, pool: Pool) -> tuple[Criterion, ...]:
+        """Whether there is room for what a Burstable container may use beyond its request."""
+        if self.request.limit_milli is not None:
+            # Reserved CPUs count: a pool that lacks only these is as good as its neighbours.
+            size = len(self.room.shared[pool.index]) + len(self.division.reserved & pool.cpus)
+            free = 1000 * size - self.room.loads[pool.index].granted_milli
+            return (Criterion("its limit fits", int(self.request.limit_milli > free)),)
+        if self.request.burst is None:
+            return ()
+        steps = self.room.tree.steps_from[self.request.burst][pool.index]
+        return (
+            Criterion("it is nearer to the size that it asks for", steps),
+            Criterion("it comes first of those of its size", pool.index if steps else 0),
+        )
+
+    def owning(self, isolated: CpuSet) -> list[Candidate]:
+        """The pools with CPUs to be owned, *isolated* ones or some of those who share.
+
+        Args:
+            isolated: those that the container may get; empty where it wants none.
+        """
+        can_take = not self.request.isolated_only and self.division.own_sharable()
+        can_take = can_take and self.request.owned <= available(self.room, self.request.shared_milli)
+        found = list[Candidate]()
+        for pool in self._allowed():
+            quiet = self._is_quiet(pool, isolated)
+            if quiet or (can_take and self._has_cpus(pool)):
+                criteria = self._owning_criteria(pool, quiet, len(isolated & pool.cpus) if quiet else 0)
+                found.append(Candidate(pool.index, pool.name, criteria))
+        return found
+
+    def owning_anywhere(self, isolated: CpuSet) -> bool:
+        """Whether there would be a pool if it had not to be close to its devices."""
+        return bool(replace(self, request=replace(self.request, strict=False)).owning(isolated))
+
+    def _is_quiet(self, pool: Pool, isolated: CpuSet) -> bool:
+        """Whether isolated CPUs of *pool* suffice, beside some to share if it shares, too."""
+        shares = bool(self.request.shared_milli)
+        enough = bool(isolated) and len(isolated & pool.cpus) >= self.request.owned
+        return enough and (not shares or bool(self.room.shared[pool.index]))
+
+    def _has_cpus(self, pool: Pool) -> bool:
+        left = len(self.room.shared[pool.index]) - bool(self.request.shared_milli)
+        return self.request.owned <= min(left, len(self.room.ownable(pool.index)))
+
+    def _owning_criteria(self, pool: Pool, quiet: bool, isolated: int) -> tuple[Criterion, ...]:
+        return (
+            Criterion("it leaves more to those who share", self._short(pool, quiet=quiet)),
+            Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),
+            Criterion("it is there already", int(pool.name != self.home)),
+            Criterion("it has isolated CPUs", int(not quiet)),
+            *self._near[pool.index],
+            Criterion("it is smaller", self.room.tree.heights[pool.index]),
+            Criterion("it has more isolated CPUs", -isolated),
+            Criterion("it has more free CPU", -self.room.free_milli(pool.index)),
+            Criterion("it has fewer containers", self.room.loads[pool.index].containers),
+        )
+
+    def _short(self, pool: Pool, *, quiet: bool) -> int:
+        """How many CPUs are missing in *pool* to those who share there, itself included."""
+        request, room = self.request, self.room
+        if quiet:  # it takes from those who share only what it shares itself
+            return -(-max(0, request.shared_milli - room.free_milli(pool.index)) // 1000)
+        return max(0, request.owned - room.spare(pool.index, request.shared_milli))
+
+    def _is_emptied(self, pool: Pool, *, quiet: bool) -> bool:
+        """Whether nothing would be left to share, where the rules do not allow that."""
+        request = self.request
+        taken = request.shared_milli + (0 if quiet else 1000 * request.owned)
+        return not self.may_empty and taken > 0 and self.room.free_milli(pool.index) <= taken
+
+
+def available(room: Capacity, shared_milli: int) -> int:
+    """How many CPUs of the machine can be owned, beside those that stay with those who share."""
+    return max(0, min(len(room.ownable(0)), len(room.shared[0]) - room.needed(0, shared_milli)))

@@ -1,0 +1,62 @@
+"""How near each pool is to what a container wants to be near: other containers by affinity, devices by their hints."""
+
+from collections.abc import Sequence
+
+from criproxy.alloc.affinity import pool_scores, weight_of
+from criproxy.alloc.capacity import pool_of
+from criproxy.alloc.pools import PoolTree
+from criproxy.alloc.rank import Criterion
+from criproxy.alloc.sharing import RESERVED
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
+from criproxy.policy.attributes import attribute_of
+from criproxy.policy.topology_aware.request import Request
+
+
+def affinity_criteria(tree: PoolTree, others: Node, container: Container, request: Request) -> list[list[Criterion]]:
+    """By pool; none for a container without affinities."""
+    if not request.affinities:
+        return [[] for _ in tree.pools]
+    weights: dict[int, int] = {}
+    for key, grant in others.grants.items():
+        other = others.containers.get(key)
+        if other is None:
+            continue
+        same_pod = _pod_uid(others, other) == _pod_uid(others, container)
+        if weight := weight_of(request.affinities, attribute_of(others, other), same_pod=same_pod):
+            index = 0 if grant.pool == RESERVED else pool_of(tree, grant).index
+            weights[index] = weights.get(index, 0) + weight
+    scores = pool_scores([pool.path for pool in tree.pools], weights)
+    return [[Criterion("its affinities draw it there", -score)] for score in scores]
+
+
+def _pod_uid(node: Node, container: Container) -> str:
+    """What stays the same when a pod gets another sandbox."""
+    pod = node.pods.get(container.pod)
+    return (pod.uid if pod else "") or container.pod
+
+
+def hint_criteria(tree: PoolTree, request: Request) -> list[list[Criterion]]:
+    """By pool: near all devices, near as many as possible, and then the smallest; none for a container without."""
+    if not request.hints:
+        return [[] for _ in tree.pools]
+    nodes = [tree.topology.nodes_of(pool.cpus) for pool in tree.pools]
+    return [_hint_criteria(tree, index, nodes[index], request.hints) for index in range(len(nodes))]
+
+
+def _hint_criteria(tree: PoolTree, index: int, nodes: CpuSet, hints: Sequence[CpuSet]) -> list[Criterion]:
+    met = sum(not hint.isdisjoint(nodes) for hint in hints)
+    return [
+        Criterion("it is near all its devices", int(met < len(hints))),
+        Criterion("it is near more of its devices", -met),
+        Criterion("it is the smallest near its devices", tree.heights[index] if met else 0),
+        Criterion("it comes first of those near its devices", index if met else 0),
+    ]
+
+
+def is_near_all(topology: Topology, cpus: CpuSet, hints: Sequence[CpuSet]) -> bool:
+    """Whether *cpus* are on NUMA nodes next to devices, and next to each of them."""
+    nodes = topology.nodes_of(cpus)
+    return nodes <= frozenset[int]().union(*hints) and all(not hint.isdisjoint(nodes) for hint in hints)

@@ -1,0 +1,160 @@
+"""What a container is to be given, by its size, its class, the options and its annotations."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from criproxy.alloc.affinity import SAME_POD, Affinity, parse_affinities
+from criproxy.alloc.capacity import shared_milli
+from criproxy.alloc.expressions import ALWAYS, Expression
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.hierarchy import Level
+from criproxy.model.workload import Container, QosClass
+from criproxy.policy.annotations import Wishes
+from criproxy.policy.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions
+
+COLOCATION_WEIGHT = 10
+_NO_HINTS = ({"false"}, {"none"}, {"mounts"})
+"""Values of ``topologyhints`` that leave no hint of a device."""
+_HINTS = {"true", "false", "none", "all", "mounts", "devices", "pod-resources"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a container is to be given."""
+
+    owned: int
+    """CPUs."""
+    shared_milli: int
+    isolated: bool = False
+    """Whether what it owns should be isolated CPUs."""
+    isolated_only: bool = False
+    """Whether it must be."""
+    limit_milli: int | None = None
+    """What a Burstable container may use at most, where the rules look at it."""
+    burst: Level | None = None
+    """Where a Burstable container without a limit should run, where the rules look at it."""
+    hints: tuple[CpuSet, ...] = ()
+    """For each device the NUMA nodes next to it."""
+    strict: bool = False
+    """Whether it must be close to all of them."""
+    by_hint: bool = False
+    """Whether its own CPUs are chosen device by device."""
+    affinities: tuple[Affinity, ...] = ()
+    hides: bool = False
+    """Whether it sees one thread of each core only."""
+    memory_stays: bool = False
+    """Whether its memory is left where the kernel puts it."""
+
+
+def is_left_alone(wishes: Wishes) -> bool:
+    """Whether the container is not to be placed at all; raises BadAnnotation."""
+    return bool(wishes.boolean("cpu.preserve"))
+
+
+def is_reserved(options: TopologyAwareOptions, wishes: Wishes) -> bool:
+    """Whether the container is one for the reserved CPUs; raises BadAnnotation."""
+    wish = wishes.boolean("prefer-reserved-cpus")
+    if wish is not None:
+        return wish
+    patterns = (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces)
+    return any(fnmatchcase(wishes.container.namespace, pattern) for pattern in patterns)
+
+
+def request_of(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> Request:
+    """What *container* is to be given; raises BadAnnotation.
+
+    The rule is nri-plugins': of 1500m one CPU is owned and the rest shared, 2500m are all shared.
+    """
+    owned, rest = _split(container, options, wishes)
+    isolated, isolated_only = _isolation(owned, options, wishes)
+    hints, strict = _hints(container, wishes)
+    limit, burst = _burst(container, options, wishes)
+    return Request(
+        owned,
+        rest,
+        isolated=bool(owned) and isolated,
+        isolated_only=bool(owned) and isolated_only,
+        limit_milli=limit,
+        burst=burst,
+        hints=hints,
+        strict=strict,
+        by_hint=bool(wishes.boolean("pick-resources-by-hints")),
+        affinities=_affinities(container, options, wishes),
+        hides=hides_threads(wishes),
+        memory_stays=bool(wishes.boolean("memory.preserve")),
+    )
+
+
+def hides_threads(wishes: Wishes) -> bool:
+    """Whether the container sees one thread of each core only; raises BadAnnotation."""
+    return bool(wishes.boolean("hide-hyperthreads"))
+
+
+def _split(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[int, int]:
+    """The CPUs that it owns, and what it shares in milli-CPU."""
+    milli = shared_milli(container)
+    whole, rest = divmod(milli, 1000)
+    wish = wishes.boolean("prefer-shared-cpus")
+    shares = options.prefer_shared_cpus if wish is None else wish
+    if container.qos is not QosClass.GUARANTEED or shares or not whole or not options.pin_cpu:
+        return 0, milli
+    if rest and whole >= 2 and wish is None:
+        return 0, milli
+    return whole, rest
+
+
+def _isolation(owned: int, options: TopologyAwareOptions, wishes: Wishes) -> tuple[bool, bool]:
+    """Whether isolated CPUs are preferred and required: the narrower of both annotations counts."""
+    required, preferred = wishes.boolean("require-isolated-cpus"), wishes.boolean("prefer-isolated-cpus")
+    narrower = wishes.scope("require-isolated-cpus") <= wishes.scope("prefer-isolated-cpus")
+    if required is not None and (preferred is None or narrower):
+        return required, required
+    if preferred is not None:
+        return preferred, False
+    # Processes on several isolated CPUs have to spread by themselves: only who says so gets them.
+    return options.prefer_isolated_cpus and owned == 1, False
+
+
+def _hints(container: Container, wishes: Wishes) -> tuple[tuple[CpuSet, ...], bool]:
+    words = wishes.read("topologyhints", _hint_words)
+    strict = bool(wishes.boolean("strict.topologyhints"))
+    return ((), False) if words in _NO_HINTS else (container.hints, strict and bool(container.hints))
+
+
+def _hint_words(text: str) -> set[str]:
+    words = {word.strip().lower() for word in text.split(",") if word.strip()}
+    if unknown := sorted(words - _HINTS):
+        raise ValueError(f"{unknown[0]!r} must be true, false, or some of {', '.join(sorted(_HINTS))}")
+    return words
+
+
+def _burst(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[int | None, Level | None]:
+    """How far a Burstable container may go beyond its request."""
+    wish = wishes.read("unlimited-burstable", _level)
+    if container.qos is not QosClass.BURSTABLE or options.rules != "nri":
+        return None, None
+    if container.cpu_limit_milli:
+        return container.cpu_limit_milli, None
+    return None, wish or LEVELS[options.unlimited_burstable]
+
+
+def _level(text: str) -> Level:
+    if text.strip().lower() not in LEVELS:
+        raise ValueError(f"{text!r} must be one of {', '.join(LEVELS)}")
+    return LEVELS[text.strip().lower()]
+
+
+def _affinities(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[Affinity, ...]:
+    """Those that its pod's annotations say, else those that the options imply."""
+    name = container.name
+    near = wishes.document("affinity", lambda data: parse_affinities(data, name, anti=False))
+    apart = wishes.document("anti-affinity", lambda data: parse_affinities(data, name, anti=True))
+    if said := (*(near or ()), *(apart or ())):
+        return said
+    implied = list[Affinity]()
+    if options.colocate_pods:
+        implied.append(Affinity(ALWAYS, COLOCATION_WEIGHT, SAME_POD))
+    if options.colocate_namespaces:
+        same = Expression("namespace", "Equals", (container.namespace,))
+        implied.append(Affinity(same, COLOCATION_WEIGHT, ALWAYS))
+    return tuple(implied)
