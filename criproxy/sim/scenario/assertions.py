@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
+from criproxy.config.words import did_you_mean
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.sim.scenario.place import At
 from criproxy.sim.scenario.seen import UNITS, Check, Seen
@@ -58,8 +59,6 @@ def _one(kind: str, name: str, fields: dict[str, At]) -> Check:
 
 
 def _unknown(at: At, kinds: Iterable[str], *known: str) -> Exception:
-    from criproxy.config.words import did_you_mean
-
     near = next(filter(None, (did_you_mean(kind, known) for kind in kinds)), "")
     named = ", ".join(map(repr, kinds)) or "this"
     return at.wrong(f"there is no assertion {named}{near}; there are: {', '.join(known)}", of_key=True)
@@ -139,7 +138,7 @@ def _share(name: str, at: At, n: At | None) -> Check:
 
 
 def _by_package(name: str, at: At, n: At | None) -> Check:
-    mems = {int(package): value.cpuset() for package, value in at.entries().items()}
+    mems = {value.key_number("a package"): value.cpuset() for value in at.entries().values()}
 
     def check(seen: Seen) -> str:
         packages = seen.units("packages", name)

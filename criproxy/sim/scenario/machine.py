@@ -37,12 +37,9 @@ def read_machine(at: At) -> Topology:
         Wrong: names the first thing that cannot be.
     """
     fields = at.fields(MACHINE_KEYS, required=("nodes",))
-    described = sorted(
-        (_described(name, node) for name, node in fields["nodes"].entries().items()), key=lambda each: each.node.id
-    )
-    cores = _cores(
-        at, described, fields["threads"].one_of(("consecutive", "split", "none")) if "threads" in fields else "split"
-    )
+    described = sorted(map(_described, fields["nodes"].entries().values()), key=lambda each: each.node.id)
+    threads = fields["threads"].one_of(("consecutive", "split", "none")) if "threads" in fields else "split"
+    cores = _cores(at, described, threads)
     if not cores:
         raise fields["nodes"].wrong("no node has a CPU")
     online = frozenset[int]().union(*cores)
@@ -80,22 +77,22 @@ def _pmem_distance(one: int, other: int, closest: Mapping[int, int]) -> int:
     return CLOSEST if closest.get(one) == other or closest.get(other) == one else NOT_CLOSEST
 
 
-def _described(id: str, at: At) -> _Described:
+def _described(at: At) -> _Described:
     fields = at.fields(NODE_KEYS, required=("mem",))
-    if not id.isdigit():
-        raise at.wrong("the id of a NUMA node must be a number", of_key=True)
     cpus = fields["cpus"].read(_cpus) if "cpus" in fields else frozenset[int]()
-    kind = MemoryKind(fields["kind"].one_of(tuple(MemoryKind))) if "kind" in fields else MemoryKind.DRAM
+    kind = MemoryKind(fields["kind"].one_of(tuple(map(str, MemoryKind)))) if "kind" in fields else MemoryKind.DRAM
     movable = "movable" in fields and fields["movable"].one_of(("true", "false")) == "true"
     return _Described(
-        node=NumaNode(int(id), cpus, fields["mem"].read(_bytes), not movable, kind),
+        node=NumaNode(at.key_number("a NUMA node"), cpus, fields["mem"].read(_bytes), not movable, kind),
         package=fields["pkg"].number() if "pkg" in fields else 0,
         die=fields["die"].number() if "die" in fields else 0,
         closest=fields["closest"].number() if "closest" in fields else None,
-        distances={int(other): d.number(1) for other, d in fields["dist"].entries().items()}
-        if "dist" in fields
-        else {},
+        distances=_by_node(fields["dist"]) if "dist" in fields else {},
     )
+
+
+def _by_node(at: At) -> dict[int, int]:
+    return {each.key_number("a NUMA node"): each.number(1) for each in at.entries().values()}
 
 
 def _cpus(text: str) -> CpuSet:

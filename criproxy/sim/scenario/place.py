@@ -36,7 +36,8 @@ class At:
 
     def wrong(self, text: str, *, of_key: bool = False) -> Wrong:
         """The error to raise: *text* says what is wrong and what would be right."""
-        return Wrong(Mistake(*self.document.place(self.path, of_key=of_key), f"{dotted(self.path)}: {text}"))
+        what = f"{dotted(self.path)}: {text}" if self.path else text
+        return Wrong(Mistake(*self.document.place(self.path, of_key=of_key), what))
 
     def fields(self, known: Mapping[str, object] | tuple[str, ...], required: tuple[str, ...] = ()) -> "dict[str, At]":
         """The entries of a group of which all names are *known* and the *required* ones are there."""
@@ -81,6 +82,13 @@ class At:
         if type(self.data) is not int or self.data < least:
             raise self.wrong(f"must be a whole number from {least} on, not {shown(self.data)}")
         return self.data
+
+    def key_number(self, of_what: str) -> int:
+        """The key that leads here, which is the number *of_what*."""
+        key = str(self.path[-1])
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise self.wrong(f"must be the number of {of_what}", of_key=True)
+        return int(key)
 
     def read(self, convert: Callable[[str], T]) -> T:
         """The text as *convert* reads it, which raises ValueError with what would be right."""

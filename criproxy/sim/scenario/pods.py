@@ -9,6 +9,7 @@ from criproxy.model.annotations import DOMAINS
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.resources import (
     DEFAULT_PERIOD_US,
+    MAX_SHARES,
     Interval,
     milli_to_quota,
     milli_to_shares,
@@ -69,22 +70,30 @@ def seen_sizes(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Sizes:
         qos: of its pod.
         capacity_bytes: memory of the machine; 0 where it is not known.
     """
-    limit_milli, limit_bytes = amounts.cpu_limit_milli, amounts.memory_limit_bytes
-    cpu = shares_to_milli(milli_to_shares(amounts.cpu_request_milli))
-    limit = quota_to_milli(milli_to_quota(limit_milli or 0), DEFAULT_PERIOD_US)
-    if qos is QosClass.GUARANTEED:
-        cpu = max(cpu, limit or 0) if amounts.cpu_request_milli > cpu else cpu
-        request = Interval(limit_bytes, limit_bytes) if limit_bytes else None
-    elif qos is QosClass.BURSTABLE and capacity_bytes:
-        score = request_to_oom_score_adj(amounts.memory_request_bytes, capacity_bytes)
-        request = oom_score_adj_to_request(score, capacity_bytes)
-        if request and limit_bytes:
-            request = Interval(min(request.low, limit_bytes), min(request.high, limit_bytes))
-    else:
-        request = None
+    shares = milli_to_shares(amounts.cpu_request_milli)
+    cpu = shares_to_milli(shares)
+    limit = quota_to_milli(milli_to_quota(amounts.cpu_limit_milli or 0), DEFAULT_PERIOD_US)
+    if qos is QosClass.GUARANTEED and shares >= MAX_SHARES:
+        cpu = max(cpu, limit or 0)
     return Sizes(
-        cpu_milli=cpu, cpu_limit_milli=limit, memory_limit_bytes=limit_bytes or None, memory_request_bytes=request
+        cpu_milli=cpu,
+        cpu_limit_milli=limit,
+        memory_limit_bytes=amounts.memory_limit_bytes or None,
+        memory_request_bytes=_seen_memory_request(amounts, qos, capacity_bytes),
     )
+
+
+def _seen_memory_request(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Interval | None:
+    limit_bytes = amounts.memory_limit_bytes
+    if qos is QosClass.GUARANTEED:
+        return Interval(limit_bytes, limit_bytes) if limit_bytes else None
+    if qos is QosClass.BEST_EFFORT or not capacity_bytes:
+        return None
+    score = request_to_oom_score_adj(amounts.memory_request_bytes, capacity_bytes)
+    request = oom_score_adj_to_request(score, capacity_bytes)
+    if request is None or not limit_bytes:
+        return request
+    return Interval(min(request.low, limit_bytes), min(request.high, limit_bytes))
 
 
 def read_pods(at: At, fields: Mapping[str, At]) -> PodPlan:

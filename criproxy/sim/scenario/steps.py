@@ -88,7 +88,7 @@ class Reading:
             if not kinds and "note" in fields:
                 continue
             if len(kinds) != 1 or kinds[0] not in STEPS:
-                near = next(filter(None, (did_you_mean(kind, STEPS) for kind in kinds)), "")
+                near = did_you_mean(kinds[0], STEPS) if len(kinds) == 1 else ""
                 named = " and ".join(map(repr, kinds)) or "nothing"
                 raise item.wrong(
                     f"a step is one of {', '.join([*STEPS, 'note'])}, and this is {named}{near}", of_key=True

@@ -1,6 +1,6 @@
 """Scenario files as a whole: named machines, and vectors of steps and assertions on them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def load(file: Path, ids: Collection[str] = ()) -> list[Vector]:
 
 
 def read(text: str, file: Path) -> tuple[list[Vector], list[Mistake]]:
-    """The vectors in *text*, and all that is wrong with it, at most one mistake for each step."""
+    """The vectors in *text*, and all that is wrong with it, at most one mistake for each case."""
     document = parse(text, max_values=len(text))
     if document.mistakes:
         return [], document.mistakes
@@ -76,9 +76,16 @@ def read(text: str, file: Path) -> tuple[list[Vector], list[Mistake]]:
             vectors += _attempt(at, machines, file, mistakes)
     except Wrong as wrong:
         mistakes.append(wrong.mistake)
-    twice = [vector for number, vector in enumerate(vectors) if vector.id in [v.id for v in vectors[:number]]]
-    mistakes += [Mistake(vector.line, 1, f"there are two cases with the id {vector.id!r}") for vector in twice]
-    return vectors, mistakes
+    return vectors, mistakes + _twice(vectors)
+
+
+def _twice(vectors: Iterable[Vector]) -> list[Mistake]:
+    first: dict[str, int] = {}
+    return [
+        Mistake(vector.line, 1, f"a case with the id {vector.id!r} is in line {first[vector.id]} already")
+        for vector in vectors
+        if first.setdefault(vector.id, vector.line) != vector.line
+    ]
 
 
 def _text(file: Path) -> str:
@@ -143,6 +150,6 @@ def _topology(fields: Mapping[str, At], machines: Mapping[str, Topology | None])
     if topology is not None and "isolcpus" in fields:
         topology = replace(topology, isolated_cpus=fields["isolcpus"].cpuset() & topology.online_cpus)
     if topology is not None and "pmem_assignment" in fields:
-        entries = fields["pmem_assignment"].entries()
-        topology = with_closest(topology, {int(far): near.number() for far, near in entries.items()})
+        nearest = fields["pmem_assignment"].entries().values()
+        topology = with_closest(topology, {each.key_number("a NUMA node"): each.number() for each in nearest})
     return topology

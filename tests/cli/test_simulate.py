@@ -1,0 +1,172 @@
+"""``criproxy simulate`` as users type it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from criproxy.cli import main
+from criproxy.sim.machines import machine
+from criproxy.sim.sysfs import write_sysfs
+
+CASES = """
+topologies:
+  two: {threads: consecutive, nodes: {0: {cpus: 0-3, mem: 2G}, 1: {cpus: 4-7, mem: 2G}}}
+vectors:
+  - id: fits
+    title: it fits
+    applies: [crirm, nri]
+    topology: two
+    policy: static
+    config: {reserved: "cpuset:0"}
+    steps:
+      - create: {pod: p, qos: guaranteed, cpu: 2}
+      - expect: [{c: pc0, cpus: 2-3}]
+  - id: does-not
+    topology: two
+    policy: static
+    steps:
+      - create: {pod: p}
+      - expect: [{c: pc0, cpus: 0-3}]
+  - {id: function, kind: unit, call: best_pool}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with one case that is as expected, one that is not and one that is for tests."""
+    path = tmp_path / "cases.yaml"
+    path.write_text(CASES)
+    return path
+
+
+def simulate(*arguments: object) -> Result:
+    """What the command says."""
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def test_a_line_for_each_case(file: Path) -> None:
+    """How it went by each of its rules, the first thing that is not as expected, and who is where; exit status 1."""
+    result = simulate(file)
+
+    assert result.exit_code == 1
+    assert result.stdout == (
+        "fits      crirm  ok     | pc0 2-3! m0\n"
+        "fits      nri    ok     | pc0 2-3! m0\n"
+        "does-not  nri    FAILED  line 19: pc0: cpus should be 0-3, are 0-7 | pc0 0-7 m0-1\n"
+        "function  -      unit    it is about a single function: for tests\n"
+        "2 ok, 1 FAILED, 1 unit\n"
+    )
+
+
+def test_some_cases(file: Path) -> None:
+    """Those that are named; exit status 0 where all is as expected."""
+    result = simulate(file, "fits")
+
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "2 ok, 0 FAILED")
+
+
+def test_json(file: Path) -> None:
+    """The same for programs, with the reasons if they are wanted."""
+    plain = json.loads(simulate(file, "--format", "json").stdout)
+    told = json.loads(simulate(file, "fits", "--format", "json", "--verbose").stdout)
+
+    assert (plain["ok"], plain["failed"], len(plain["cases"])) == (False, 1, 4)
+    assert plain["cases"][0] == {
+        "id": "fits",
+        "title": "it fits",
+        "rules": "crirm",
+        "status": "ok",
+        "failure": None,
+        "assertions_held": 1,
+        "placement": {"pc0": {"cpus": "2-3", "own": "2-3", "mems": "0", "pool": ""}},
+    }
+    assert plain["cases"][2]["failure"] == {"line": 19, "text": "pc0: cpus should be 0-3, are 0-7"}
+    assert [case["status"] for case in plain["cases"]] == ["ok", "ok", "failed", "unit"]
+    assert told["cases"][0]["reasons"][0]["line"] == 12
+    assert "owns CPUs 2-3" in told["cases"][0]["reasons"][0]["text"]
+
+
+def test_the_reasons(file: Path) -> None:
+    """What the policy said at which line, below each case."""
+    lines = simulate(file, "fits", "-v").stdout.splitlines()
+
+    assert lines[1].startswith("    line 12: default/p/pc0 owns CPUs 2-3: its pod is Guaranteed")
+
+
+def test_another_machine(file: Path, tmp_path: Path) -> None:
+    """Of a shape, or copied from a host; expectations may fail then."""
+    write_sysfs(tmp_path / "host", machine(nodes=1, cores=2, threads=1))
+
+    shaped = simulate(file, "does-not", "--machine", "1s/1n/2c/2t")
+    copied = simulate(file, "does-not", "--host-root", tmp_path / "host")
+
+    assert (shaped.exit_code, shaped.stdout.splitlines()[0][-10:]) == (0, "pc0 0-3 m0")
+    assert "pc0: cpus should be 0-3, are 0-1" in copied.stdout
+
+
+def test_another_policy(file: Path, tmp_path: Path) -> None:
+    """Every case is run once by that of the file."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: none\n")
+
+    result = simulate(file, "fits", "--policy", policy)
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0].startswith("fits  nri    FAILED  line 13: pc0: cpus should be 2-3, are 0-7")
+
+
+def test_a_policy_that_does_not_fit_the_machine(file: Path, tmp_path: Path) -> None:
+    """The case fails with the place in the policy file."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: static\nreservedCpus: 90\n")
+
+    result = simulate(file, "fits", "--policy", policy)
+
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert f"the policy does not start: {policy}:2:15: reservedCpus: CPU 90 is not online" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.yaml"], "missing.yaml cannot be read"),
+        (["FILE", "fit"], "has no case 'fit'; did you mean 'fits'?"),
+        (["FILE", "--machine", "big"], "must be a shape such as 2s/4n/16c/2t"),
+        (["FILE", "--machine", "1s/1n/1c/1t", "--host-root", "/"], "give one of them"),
+        (["FILE", "--policy", "FILE"], "there is no option 'vectors'"),
+        (["FILE", "--host-root", "FILE"], "is no host root"),
+        (["FILE", "--host-root", "nowhere"], "does not exist"),
+    ],
+)
+def test_wrong_use(file: Path, arguments: list[str], said: str) -> None:
+    """Exit status 2, and a sentence."""
+    result = simulate(*(str(file) if word == "FILE" else word for word in arguments))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_a_bad_file(file: Path) -> None:
+    """Exit status 2, and every mistake with its line."""
+    file.write_text(
+        CASES.replace("cpus: 2-3", "cpu: 2-3").replace("two, nodes", "too").replace("- create: {pod: p}", "- x")
+    )
+
+    result = simulate(file)
+
+    assert result.exit_code == 2
+    assert f"{file}:13:" in result.stderr
+    assert "there is no assertion 'cpu'; did you mean 'cpus'?" in result.stderr
+    assert f"{file}:18:" in result.stderr
+
+
+@pytest.mark.parametrize(("begun", "ids"), [("", ["fits", "does-not", "function"]), ("f", ["fits", "function"])])
+def test_ids_are_completed(file: Path, begun: str, ids: list[str]) -> None:
+    """By those of the file; by nothing where it cannot be read."""
+    complete = ShellComplete(main, {}, "criproxy", "_CRIPROXY_COMPLETE")
+
+    assert [item.value for item in complete.get_completions(["simulate", str(file)], begun)] == ids
+    assert not complete.get_completions(["simulate", "missing.yaml"], begun)

@@ -1,0 +1,95 @@
+"""The steps of scenario files, and what is wrong with those that cannot be taken."""
+
+import pytest
+
+from criproxy.sim.scenario.steps import STEPS, Advance, Create, Delete, Start, Step
+from tests.sim.scenes import mistakes, vector
+
+
+def taken(steps: str) -> list[Step]:
+    """The steps of a case."""
+    return list(vector(steps).steps)
+
+
+def test_one_of_each_kind() -> None:
+    """Each becomes a value with its line; notes are left out, and a numbered create is several."""
+    steps = taken("""
+- start: {config: {reserved: "1"}, expect: ok}
+- note: nothing happens here
+- create: {pod: p, expect: error, error: no room, note: as it should}
+- create_n: {n: 2, prefix: q, count: 2}
+- expect: [{equal: [q0c0, q1c1], what: cpus}]
+- delete: [q0, q1]
+- delete: all
+- advance: 1.5s
+  only: nri
+""")
+
+    kinds = [type(step.action).__name__ for step in steps]
+    assert kinds == ["Start", "Create", "Create", "Create", "Expect", "Delete", "Delete", "Advance"]
+    assert [step.line for step in steps] == [11, 13, 14, 14, 15, 16, 17, 18]
+    assert [step.only for step in steps] == [""] * 7 + ["nri"]
+    start, refused, first, second, _, some, everybody, later = (step.action for step in steps)
+    assert isinstance(start, Start)
+    assert not start.fails
+    assert isinstance(refused, Create)
+    assert (refused.fails, refused.error) == (True, "no room")
+    assert isinstance(first, Create)
+    assert isinstance(second, Create)
+    assert [pod.name for pod in (first.pod, second.pod)] == ["q0", "q1"]
+    assert [c.name for c in second.pod.containers] == ["q1c0", "q1c1"]
+    assert (some, everybody, later) == (Delete(("q0", "q1")), Delete(()), Advance(1.5))
+
+
+def test_only_may_stand_within_the_step() -> None:
+    """The rules by which a step is taken are beside its kind or among its entries."""
+    [step] = taken("- create: {pod: p, only: crirm}")
+
+    assert step.only == "crirm"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("11s", 11.0), ("2m", 120.0), ("1h", 3600.0)])
+def test_durations(text: str, seconds: float) -> None:
+    """Milliseconds to hours."""
+    assert taken(f"- advance: {text}")[0].action == Advance(seconds)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("- crate: {pod: p}", "expect, advance, note, and this is 'crate'; did you mean 'create'?"),
+        ("- create: {pod: p}\n  delete: all", "and this is 'create' and 'delete'"),
+        ("- create", "11: vectors[0].steps[0]: must be a group such as {name: value}, not 'create'"),
+        ("- {}", "and this is nothing"),
+        ("- create: {pod: p}\n- create: {pod: p}", "12: vectors[0].steps[1].create: there is a pod p already"),
+        ("- create: {pod: p, containers: [{name: a}]}\n- create: {pod: q, containers: [{name: a}]}",
+         "the pod p has a container a, too: names must differ"),
+        ("- delete: [p]", "there is no pod 'p' now"),
+        ("- create: {pod: p}\n- delete: all\n- delete: p", "13: vectors[0].steps[2].delete: there is no pod 'p' now"),
+        ("- create: {pod: p}\n- start: {config: {}}\n- delete: p", "there is no pod 'p' now"),
+        ("- expect: [{c: pc0, cpus: 1}]", "no step so far creates a container 'pc0'"),
+        ("- create: {pod: p}\n- expect: {c: p0, cpus: 1}", "did you mean 'pc0'?"),
+        ("- advance: soon", "'soon' must be a duration such as 500ms, 11s or 2m"),
+        ("- start: {config: {}, expect: maybe}", "must be one of ok, error"),
+        ("- create_n: {n: 0, prefix: p}", "must be a whole number from 1 on, not 0"),
+        ("- create_n: {prefix: p}", "'n' is missing"),
+        ("- create: {pod: p}\n  only: cri", "must be one of crirm, nri"),
+    ],
+)  # fmt: skip
+def test_steps_that_cannot_be_taken(steps: str, expected: str) -> None:
+    """Each is a sentence with its line, found before anything runs."""
+    [wrong] = mistakes(steps)
+
+    assert expected in wrong
+
+
+def test_a_pod_may_come_again() -> None:
+    """After it was deleted, or after a start, the name is free."""
+    assert len(taken("- create: {pod: p}\n- delete: p\n- create: {pod: p}\n- start: {}\n- create: {pod: p}")) == 5
+
+
+def test_every_kind_of_step_is_tried_here() -> None:
+    """None is left out above."""
+    text = "start: create: create_n: expect: delete: advance:"
+
+    assert set(text.replace(":", "").split()) == set(STEPS)
