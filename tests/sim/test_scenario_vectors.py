@@ -10,13 +10,6 @@ from criproxy.sim.scenario.vectors import Vector, load
 VECTORS = "scenarios/crirm-vectors.yaml"
 
 KNOWN_FAILURES = {
-    "V05 crirm": "no colocatePods and colocateNamespaces",
-    "V05 nri": "no colocatePods and colocateNamespaces",
-    "V08 nri": "no unlimitedBurstable",
-    "V11 crirm": "no annotation prefer-isolated-cpus",
-    "V12 crirm": "no annotation prefer-shared-cpus",
-    "V12 nri": "no annotation prefer-shared-cpus",
-    "V16 nri": "no hints",
     "V17 crirm": "no memory-type and cold-start",
     "V18 crirm": "no memory zones in the policies",
     "V20 crirm": "no policy balloons",
@@ -24,7 +17,6 @@ KNOWN_FAILURES = {
     "V22 crirm": "no policy balloons",
     "V22 nri": "no policy balloons",
     "V23 crirm": "no policy pools",
-    "V31 nri": "no annotation prefer-reserved-cpus",
     "V33 nri": "no policy balloons",
 }
 """Case and rules → what is missing. Whoever adds it takes the line out: one that passes while it is here fails."""
