@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from criproxy.alloc.pools import MACHINE, build_pools
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.hierarchy import Level
 from criproxy.model.topology import Die, NumaNode, Package, Topology
 from criproxy.sim.machines import machine
 from tests.policy.shapes import c4pmem4, n4c16, n4c32, shaped
@@ -168,3 +169,37 @@ def test_shape(topology: Topology) -> None:
         assert all(part < pool.cpus for part in cpus)
         assert sum(map(len, cpus)) == len(frozenset().union(*cpus))
         assert all(tree.pools[part].path == (part, *pool.path) for part in parts)
+
+
+CACHES = replace(n4c16(), l3_groups=tuple(map(parse_cpuset, ["0-3", "4-5", "6-7", "8-11", "12-15"])))
+WIDE = replace(machine(nodes=1, cores=8, threads=1), l3_groups=tuple(map(parse_cpuset, ["0-3", "4-7"])))
+
+
+def test_caches_are_the_smallest_pools() -> None:
+    """Where a NUMA node has several that more than one core shares; those of single cores count as none."""
+    assert drawn(WIDE) == ["the machine: 0-7", "  L3 cache 0: 0-3", "  L3 cache 1: 4-7"]
+    assert "L3" not in " ".join(drawn(CACHES))
+    assert len(build_pools(WIDE, caches=False).pools) == 1
+
+
+def steps(topology: Topology, level: Level) -> dict[str, int]:
+    """How far pools are from a level."""
+    tree = build_pools(topology)
+    return dict(zip((pool.name for pool in tree.pools), tree.steps_from[level], strict=True))
+
+
+def test_steps_from_a_level() -> None:
+    """Pools of the level first, then those around them, then those within."""
+    assert steps(n4c16(), Level.NODE) == {MACHINE: 2, "socket 0": 1, "socket 1": 1} | dict.fromkeys(
+        [f"NUMA node {i}" for i in range(4)], 0
+    )
+    package = steps(n4c16(), Level.PACKAGE)
+    assert (package[MACHINE], package["socket 0"]) == (1, 0)
+    assert package["NUMA node 0"] > package[MACHINE]
+
+
+def test_a_level_that_the_machine_has_not() -> None:
+    """The next larger one counts; the machine itself is always there."""
+    assert steps(n4c16(), Level.L3) == steps(n4c16(), Level.NODE)
+    assert steps(n4c16(), Level.DIE) == steps(n4c16(), Level.PACKAGE)
+    assert steps(WIDE, Level.DIE)[MACHINE] == 0

@@ -1,5 +1,7 @@
 """Wishes are read with their type, where the namespace may have them."""
 
+from dataclasses import replace
+
 import pytest
 
 from criproxy.errors import BadAnnotation, StatusCode
@@ -65,3 +67,59 @@ def test_namespaces_use_the_keys_that_they_may(
 def test_a_container_of_an_unknown_pod_wishes_nothing() -> None:
     """It is placed like one without annotations."""
     assert Wishes(Node(NODE.topology), MAIN).boolean("prefer-shared-cpus") is None
+
+
+def wishes_of(annotations: dict[str, str], name: str = "main") -> Wishes:
+    """The wishes of a container in a pod with these annotations."""
+    node = Node(machine(), pods={"s": Pod(key="s", annotations=annotations)})
+    return Wishes(node, replace(MAIN, name=name))
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "expected"),
+    [
+        ("main: true\nother: no", "main", True),
+        ("main: true\nother: no", "other", False),
+        ("main: true", "third", None),
+        ("true", "third", True),
+    ],
+)
+def test_the_old_form_is_a_map_of_containers(value: str, name: str, expected: bool | None) -> None:
+    """CRI-RM's deprecated form names the key after the slash; a plain value is for all."""
+    wishes = wishes_of({"cri-resource-manager.intel.com/prefer-shared-cpus": value}, name)
+    assert wishes.boolean("prefer-shared-cpus") is expected
+
+
+def test_the_old_form_counts_least() -> None:
+    """Whatever its domain."""
+    new, old = "prefer-shared-cpus.resource-policy.nri.io", "criproxy.io/prefer-shared-cpus"
+    assert wishes_of({new: "false", old: "main: true"}).boolean("prefer-shared-cpus") is False
+
+
+def test_values_of_the_old_form_may_be_yaml() -> None:
+    """What is under the container's name is handed on as a text."""
+    wishes = wishes_of({"cri-resource-manager.intel.com/cold-start": "main: {duration: 60s}"})
+    assert wishes.text("cold-start") == '{"duration": "60s"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"), [("x.criproxy.io/container.main", 0), ("x.criproxy.io/pod", 1), ("x.criproxy.io", 2), ("y", 2)]
+)
+def test_scopes(name: str, scope: int) -> None:
+    """From narrow to wide."""
+    assert wishes_of({name: "true"}).scope("x") == scope
+
+
+@pytest.mark.parametrize(
+    "name", ["affinity.criproxy.io", "affinity.resource-policy.nri.io/pod", "resource-policy.nri.io/affinity"]
+)
+def test_documents(name: str) -> None:
+    """YAML as plain data, wherever the key stands."""
+    assert wishes_of({name: "a: [b, c]\nd: []"}).document("affinity", lambda data: data) == {"a": ["b", "c"], "d": []}
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: &x [1]\nb: *x", "[" * 5000, "\x00", "!!python/none"])
+def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
+    """Broken, with aliases, deeply nested, with tags: one sentence for each."""
+    with pytest.raises(BadAnnotation, match=r"annotation affinity.criproxy.io cannot be understood: [^\n]+$"):
+        wishes_of({"affinity.criproxy.io": text}).document("affinity", str)

@@ -173,10 +173,10 @@ def _own(choosing: Choosing, old: Grant | None) -> tuple[Grant, str]:
     shared = division.shared_by(pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
     cpus = division.seen(own, shared, hides=request.hides)
     also = f" and shares {cpus_words(shared)}" if shared else ""
-    also += f", of which it sees {format_cpuset(cpus)}" if cpus != own | shared else ""
+    seen = f", of which it sees {format_cpuset(cpus)}" if cpus != own | shared else ""
     asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
     why = why_first(order, only=len(room.tree.pools) == 1)
-    reason = f"{container.title} owns {cpus_words(own)}{also} in {pool.name}: {asks}, and {why}"
+    reason = f"{container.title} owns {cpus_words(own)}{also} in {pool.name}{seen}: {asks}, and {why}"
     return Grant(cpus, NO_CPUS, own, pool.name), reason
 
 

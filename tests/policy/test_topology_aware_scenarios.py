@@ -1,0 +1,19 @@
+"""Scenarios of the policy on the machines of its peers' tests: each case by each of the rules that it names."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.sim.scenario.runner import run
+from criproxy.sim.scenario.vectors import Vector, load
+
+FILE = Path(__file__).parent / "scenarios" / "topology_aware.yaml"
+CASES = [(vector, rules) for vector in load(FILE) for rules in vector.rules]
+
+
+@pytest.mark.parametrize(("vector", "rules"), CASES, ids=[f"{vector.id}-{rules}" for vector, rules in CASES])
+def test_scenario(vector: Vector, rules: str) -> None:
+    """Everybody is where the file expects them."""
+    result = run(vector, rules)
+
+    assert not result.failure, f"line {result.line}: {result.failure}"
