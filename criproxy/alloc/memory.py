@@ -1,51 +1,348 @@
-"""Choosing NUMA nodes for memory: the interim rule, until zones of memory are accounted for.
+"""Which NUMA nodes a container's memory comes from: what policies ask of the zones of `alloc.zones`.
 
-A container that is pinned to nodes whose memory runs out is killed while other nodes have plenty. So
-memory is pinned only where limits promise that this cannot happen.
+A container that is kept to nodes whose memory runs out is killed while other nodes have plenty. So memory is promised:
+each container with a limit counts with that limit in the nodes that it is kept to, and no set of nodes is promised more
+than it has. Where that would be so, those who matter least get memory from more nodes, and come back when others have
+gone. All of it follows from the node: its grants, its containers, and what their grants say about coming back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from criproxy.model.cpuset import CpuSet
+from criproxy.alloc.zones import (
+    Mask,
+    Memory,
+    MemoryRequest,
+    Placed,
+    Priority,
+    Promises,
+    allocate,
+    come_back,
+    first_zone,
+)
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.entries import entries_of, with_entries
+from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
+from criproxy.model.topology import MemoryKind, Topology
+from criproxy.model.workload import Container, QosClass
 
-FILL_PERCENT = 90
-"""Up to this share of the nodes' memory, limits of pinned containers are accepted."""
+PROMISED_PERCENT = 97
+"""Of a node's memory: the kernel's own and that of the node's daemons are not in anybody's limit."""
+ORDINARY = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
+"""What a container gets near its CPUs where nobody says which kinds it wants; HBM is scarce and has to be asked for."""
+
+_PRIORITIES = {
+    QosClass.GUARANTEED: Priority.GUARANTEED,
+    QosClass.BURSTABLE: Priority.BURSTABLE,
+    QosClass.BEST_EFFORT: Priority.BEST_EFFORT,
+}
+_MACHINES = 4
+"""How many machines are remembered; the daemon has one."""
 
 
-def memory_nodes(node: Node, container: Container, cpus: CpuSet) -> tuple[CpuSet, str]:
-    """NUMA nodes for the memory of a *container* on *cpus*, and the reason in one sentence.
+@dataclass(frozen=True, slots=True)
+class MemoryWish:
+    """What is wanted of a container's memory beside being near."""
 
-    All usable nodes, unless the container has a memory limit and the limits of everybody pinned to any of the
-    nodes of its CPUs, its own included, sum up to at most 90 % of their memory. Nodes without normal memory (none,
-    or movable only) do not become the whole set. Who has a place already keeps the nodes that it has: memory in use
-    is not moved.
+    kinds: frozenset[MemoryKind] = frozenset()
+    """That somebody asked for; empty: nobody did."""
+    usual: frozenset[MemoryKind] = ORDINARY
+    """Kinds that it gets otherwise, if there are any next to its CPUs; empty: those of the nodes of its CPUs."""
+    cold: bool = False
+    """Whether it gets PMEM only, until its cold start is over."""
+    untouched: str = ""
+    """Why its memory stays as it is, whatever that may be; empty where that is not so."""
+
+
+ANY = MemoryWish()
+
+
+class _Machine(NamedTuple):
+    """What is worked out of a topology once."""
+
+    topology: Topology
+    pessimistic: bool
+    memory: Memory
+    attached: Mapping[int, CpuSet]
+    """By NUMA node with CPUs, the memory-only nodes that belong to it."""
+
+
+_known: list[_Machine] = []
+
+
+class _Nodes(NamedTuple):
+    """Where memory comes from, and where it would rather."""
+
+    mems: CpuSet
+    home: CpuSet
+
+
+def place_memory(
+    node: Node,
+    grants: Mapping[str, Grant],
+    container: Container,
+    near: CpuSet,
+    wish: MemoryWish = ANY,
+    *,
+    pessimistic: bool = False,
+) -> Layout:
+    """The layout *grants* with memory for *container*, and for others who have to make room for it; and why.
+
+    A newcomer may widen the sets of others. One that has a place already keeps the nodes that it has, because memory in
+    use is not moved, and only widens its own set.
+
+    Args:
+        node: as it is before; its containers have *container* with its size.
+        grants: the new layout: CPUs, and memory as before; that of *container* is replaced.
+        container: who is placed.
+        near: the NUMA nodes of its CPUs or of its pool's.
+        wish: what else is wanted.
+        pessimistic: whoever may use more than a set of nodes counts in all of them with all its size (CRI-RM).
     """
-    topology = node.topology
-    had = node.grants.get(container.key)
-    if had and had.mems in (topology.mems, frozenset()):
-        return had.mems, "memory from where it came before"
-    nodes = topology.nodes_of(cpus) | (had.mems if had else frozenset())
-    near = frozenset(mem for mem in nodes & topology.mems if topology.node_by_id[mem].memory_bytes)
-    if near == topology.mems or not topology.mems:
-        return topology.mems, "memory from every node: the CPUs span all that there are"
-    if not topology.can_hold(near):
-        return topology.mems, "memory from every node: the CPUs' own nodes have no normal memory"
-    if not container.memory_limit_bytes:
-        return topology.mems, "memory from every node: without a memory limit it cannot be pinned safely"
-    limits = container.memory_limit_bytes + _pinned_bytes(node, near, without=container.key)
-    if limits * 100 > topology.memory_bytes(near) * FILL_PERCENT:
-        return topology.mems, f"memory from every node: limits on the CPUs' nodes would exceed {FILL_PERCENT} %"
-    return near, "memory from the CPUs' own nodes"
+    had, everywhere = node.grants.get(container.key), node.topology.mems
+    if wish.untouched or (had and had.mems in (everywhere, frozenset())):
+        stays = _Nodes(had.mems, had.home_mems) if had else _Nodes(frozenset(), frozenset())
+        reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
+        return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
+    machine = _machine(node.topology, pessimistic=pessimistic)
+    first, reason = _first(machine, near, wish, container)
+    first = _wide_enough(machine.memory, first | had.mems if had else first, _counts(container))
+    mems, moved = _beside_others(machine, node, grants, container, first, had is None)
+    home = had.home_mems if had and had.home_mems < mems else first
+    own = _with(grants[container.key], _Nodes(mems, home))
+    if mems != first:
+        reason = f"memory from {_nodes(mems)}: what is promised on {_nodes(first)} leaves too little there"
+    if moved:
+        reason += f"; {_counted(moved)} more NUMA nodes, to make room"
+    return Layout(_changed(grants, {**moved, container.key: own}), (reason,))
 
 
-def _pinned_bytes(node: Node, mems: CpuSet, without: str) -> int:
-    """The limits of containers that are pinned to a set of nodes with any of *mems* in it."""
-    return sum(_limits(node, mems, without))
+def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
+    """The layout *grants*, which somebody has left, with those back whose nodes have room again; and why."""
+    if not any(grant.home_mems for grant in grants.values()):
+        return Layout(grants)
+    machine = _machine(node.topology, pessimistic=pessimistic)
+    zones = come_back(machine.memory, list(_placed(machine, node, grants)))
+    if not zones:
+        return Layout(grants)
+    back = {key: _moved(grants[key], mems) for key, mems in zones.items()}
+    return Layout(_changed(grants, back), (f"{_counted(back)} fewer NUMA nodes: there is room again",))
 
 
-def _limits(node: Node, mems: CpuSet, without: str) -> Iterable[int]:
-    for key, grant in node.grants.items():
-        if key != without and grant.mems != node.topology.mems and not grant.mems.isdisjoint(mems):
-            yield (node.containers[key].memory_limit_bytes or 0) if key in node.containers else 0
+def room_bytes(node: Node, near: CpuSet, *, pessimistic: bool = False) -> int:
+    """How much memory can still be promised on the NUMA nodes *near* and those attached to them."""
+    machine = _machine(node.topology, pessimistic=pessimistic)
+    zone = machine.memory.mask(near | _attached(machine, near))
+    return _promises(machine, node, node.grants).room_bytes(zone)
+
+
+def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
+    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes.
+
+    All nodes together are never among them: limits may add up to more than a machine has. Nor is what follows from
+    others' doing: containers that are taken in stay where they are, and so does everybody when the machine changes.
+    """
+    machine = _machine(node.topology, pessimistic=False)
+    promises = _promises(machine, node, node.grants)
+    return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
+
+
+def size_bytes(container: Container) -> int | None:
+    """What *container* may use at most; None where it has no limit."""
+    return container.memory_limit_bytes or None
+
+
+def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
+    memory, everywhere = machine.memory, machine.topology.mems
+    nodes = (near | _attached(machine, near)) & everywhere
+    kinds = _kinds(machine, near, nodes, wish)
+    if not nodes:
+        return everywhere, "memory from every NUMA node: those of its CPUs have none"
+    try:
+        zone = memory.nodes(first_zone(memory, _request(container, nodes, kinds)))
+    except NotEnough:
+        return everywhere, "memory from every NUMA node: those of its CPUs have no normal memory"
+    asked = f": it asks for {_words(kinds)}" if wish.kinds or wish.cold else ""
+    if size_bytes(container) is not None:
+        return zone, f"memory from {_nodes(zone)}{asked or ', near its CPUs'}"
+    if not asked:
+        return everywhere, "memory from every NUMA node: without a memory limit it cannot be pinned safely"
+    every = memory.nodes(memory.with_kinds(memory.kinds(memory.mask(zone))))
+    return every, f"memory from {_nodes(every)}{asked}, and without a memory limit it gets all of that"
+
+
+def _kinds(machine: _Machine, near: CpuSet, nodes: CpuSet, wish: MemoryWish) -> frozenset[MemoryKind]:
+    """Kinds of memory to look for; those that nobody asked for only where they are next to its CPUs."""
+    memory = machine.memory
+    if wish.cold and memory.of_kind[MemoryKind.PMEM]:
+        return frozenset({MemoryKind.PMEM})
+    beside = memory.kinds(memory.mask(nodes))
+    return wish.kinds or wish.usual & beside or memory.kinds(memory.mask(near)) or beside
+
+
+def _beside_others(
+    machine: _Machine,
+    node: Node,
+    grants: Mapping[str, Grant],
+    container: Container,
+    first: CpuSet,
+    may_move: bool,
+) -> tuple[CpuSet, Mapping[str, Grant]]:
+    """The nodes of *container*, who would have *first*, beside all others; and new grants of those who make room."""
+    memory = machine.memory
+    if (first == machine.topology.mems and not memory.pessimistic) or not memory.ids:
+        return first, {}
+    promises = _promises(machine, node, grants, without=container.key)
+    zone, size = memory.mask(first), _counts(container)
+    if promises.fits(zone, size):
+        return first, {}
+    if not may_move:
+        return memory.nodes(_widened(promises, zone, size)), {}
+    others = list(_placed(machine, node, grants, without=container.key))
+    done = allocate(memory, others, _request(container, first, memory.kinds(zone)))
+    return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
+
+
+def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
+    """*nodes*, and more where they could not hold *size* bytes if nobody else was there."""
+    zone = memory.mask(nodes)
+    while zone != memory.all and memory.capacity_bytes(zone) < size:
+        zone = _grown(memory, zone)
+    return nodes | memory.nodes(zone)
+
+
+def _grown(memory: Memory, zone: Mask) -> Mask:
+    return zone | (memory.expand(zone, memory.kinds(zone)) or memory.expand(zone, memory.kinds(memory.all)))
+
+
+def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
+    """*zone*, grown until it has room for *size* bytes beside what others are promised."""
+    while zone != promises.memory.all and not promises.fits(zone, size):
+        zone = _grown(promises.memory, zone)
+    return zone
+
+
+def _promises(machine: _Machine, node: Node, grants: Mapping[str, Grant], without: str = "") -> Promises:
+    """What is promised to everybody; what comes from all nodes only where that makes a difference."""
+    by_nodes: dict[tuple[CpuSet, bool], int] = {}
+    containers, everywhere = node.containers, node.topology.mems
+    for key, grant in grants.items():
+        mems = (grant.mems or _unknown(node, key)) & everywhere
+        if mems and key != without and key in containers and (machine.pessimistic or mems != everywhere):
+            place = mems, not grant.home_mems
+            by_nodes[place] = by_nodes.get(place, 0) + _counts(containers[key])
+    promises = Promises(machine.memory)
+    for (mems, at_home), size in by_nodes.items():
+        promises.add(machine.memory.mask(mems), size, at_home=at_home)
+    return promises
+
+
+def _placed(machine: _Machine, node: Node, grants: Mapping[str, Grant], without: str = "") -> Iterator[Placed]:
+    """Everybody who counts, oldest first."""
+    everywhere = node.topology.mems
+    for key, grant in grants.items():
+        container = node.containers.get(key)
+        if container is None or key == without:
+            continue
+        mems = (grant.mems or _unknown(node, key)) & everywhere
+        if mems and (mems != everywhere or grant.home_mems or machine.pessimistic):
+            request = _request(container, grant.home_mems & mems or mems, frozenset())
+            # Who has other nodes than the policy may use, or nodes that nobody set, is not to be moved.
+            yield Placed(request if grant.mems == mems else replace(request, priority=Priority.RESERVATION), mems)
+
+
+def _unknown(node: Node, key: str) -> CpuSet:
+    """The nodes of one whose memory nobody has set: what was seen of it, else all."""
+    applied = node.applied.get(key)
+    return (applied.mems & node.topology.mems if applied else frozenset()) or node.topology.mems
+
+
+def _counts(container: Container) -> int:
+    if container.memory_limit_bytes:
+        return container.memory_limit_bytes
+    request = container.memory_request_bytes
+    return request.high if request else 0
+
+
+def _request(container: Container, nodes: CpuSet, kinds: frozenset[MemoryKind]) -> MemoryRequest:
+    return MemoryRequest(
+        key=container.key,
+        size_bytes=_counts(container),
+        nodes=nodes,
+        kinds=kinds,
+        priority=_PRIORITIES[container.qos],
+    )
+
+
+def _moved(grant: Grant, mems: CpuSet) -> Grant:
+    """The grant with memory from *mems*; it remembers where it began."""
+    return _with(grant, _Nodes(mems, grant.home_mems or grant.mems))
+
+
+def _with(grant: Grant, nodes: _Nodes) -> Grant:
+    home = nodes.home if nodes.home < nodes.mems else frozenset[int]()
+    return replace(grant, mems=interned(nodes.mems), home_mems=interned(home))
+
+
+def _changed(grants: Mapping[str, Grant], new: Mapping[str, Grant]) -> Mapping[str, Grant]:
+    return entries_of(grants, with_entries(grants, new))
+
+
+def _machine(topology: Topology, *, pessimistic: bool) -> _Machine:
+    for machine in _known:
+        if machine.topology is topology and machine.pessimistic == pessimistic:
+            return machine
+    promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
+    usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
+    memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
+    machine = _Machine(topology, pessimistic, memory, attached_nodes(topology))
+    _known[:] = [machine, *_known[: _MACHINES - 1]]
+    return machine
+
+
+def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
+    """The NUMA nodes of *cpus*, and the memory-only ones that belong to these."""
+    near = topology.nodes_of(cpus)
+    return near | _attached(_machine(topology, pessimistic=False), near)
+
+
+def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
+    """By NUMA node with CPUs, the usable memory-only nodes that belong to it: each to the closest.
+
+    Of several that are as close, to the one that has least memory of that kind so far. Where no distances are known,
+    none belongs to any.
+    """
+    found: dict[int, frozenset[int]] = {}
+    if not topology.distances:
+        return found
+    bytes_of: dict[tuple[int, MemoryKind], int] = {}
+    homes = [node.id for node in topology.nodes if node.cpus]
+    for lone in topology.nodes:
+        if lone.memory_only and lone.id in topology.mems and homes:
+            home = min(homes, key=lambda h: (topology.distance(h, lone.id), bytes_of.get((h, lone.kind), 0), h))
+            bytes_of[home, lone.kind] = bytes_of.get((home, lone.kind), 0) + lone.memory_bytes
+            found[home] = found.get(home, frozenset()) | {lone.id}
+    return found
+
+
+def _attached(machine: _Machine, near: CpuSet) -> CpuSet:
+    """The memory-only nodes that go with *near*: all of them where that is every node with CPUs."""
+    nodes = machine.topology.nodes
+    if all(node.id in near for node in nodes if node.cpus):
+        return frozenset(node.id for node in nodes if node.memory_only)
+    return frozenset[int]().union(*(lone for home, lone in machine.attached.items() if home in near))
+
+
+def _counted(moved: Mapping[str, Grant]) -> str:
+    return f"{len(moved)} container{'s get' if len(moved) > 1 else ' gets'} memory from"
+
+
+def _nodes(mems: CpuSet) -> str:
+    return f"NUMA node{'s' if len(mems) > 1 else ''} {format_cpuset(mems)}"
+
+
+def _words(kinds: frozenset[MemoryKind]) -> str:
+    return " and ".join(sorted(kind.value.upper() for kind in kinds))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.hierarchy import Box, Level, nearest_cpus, nest
+from criproxy.model.hierarchy import Box, Level, nest
 from criproxy.model.topology import Topology
 
 MACHINE = "the machine"
@@ -96,22 +96,6 @@ class PoolTree:
         """The smallest pool that has all of *cpus*; the whole machine if none has."""
         # Those that have them lie within each other, so the last one is the smallest.
         return next((pool for pool in reversed(self.pools) if cpus and cpus <= pool.cpus), self.pools[0])
-
-    def memory_near(self, cpus: CpuSet) -> CpuSet:
-        """NUMA nodes without CPUs whose pool is in use by *cpus* and lies within the smallest pool around them."""
-        home = self.home(cpus).index
-        return frozenset(
-            mem
-            for mem, index in self._attached.items()
-            if home in self.pools[index].path and not cpus.isdisjoint(self.pools[index].cpus)
-        )
-
-    @cached_property
-    def _attached(self) -> Mapping[int, int]:
-        """The index of the pool that each usable NUMA node without CPUs is closest to."""
-        topology = self.topology
-        lonely = (node for node in topology.nodes if node.memory_only and node.id in topology.mems)
-        return {node.id: self.home(nearest_cpus(topology, node) & topology.cpus).index for node in lonely}
 
 
 def build_pools(topology: Topology, *, caches: bool = True) -> PoolTree:

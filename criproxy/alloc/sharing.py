@@ -1,7 +1,7 @@
 """Which CPUs of a machine are shared, and who shares which: a function of the pools and of what is owned."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.alloc.capacity import Capacity, capacity, pool_of
 from criproxy.alloc.pools import Pool, PoolTree, build_pools
@@ -55,13 +55,13 @@ class Division:
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         # Sharers have few different places: to look at each once keeps 500 containers cheap, and so for their pools.
-        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str, bool], Grant | None] = {}
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str, CpuSet, bool], Grant | None] = {}
         shared: dict[str, CpuSet] = {}
         for key, grant in grants.items():
             if grant.exclusive and not grant.shares:
                 continue
             hides = key in hiding
-            place = grant.cpus, grant.mems, grant.exclusive, grant.pool, hides
+            place = grant.cpus, grant.mems, grant.exclusive, grant.pool, grant.home_mems, hides
             if place not in moved:
                 name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
                 if name not in shared:
@@ -91,7 +91,7 @@ class Division:
     def _moved(self, grant: Grant, pool: str, shared: CpuSet, *, hides: bool) -> Grant | None:
         """The grant with what *pool* shares now; None if that is what it has."""
         cpus = self.seen(grant.exclusive, shared, hides=hides) if shared else grant.cpus
-        return None if cpus == grant.cpus else Grant(cpus, grant.mems, grant.exclusive, pool)
+        return None if cpus == grant.cpus else replace(grant, cpus=cpus, pool=pool)
 
     def _pool(self, name: str) -> Pool:
         return self.tree.by_name.get(name, self.tree.pools[0])

@@ -73,11 +73,22 @@ class Memory:
     Args:
         topology: its nodes with their kinds, and the distances between them.
         capacity_bytes: of each node, by id, where it is another than the topology's.
+        overcommit: all nodes together may be promised more than they have.
+        pessimistic: whoever may use more than a zone may use all of it in that zone, as CRI-RM counts.
     """
 
-    def __init__(self, topology: Topology, capacity_bytes: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        capacity_bytes: Mapping[int, int] | None = None,
+        *,
+        overcommit: bool = False,
+        pessimistic: bool = False,
+    ) -> None:
         nodes = [node for node in topology.nodes if node.id in topology.mems]
         sizes = {node.id: node.memory_bytes for node in nodes} | dict(capacity_bytes or {})
+        self.overcommit = overcommit
+        self.pessimistic = pessimistic
         self.ids = tuple(node.id for node in nodes)
         self._bit = {id_: 1 << place for place, id_ in enumerate(self.ids)}
         self._sizes = tuple(sizes[id_] for id_ in self.ids)
@@ -138,6 +149,67 @@ def _places(mask: Mask) -> Iterator[int]:
         mask ^= low
 
 
+class Promises:
+    """How many bytes of which sets of nodes are promised."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.used: dict[Mask, int] = {}
+        self._wide: dict[Mask, int] = {}
+        """Of those who were never moved there; only a pessimistic machine needs it."""
+
+    def add(self, zone: Mask, size_bytes: int, *, at_home: bool = True) -> None:
+        """Promise *size_bytes* on *zone* to somebody; *at_home*: who never wanted less."""
+        self.used[zone] = self.used.get(zone, 0) + size_bytes
+        if at_home and self.memory.pessimistic:
+            self._wide[zone] = self._wide.get(zone, 0) + size_bytes
+
+    def take(self, zone: Mask, size_bytes: int, *, last: bool) -> None:
+        """Take back a promise; *last*: nobody else has one on the very same zone."""
+        self.used[zone] -= size_bytes
+        if last:
+            del self.used[zone]
+
+    def fits(self, zone: Mask, size_bytes: int) -> bool:
+        """Whether *size_bytes* more on *zone* would leave no set of nodes over capacity that is concerned by them."""
+        trial = Promises(self.memory)
+        trial.used, trial._wide = dict(self.used), dict(self._wide)
+        trial.add(zone, size_bytes)
+        within = zone if self.memory.pessimistic else 0
+        return all(zone & ~part and part & ~within for part, _ in trial.over(zone))
+
+    def over(self, nodes: Mask) -> Iterator[tuple[Mask, int]]:
+        """Promised zones with any of *nodes*, and unions of zones, that are over capacity, and by how many bytes."""
+        for zone in self._unions():
+            if zone & nodes and (size := self._spill(zone)) > 0:
+                yield zone, size
+
+    def room_bytes(self, zone: Mask) -> int:
+        """What can still be promised on *zone*; negative where that has gone too far."""
+        return -self._spill(zone)
+
+    def _spill(self, zone: Mask) -> int:
+        memory = self.memory
+        if zone == memory.all and memory.overcommit:
+            return 0
+        inside = sum(size for part, size in self.used.items() if not part & ~zone)
+        around = sum(size for part, size in self._wide.items() if not zone & ~part and part != zone)
+        return inside + around - memory.capacity_bytes(zone)
+
+    def _unions(self) -> Iterable[Mask]:
+        """All zones, and what those that overlap make together."""
+        found = dict.fromkeys(self.used)
+        queue = list(found)
+        while queue and len(found) < _MAX_UNIONS:
+            zone = queue.pop()
+            for other in self.used:
+                union = zone | other
+                if zone & other and union not in found:
+                    found[union] = None
+                    queue.append(union)
+        return found
+
+
 def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
     """Find nodes for *request* beside those that are *placed*, moving some of them if need be.
 
@@ -153,8 +225,9 @@ def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -
     if any(one.request.key == request.key for one in placed):
         raise ValueError(f"{request.key} has memory already")
     work = _Work(memory, placed)
+    accepted = dict(work.over(memory.all)) if memory.overcommit else {}
     work.put(request, _checked(memory, request, first_zone(memory, request)))
-    work.relieve()
+    work.relieve(accepted)
     zones = {key: memory.nodes(mask) for key, mask in work.moved.items()}
     return Allocation(zones.pop(request.key, memory.nodes(work.zone_of[request.key])), zones)
 
@@ -200,7 +273,7 @@ def _with_normal(memory: Memory, request: MemoryRequest, zone: Mask, kinds: froz
 
 def _checked(memory: Memory, request: MemoryRequest, zone: Mask) -> Mask:
     capacity_bytes = memory.capacity_bytes(memory.all)
-    if request.size_bytes > capacity_bytes:
+    if request.size_bytes > capacity_bytes and not memory.overcommit:
         raise NotEnough(f"no memory for {request.key}: {request.size_bytes} bytes, the machine has {capacity_bytes}")
     return zone
 
@@ -233,29 +306,29 @@ class _Work:
         self.zone_of: dict[str, Mask] = {}
         self.moved: dict[str, Mask] = {}
         self._users: dict[Mask, dict[str, MemoryRequest]] = {}
-        self._used: dict[Mask, int] = {}
+        self._promises = Promises(memory)
         self._age: dict[str, int] = {}
         mask_of: dict[CpuSet, Mask] = {}
         for one in placed:
             mask = mask_of.get(one.zone)
             if mask is None:
                 mask = mask_of[one.zone] = memory.mask(one.zone)
-            self.put(one.request, mask)
+            self.put(one.request, mask, at_home=one.request.nodes == one.zone)
 
-    def put(self, request: MemoryRequest, zone: Mask) -> None:
-        """Give *request* its first place."""
+    def put(self, request: MemoryRequest, zone: Mask, *, at_home: bool = True) -> None:
+        """Give *request* a place; *at_home*: it was never moved."""
         self._age.setdefault(request.key, len(self._age))
         self.zone_of[request.key] = zone
         self._users.setdefault(zone, {})[request.key] = request
-        self._used[zone] = self._used.get(zone, 0) + request.size_bytes
+        self._promises.add(zone, request.size_bytes, at_home=at_home)
 
     def _move(self, request: MemoryRequest, zone: Mask) -> None:
         old = self.zone_of[request.key]
         del self._users[old][request.key]
-        self._used[old] -= request.size_bytes
+        self._promises.take(old, request.size_bytes, last=not self._users[old])
         if not self._users[old]:
-            del self._users[old], self._used[old]
-        self.put(request, zone)
+            del self._users[old]
+        self.put(request, zone, at_home=False)
         self.moved[request.key] = zone
 
     def over(self, nodes: Mask) -> list[tuple[Mask, int]]:
@@ -263,50 +336,38 @@ class _Work:
 
         Smaller ones come first, then those of more users.
         """
-        found = [(zone, self._spill(zone)) for zone in self._unions() if zone & nodes]
-        spilling = [(zone, size) for zone, size in found if size > 0]
-        return sorted(spilling, key=lambda item: (item[0].bit_count(), -len(self._users.get(item[0], ())), item[0]))
+        found = self._promises.over(nodes)
+        return sorted(found, key=lambda item: (item[0].bit_count(), -len(self._users.get(item[0], ())), item[0]))
 
-    def _spill(self, zone: Mask) -> int:
-        used = sum(size for part, size in self._used.items() if not part & ~zone)
-        return used - self.memory.capacity_bytes(zone)
-
-    def _unions(self) -> Iterable[Mask]:
-        """All zones, and what those that overlap make together."""
-        found = dict.fromkeys(self._users)
-        queue = list(found)
-        while queue and len(found) < _MAX_UNIONS:
-            zone = queue.pop()
-            for other in self._users:
-                union = zone | other
-                if zone & other and union not in found:
-                    found[union] = None
-                    queue.append(union)
-        return found
-
-    def relieve(self) -> None:
-        """Move requests until nothing is over capacity.
+    def relieve(self, accepted: Mapping[Mask, int]) -> None:
+        """Move requests until nothing is over capacity, by more than is *accepted* of a zone.
 
         In rounds: first those up to Burstable move, then Guaranteed ones, then preserved ones; and each time first
         within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too.
 
         Raises:
-            NotEnough: nobody can move any more.
+            NotEnough: nobody can move any more; with overcommit that is how it stays.
         """
-        over = self.over(self.memory.all)
+        over = self._beyond(accepted)
         while over:
             moved = False
             for limit in (Priority.BURSTABLE, Priority.GUARANTEED, Priority.PRESERVED):
                 for kinds in self._stages():
                     for zone, size in over:
                         moved |= self._shrink(zone, size, limit, kinds)
-                    over = self.over(self.memory.all)
+                    over = self._beyond(accepted)
                     if not over:
                         return
+            if not moved and self.memory.overcommit:
+                return
             if not moved:
                 zone, size = over[0]
                 where = format_cpuset(self.memory.nodes(zone))
                 raise NotEnough(f"{size} bytes of memory too much on NUMA nodes {where}, and nobody there can move")
+
+    def _beyond(self, accepted: Mapping[Mask, int]) -> list[tuple[Mask, int]]:
+        beyond = [(zone, size - accepted.get(zone, 0)) for zone, size in self.over(self.memory.all)]
+        return [(zone, size) for zone, size in beyond if size > 0]
 
     def _stages(self) -> Iterator[frozenset[MemoryKind]]:
         there = self.memory.kinds(self.memory.all)
@@ -352,13 +413,15 @@ class _Work:
     def narrow(self, request: MemoryRequest) -> None:
         """Give *request* the narrowest of the zones that it grew through which has room now."""
         had = self.zone_of[request.key]
-        before = dict(self.moved)
         for zone in self._growth(request, had):
+            if self._promises.room_bytes(zone) < request.size_bytes:
+                continue  # the most frequent case is the cheapest to see
+            before = dict(self.moved)
             self._move(request, zone)
             if not self.over(zone):
                 return
             self._move(request, had)
-            self.moved = dict(before)
+            self.moved = before
 
     def _growth(self, request: MemoryRequest, limit: Mask) -> Iterator[Mask]:
         """The zones of *request* from its first one on, as far as they lie within *limit* and are not that."""

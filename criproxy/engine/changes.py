@@ -4,13 +4,12 @@ Nothing that runs is moved without need: everybody is placed anew with the prese
 keeps of it what it can, and memory stays on the NUMA nodes where it is.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
 from criproxy.engine.release import release, still_released
-from criproxy.engine.updates import updates_between
+from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
@@ -114,18 +113,10 @@ def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tup
 def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tuple[str, ...]]:
     old = node.grants.get(container.key)
     layout = policy.place(node, container)
-    grants = _with_memory_as_it_is(layout.grants, container.key, old)
+    grants = with_memory_as_before(node, layout.grants, container.key)
     new = grants.get(container.key)
     told = (old.exclusive if old else NO_CPUS) != (new.exclusive if new else NO_CPUS)
     return node.replace(grants=grants), layout.reasons if told else ()
-
-
-def _with_memory_as_it_is(grants: Mapping[str, Grant], key: str, old: Grant | None) -> Mapping[str, Grant]:
-    """The layout with memory where it was; of who had no place, the kernel knows, and nobody touches it."""
-    mems = old.mems if old else NO_MEMS
-    if key not in grants or grants[key].mems == mems:
-        return grants
-    return {**grants, key: replace(grants[key], mems=mems)}
 
 
 def _unfit(
@@ -135,8 +126,10 @@ def _unfit(
     if old and may_stay:
         return node, (f"{container.title} stays on CPUs {format_cpuset(old.cpus)}: {error}",)
     if old:
-        node = node.replace(grants=policy.release(node, container.key).grants)
-    shared = Grant(node.shared_cpus, old.mems if old else NO_MEMS)
+        left = policy.release(node, container.key).grants
+        node = node.replace(grants=with_memory_as_before(node, left, container.key))
+    shared = Grant(node.shared_cpus, NO_MEMS)
+    shared = shared.with_memory_of(old) if old else shared
     return node.replace(grants={**node.grants, container.key: shared}), (f"{container.title} shares now: {error}",)
 
 
@@ -161,4 +154,6 @@ def _trimmed(grant: Grant, old: Topology, new: Topology) -> Grant:
         return grant
     # Of a core of which it saw one thread, another one may be left.
     cpus = grant.cpus if grant.cpus <= new.cpus else (grant.cpus | grant.exclusive) & new.cpus
-    return replace(grant, cpus=cpus, mems=mems, exclusive=grant.exclusive & new.cpus)
+    home = grant.home_mems & new.mems
+    home = home if home < mems and new.can_hold(home) else NO_MEMS
+    return replace(grant, cpus=cpus, mems=mems, exclusive=grant.exclusive & new.cpus, home_mems=home)

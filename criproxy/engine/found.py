@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Found, Present
-from criproxy.engine.updates import updates_between
+from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.node import Node
@@ -168,7 +168,8 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
         return node, (f"{had} and shares: {error}",), False
-    grants = {**layout.grants, container.key: replace(layout.grants[container.key], mems=owner.mems)}
+    grants = dict(with_memory_as_before(known, layout.grants, container.key))
+    grants[container.key] = replace(grants[container.key], mems=owner.mems)
     return node.replace(grants=grants), (had, *layout.reasons), True
 
 

@@ -1,6 +1,6 @@
 """What two states of a node mean for the containers in the runtime."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from criproxy.engine.decision import Update
 from criproxy.model.cpuset import CpuSet
@@ -57,3 +57,17 @@ def _as_sent(node: Node, key: str) -> Grant | None:
 
 def _has_id(container: Container) -> bool:
     return container.key != container.reservation
+
+
+def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> Mapping[str, Grant]:
+    """The layout *grants*, made of *node* for *key*, with everybody's memory where it was.
+
+    For what happens without a container's coming or going: of one that had no place the kernel knows where its memory
+    is, and nobody touches it.
+    """
+    before = node.grants
+    nowhere = Grant(frozenset(), frozenset())
+    changed = {*changed_keys(before, grants), key}
+    kept = {each: grants[each].with_memory_of(before.get(each, nowhere)) for each in changed if each in grants}
+    moved = {each: grant for each, grant in kept.items() if grant is not grants[each]}
+    return {**grants, **moved} if moved else grants

@@ -1,7 +1,7 @@
 """What a container has been given, and a whole layout of such grants."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.model.cpuset import CpuSet
 
@@ -24,6 +24,15 @@ class Grant:
     home: CpuSet = NO_CPUS
     """The CPUs of its pool where these are others than *cpus*: it is lent idle ones beside them, or does not see all
     threads of them. Empty: they are *cpus*."""
+    home_mems: CpuSet = frozenset()
+    """The NUMA nodes that it comes back to when their memory suffices again: fewer than *mems*; empty where *mems* are
+    those that it shall have."""
+
+    def with_memory_of(self, other: "Grant") -> "Grant":
+        """The same CPUs with the memory of *other*; the very same grant if it has that."""
+        if (self.mems, self.home_mems) == (other.mems, other.home_mems):
+            return self
+        return replace(self, mems=other.mems, home_mems=other.home_mems)
 
     @property
     def shares(self) -> bool:

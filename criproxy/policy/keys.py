@@ -42,6 +42,15 @@ KEYS: Mapping[str, Key] = {
     "strict.topologyhints": Key(_BOOL, "whether it is refused where there is no room close to all of its devices"),
     "pick-resources-by-hints": Key(_BOOL, "whether CPUs of its own are chosen device by device, next to each of them"),
     "cpu.preserve": Key(_BOOL, "whether its CPUs are left as they are: criproxy does not place it"),
+    "memory-type": Key(
+        "some of `dram`, `pmem`, `hbm`, or `mixed`",
+        "the kinds of memory that it gets near its CPUs; by default DRAM, and PMEM next to it",
+        ("topology-aware", "balloons"),
+    ),
+    "cold-start": Key(
+        "`duration: 10s`, at most `1h`",
+        "how long after its start its memory comes from PMEM only, so that the rest does not fill up DRAM",
+    ),
     "memory.preserve": Key(_BOOL, "whether its memory is left where the kernel puts it"),
     "affinity": Key(
         "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"

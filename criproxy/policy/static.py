@@ -5,7 +5,7 @@ asks for a whole number of CPUs owns them, everybody else runs on what nobody ow
 """
 
 from criproxy.alloc.cpus import take_cpus
-from criproxy.alloc.memory import memory_nodes
+from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
@@ -15,6 +15,9 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.entry import Entry
 from criproxy.policy.options import Options
+
+NEAR = MemoryWish(usual=frozenset())
+"""The memory of the NUMA nodes of its CPUs."""
 
 
 class StaticPolicy:
@@ -33,15 +36,16 @@ class StaticPolicy:
             reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {_why_shared(container)}"
             return Layout(_reshare(node, grants, container.key), (reason,))
         cpus = self._take(node, container, own, count)
-        mems, memory_reason = memory_nodes(node, container, cpus)
-        grants = with_entries(node.grants, {container.key: Grant(cpus, mems, exclusive=cpus)})
+        grants = with_entries(node.grants, {container.key: Grant(cpus, NO_CPUS, exclusive=cpus)})
+        near = node.topology.nodes_of(cpus)
+        layout = place_memory(node, _reshare(node, grants, container.key), container, near, NEAR)
         reason = f"{container.title} owns CPUs {format_cpuset(cpus)}: its pod is Guaranteed and it asks for {count}"
-        return Layout(_reshare(node, grants, container.key), (reason, memory_reason))
+        return Layout(layout.grants, (reason, *layout.reasons))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""
         node = self.options.within(node)
-        return Layout(_reshare(node, without(node.grants, (key,)), key))
+        return return_memory(node, _reshare(node, without(node.grants, (key,)), key))
 
     def _take(self, node: Node, container: Container, own: CpuSet, count: int) -> CpuSet:
         everything = node.shared_cpus | own
@@ -87,14 +91,14 @@ def _reshare(node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
     owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
     pool = interned(node.topology.cpus - owned)
     # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
-    moved: dict[tuple[CpuSet, CpuSet], Grant] = {}
+    moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
     changed = [key]
     for other, grant in grants.items():
         if grant.exclusive or grant.cpus is pool or grant.cpus == pool:
             continue
-        place = grant.cpus, grant.mems
+        place = grant.cpus, grant.mems, grant.home_mems
         if place not in moved:
-            moved[place] = Grant(pool, grant.mems)
+            moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
         grants[other] = moved[place]
         changed.append(other)
     return grants.derived_from(node.grants, changed)

@@ -126,12 +126,12 @@ def _to_container(row: Row) -> Container:
 
 def _grant_row(key: str, grant: Grant) -> Row:
     sets = (grant.cpus, grant.mems, grant.exclusive)
-    return key, *map(format_cpuset, sets), grant.pool, format_cpuset(grant.home)
+    return key, *map(format_cpuset, sets), grant.pool, format_cpuset(grant.home), format_cpuset(grant.home_mems)
 
 
 def _to_grant(row: Row) -> Grant:
-    _, cpus, mems, exclusive, pool, home = row
-    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, _cpuset(home))
+    _, cpus, mems, exclusive, pool, home, home_mems = row
+    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, _cpuset(home), _cpuset(home_mems))
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
@@ -144,7 +144,7 @@ def _to_applied(row: Row) -> Applied:
 
 PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 16, lambda node: node.containers, _container_row, _to_container)
-GRANTS = Table("grants", 6, lambda node: node.grants, _grant_row, _to_grant)
+GRANTS = Table("grants", 7, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
 
 

@@ -52,6 +52,7 @@ MIGRATIONS = (
     "ALTER TABLE containers ADD COLUMN hints TEXT NOT NULL DEFAULT '';",
     "ALTER TABLE containers ADD COLUMN warm INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE grants ADD COLUMN home TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE grants ADD COLUMN home_mems TEXT NOT NULL DEFAULT '';",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

@@ -11,7 +11,7 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.hierarchy import Level
 from criproxy.model.topology import Die, NumaNode, Package, Topology
 from criproxy.sim.machines import machine
-from tests.policy.shapes import c4pmem4, n4c16, n4c32, shaped
+from tests.policy.shapes import c4pmem4, n4c16, n4c32
 
 SERVER = machine(nodes=2, cores=4, threads=2)
 
@@ -125,25 +125,6 @@ def test_heights() -> None:
 def test_home(cpus: str, name: str) -> None:
     """It is the smallest pool that has them all; what nothing has is at home in the machine."""
     assert build_pools(n4c16()).home(parse_cpuset(cpus)).name == name
-
-
-@pytest.mark.parametrize(("cpus", "mems"), [("0", "6"), ("1", "7"), ("2-3", "4-5"), ("0-3", "4-7")])
-def test_memory_near(cpus: str, mems: str) -> None:
-    """Memory without CPUs belongs to the pool that it is closest to, and to all around that are in use."""
-    assert format_cpuset(build_pools(c4pmem4()).memory_near(parse_cpuset(cpus))) == mems
-
-
-def test_memory_that_is_as_close_to_several_nodes() -> None:
-    """It belongs to the pool that has them all, and not to any of them alone."""
-    topology = shaped([["0-1", "2-3"], ["4-5", "6-7"]], memory_only={4: 0})
-    rows = [list(row) for row in topology.distances]
-    rows[4][1] = rows[1][4] = 17
-    topology = replace(topology, distances=tuple(map(tuple, rows)))
-    tree = build_pools(topology)
-
-    near = [format_cpuset(tree.memory_near(parse_cpuset(cpus))) for cpus in ("0", "2", "0,2", "4", "0,4")]
-
-    assert near == ["", "", "4", "", "4"]
 
 
 machines = st.builds(

@@ -94,7 +94,7 @@ def test_reasons_say_what_was_asked_and_given() -> None:
 
     assert own == (
         "shop/web/c owns CPUs 1,9: its pod is Guaranteed and it asks for 2",
-        "memory from the CPUs' own nodes",
+        "memory from NUMA node 0, near its CPUs",
     )
     assert fraction == ("shop/web/c shares CPUs 0-15: it asks for 2500m, which is no whole number of CPUs",)
     assert burstable == ("shop/web/c shares CPUs 0-15: its pod is Burstable",)

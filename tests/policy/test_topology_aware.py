@@ -398,7 +398,7 @@ def test_reasons() -> None:
         "shop/web/a owns CPU 4 in NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
         "and NUMA node 1 comes first of several that are alike"
     )
-    assert memory == "memory from the CPUs' own nodes"
+    assert memory == "memory from NUMA node 1, near its CPUs"
     assert world.come("b", milli=1500).reasons[0] == (
         "shop/web/b owns CPU 8 and shares CPUs 9-11 in NUMA node 2: its pod is Guaranteed and it asks for 1500m, "
         "and NUMA node 2 comes first of several that are alike"
@@ -448,13 +448,17 @@ def test_only_isolated_and_reserved_cpus() -> None:
 
 
 def test_memory_that_does_not_suffice() -> None:
-    """Memory is pinned to the pool only while limits stay within 90 % of it."""
+    """The youngest of several that are alike gets more nodes, and has its own again when there is room."""
     world = World(MACHINE, policy())
     for name in ("a", "b", "c"):
-        container = replace(asking(name, 500), memory_limit_bytes=8 * GIB)
+        container = replace(asking(name, 500), memory_limit_bytes=9 * GIB)
         world.node = step(world.node, ContainerCreating(container), world.by).node
-
     assert world.mems("a", "b", "c") == ["1", "0", "0-1"]
+
+    decision = step(world.node, ContainerGone("a"), world.by)
+    world.node = decision.node
+    assert world.mems("b", "c") == ["0", "1"]
+    assert decision.reasons == ("1 container gets memory from fewer NUMA nodes: there is room again",)
 
 
 def pools_used(node: Node, keys: Iterable[str]) -> set[str]:

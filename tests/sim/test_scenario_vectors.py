@@ -10,8 +10,6 @@ from criproxy.sim.scenario.vectors import Vector, load
 VECTORS = "scenarios/crirm-vectors.yaml"
 
 KNOWN_FAILURES = {
-    "V17 crirm": "no memory-type and cold-start",
-    "V18 crirm": "no memory zones in the policies",
     "V20 crirm": "no policy balloons",
     "V20 nri": "no policy balloons",
     "V22 crirm": "no policy balloons",

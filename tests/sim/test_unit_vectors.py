@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from criproxy.alloc.pools import PoolTree, build_pools
+from criproxy.alloc.memory import nodes_near
+from criproxy.alloc.pools import build_pools
 from criproxy.config.document import parse
 from criproxy.engine.events import ContainerCreating, PodCreated
 from criproxy.engine.step import step
@@ -67,7 +68,7 @@ def test_the_pools_of_a_machine(vectors: dict[str, Any], server112: Topology) ->
             "leaf_cpus": len(leaf.cpus),
             "root_cpus": len(tree.pools[0].cpus),
             "first_memory": sorted(
-                {str(node.kind) for node in tree.topology.nodes if node.id in near(tree, leaf.index)}
+                {str(node.kind) for node in tree.topology.nodes if node.id in nodes_near(tree.topology, leaf.cpus)}
             ),
         }
     assert len(cases) == 3
@@ -81,7 +82,11 @@ def test_where_a_large_container_is_placed(vectors: dict[str, Any], server112: T
     """V25: in a leaf or above, and only where its memory is."""
     case = vectors["V25"]["cases"][number]
     tree = build_pools(server112)
-    roomy = [pool.name for pool in tree.pools if server112.memory_bytes(near(tree, pool.index)) >= case["in"]["mem"]]
+    roomy = [
+        pool.name
+        for pool in tree.pools
+        if server112.memory_bytes(nodes_near(tree.topology, pool.cpus)) >= case["in"]["mem"]
+    ]
     policy = ENTRY.build(ENTRY.options.model_validate({"reservedResources": {"cpu": "750m"}, "rules": "crirm"}))
     node = step(Node(server112), PodCreated(Pod(key="s", name="p", qos=QosClass.GUARANTEED)), policy).node
     asking = Container(
@@ -107,9 +112,3 @@ def test_milli_cpu_from_shares(vectors: dict[str, Any]) -> None:
         assert milli_to_shares(case["milli"]) == case["shares"]
         assert shares_to_milli(case["shares"]) == (case["exact"] or 2)
         assert case["exact"] in (case["milli"], MAX_SHARES_MILLI)
-
-
-def near(tree: PoolTree, index: int) -> frozenset[int]:
-    """The NUMA nodes of a pool: those of its CPUs, and memory-only ones next to them."""
-    cpus = tree.pools[index].cpus
-    return tree.topology.nodes_of(cpus) | tree.memory_near(cpus)

@@ -5,9 +5,10 @@ level 3 cache, a NUMA node, a die, a socket or the machine.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from criproxy.alloc.capacity import shared_milli
-from criproxy.alloc.memory import memory_nodes
+from criproxy.alloc.memory import place_memory, return_memory
 from criproxy.alloc.near import take_near
 from criproxy.alloc.pools import Pool
 from criproxy.alloc.rank import ranked
@@ -21,6 +22,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.criteria import Choosing
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
 from criproxy.policy.topology_aware.request import Request, hides_threads, is_left_alone, is_reserved, request_of
@@ -36,6 +38,7 @@ class TopologyAwarePolicy:
     def __init__(self, options: TopologyAwareOptions) -> None:
         self.options = options
         self._last: Division | None = None
+        self._pessimistic = options.rules == "crirm"
 
     def place(self, node: Node, container: Container) -> Layout:
         """Its own CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
@@ -45,20 +48,20 @@ class TopologyAwarePolicy:
             return Layout(node.grants, (f"{container.title} is left alone: cpu.preserve says so", *wishes.ignored))
         division = self._divided(node.topology)
         others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
-        grant, reason, request = self._decide(division, others, wishes, node.grants.get(container.key))
-        mems, memory_reason = self._memory(division, node, container, grant, request)
-        placed = Grant(interned(grant.cpus), mems, grant.exclusive, grant.pool)
-        grants = with_entries(node.grants, {container.key: placed})
-        reasons = (reason, memory_reason, *wishes.ignored)
+        grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
+        placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
+        layout = self._with_memory(division, node, placed, wishes)
+        reasons = (reason, *layout.reasons, *wishes.ignored)
         owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
-        return Layout(self._settled(division, node, grants) if owners_differ else grants, reasons)
+        return Layout(self._settled(division, node, layout.grants) if owners_differ else layout.grants, reasons)
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned is shared again by those around."""
         node = self.options.within(node)
-        left = without(node.grants, (key,))
-        owner = key in node.grants and node.grants[key].exclusive
-        return Layout(self._settled(self._divided(node.topology), node, left) if owner else left)
+        left = return_memory(node, without(node.grants, (key,)), pessimistic=self._pessimistic)
+        if key in node.grants and node.grants[key].exclusive:
+            return replace(left, grants=self._settled(self._divided(node.topology), node, left.grants))
+        return left
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes(node, container, self.options.annotations.allow)
@@ -85,23 +88,20 @@ class TopologyAwarePolicy:
         except BadAnnotation:  # it came before this policy read annotations
             return False
 
-    def _decide(
-        self, division: Division, others: Node, wishes: Wishes, old: Grant | None
-    ) -> tuple[Grant, str, Request]:
+    def _decide(self, division: Division, others: Node, wishes: Wishes, old: Grant | None) -> tuple[Grant, str]:
         """A place beside *others*, all its memory open, and why."""
         container = wishes.container
         request = request_of(container, self.options, wishes)
         left = division.reserved_left(others)
         if left and is_reserved(self.options, wishes):
-            return *_reserved(division, others, container, request, len(left)), request
+            return _reserved(division, others, container, request, len(left))
         if is_left_alone(wishes):  # it has a place, which must not keep it on CPUs that somebody is to own
-            return *_everywhere(division, others, container), request
+            return _everywhere(division, others, container)
         home = self._home(division, old)
         watched = others.watched_cpus - (old.exclusive if old else NO_CPUS) if request.owned else NO_CPUS
         room = division.capacity(others, watched)
         choosing = Choosing(division, room, others, container, request, home, self.options.rules == "nri")
-        grant, reason = _own(choosing, old) if request.owned else _share(choosing)
-        return grant, reason, request
+        return _own(choosing, old) if request.owned else _share(choosing)
 
     @staticmethod
     def _home(division: Division, old: Grant | None) -> str:
@@ -112,19 +112,13 @@ class TopologyAwarePolicy:
             return old.pool
         return division.tree.home(old.exclusive).name if old.exclusive else ""
 
-    def _memory(
-        self, division: Division, node: Node, container: Container, grant: Grant, request: Request
-    ) -> tuple[CpuSet, str]:
-        had = node.grants.get(container.key)
-        if not self.options.pin_memory or request.memory_stays:
-            why = "memory.preserve says so" if self.options.pin_memory else "pinMemory is false"
-            return had.mems if had else frozenset(), f"memory is left alone: {why}"
+    def _with_memory(self, division: Division, node: Node, grants: Mapping[str, Grant], wishes: Wishes) -> Layout:
+        """*grants* with memory for a container: that of its own CPUs, or of its pool if it shares."""
+        container = wishes.container
+        grant, wish = grants[container.key], memory_wish(wishes, pinned=self.options.pin_memory)
         pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
-        cpus = pool.cpus if grant.shares else grant.cpus
-        mems, reason = memory_nodes(node, container, cpus)
-        if mems != node.topology.mems and container.key not in node.grants:
-            mems |= division.tree.memory_near(cpus)
-        return mems, reason
+        near = node.topology.nodes_of(pool.cpus if grant.shares else grant.cpus)
+        return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
 
 
 def _reserved(

@@ -42,8 +42,6 @@ class Request:
     affinities: tuple[Affinity, ...] = ()
     hides: bool = False
     """Whether it sees one thread of each core only."""
-    memory_stays: bool = False
-    """Whether its memory is left where the kernel puts it."""
 
 
 def is_left_alone(wishes: Wishes) -> bool:
@@ -81,7 +79,6 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
         by_hint=bool(wishes.boolean("pick-resources-by-hints")),
         affinities=_affinities(container, options, wishes),
         hides=hides_threads(wishes),
-        memory_stays=bool(wishes.boolean("memory.preserve")),
     )
 
 

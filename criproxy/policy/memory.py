@@ -1,0 +1,52 @@
+"""What workload owners say about memory, read for policies: memory-type, cold-start and memory.preserve."""
+
+from collections.abc import Iterable
+
+from criproxy.alloc.memory import ANY, MemoryWish
+from criproxy.model.annotations import COLD_START, parse_cold_start
+from criproxy.model.topology import MemoryKind
+from criproxy.policy.annotations import Wishes
+
+MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
+_MIXED = "mixed"
+_KINDS = {kind.value: kind for kind in MemoryKind}
+
+
+def memory_wish(wishes: Wishes, default: MemoryWish = ANY, *, pinned: bool = True) -> MemoryWish:
+    """What the annotations of a container ask for, and *default* beside that.
+
+    Args:
+        wishes: its annotations.
+        default: what its policy or the type of its balloon asks for.
+        pinned: what the option pinMemory says.
+
+    Raises:
+        BadAnnotation: one cannot be understood.
+    """
+    kinds = wishes.read(MEMORY_TYPE, _kinds)
+    cold = wishes.read(COLD_START, parse_cold_start) is not None and not wishes.container.warm
+    if wishes.boolean(PRESERVE):
+        return MemoryWish(untouched=f"the annotation {PRESERVE} says so")
+    if not pinned:
+        return MemoryWish(untouched="pinMemory is false")
+    if kinds is None and not cold:
+        return default
+    return MemoryWish(kinds or default.kinds, default.usual, cold)
+
+
+def memory_kinds(words: Iterable[str]) -> frozenset[MemoryKind]:
+    """The kinds of memory in a list of words, ``mixed`` meaning all; raises ValueError with what would be right."""
+    found: frozenset[MemoryKind] = frozenset()
+    for word in words:
+        if word == _MIXED:
+            return frozenset(MemoryKind)
+        if word not in _KINDS:
+            raise ValueError(f"{word!r} must be dram, pmem, hbm or mixed")
+        found |= {_KINDS[word]}
+    if not found:
+        raise ValueError("it must name dram, pmem, hbm or mixed")
+    return found
+
+
+def _kinds(text: str) -> frozenset[MemoryKind]:
+    return memory_kinds(word.strip().lower() for word in text.split(",") if word.strip())
