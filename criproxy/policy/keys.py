@@ -56,6 +56,7 @@ KEYS: Mapping[str, Key] = {
         "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"
     ),
     "anti-affinity": Key("YAML", "which containers it wants to be away from"),
+    "pool.podpools": Key("the name of a pool", "in which pool its pod runs", ("pools",)),
 }
 """Every key that some policy reads."""
 
