@@ -88,7 +88,16 @@ def _to_text(report: "Report", topology: "Topology | None") -> str:
     for name, value in values.items():
         origin = "" if name in explicit else "(default)"
         lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
+    lines += [f"  note: {text}" for text in _notes(report)]
     return "\n".join(lines)
+
+
+def _notes(report: "Report") -> list[str]:
+    """What the file says without effect."""
+    from criproxy.config.explain import dotted
+
+    notes = report.settings.options.notes() if report.settings else ()
+    return [f"{dotted(path)} {text}" for path, text in notes]
 
 
 def _plain(value: object) -> str:
@@ -108,6 +117,7 @@ def _to_json(reports: "list[Report]", topology: "Topology | None") -> dict[str, 
                 "file": str(report.choice.file),
                 "chosen_because": report.choice.reason,
                 "options": report.settings and report.settings.values(),
+                "notes": _notes(report),
                 "mistakes": [
                     {"line": wrong.line or None, "column": wrong.column or None, "text": wrong.sentence}
                     for wrong in report.mistakes

@@ -27,9 +27,8 @@ class Watch:
 
     async def _watch(self) -> None:
         """Load the parts beside the first calls: nothing of them is needed at the very start."""
-        for part in ("exits", "drift", "coldstarts"):
+        for part in ("exits", "drift"):
             await asyncio.to_thread(import_module, f"criproxy.control.{part}")
-        from criproxy.control.coldstarts import ColdStarts
         from criproxy.control.drift import Drift
         from criproxy.control.exits import Exits
 
@@ -38,4 +37,3 @@ class Watch:
         followups.tasks.spawn("follow events", exits.follow())
         followups.tasks.spawn("list exited containers", exits.list_regularly())
         followups.tasks.spawn("watch cgroups", Drift(followups, self._hotplug).watch())
-        followups.tasks.spawn("end cold starts", ColdStarts(followups).watch())

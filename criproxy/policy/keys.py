@@ -34,14 +34,20 @@ KEYS: Mapping[str, Key] = {
         "`system`, `package`, `die`, `numa` or `l3cache`",
         "how large the part of the machine should be in which a Burstable container without a CPU limit runs",
     ),
-    "hide-hyperthreads": Key(_BOOL, "whether it sees one thread of each core only; the others of its own stay idle"),
+    "hide-hyperthreads": Key(
+        _BOOL,
+        "whether it sees one thread of each core only; the others of its own stay idle",
+        ("topology-aware", "balloons"),
+    ),
     "topologyhints": Key(
         "`true`, `false`, or some of `mounts`, `devices`, `pod-resources`, `all`, `none`",
         "whether it is placed close to its devices; it is by default",
     ),
     "strict.topologyhints": Key(_BOOL, "whether it is refused where there is no room close to all of its devices"),
     "pick-resources-by-hints": Key(_BOOL, "whether CPUs of its own are chosen device by device, next to each of them"),
-    "cpu.preserve": Key(_BOOL, "whether its CPUs are left as they are: criproxy does not place it"),
+    "cpu.preserve": Key(
+        _BOOL, "whether its CPUs are left as they are: criproxy does not place it", ("topology-aware", "balloons")
+    ),
     "memory-type": Key(
         "some of `dram`, `pmem`, `hbm`, or `mixed`",
         "the kinds of memory that it gets near its CPUs; by default DRAM, and PMEM next to it",
@@ -50,13 +56,16 @@ KEYS: Mapping[str, Key] = {
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
         "how long after its start its memory comes from PMEM only, so that the rest does not fill up DRAM",
+        ("topology-aware", "balloons"),
     ),
-    "memory.preserve": Key(_BOOL, "whether its memory is left where the kernel puts it"),
+    "memory.preserve": Key(
+        _BOOL, "whether its memory is left where the kernel puts it", ("topology-aware", "balloons")
+    ),
     "affinity": Key(
         "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"
     ),
     "anti-affinity": Key("YAML", "which containers it wants to be away from"),
-    "pool.podpools": Key("the name of a pool", "in which pool its pod runs", ("pools",)),
+    "balloon.balloons": Key("a balloon type", "the type of the balloon that it runs in", ("balloons",)),
 }
 """Every key that some policy reads."""
 

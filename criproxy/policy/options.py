@@ -141,6 +141,10 @@ class Options(BaseModel):
         elif (available := self.available_resources.cpu) and available.listed is not None:
             yield from self._reserved_beyond(available.listed)
 
+    def notes(self) -> Iterator[Misfit]:
+        """What these options say and has no effect; a policy that knows of some tells them."""
+        return iter(())
+
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """What these options ask that the machine *topology* has not; a policy with more options adds its own."""
         path, reserved = self._reserved_path, self.reserved(topology)

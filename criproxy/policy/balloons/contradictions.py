@@ -1,0 +1,116 @@
+"""What balloon types ask that no machine can give, and types that nothing can reach."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from pydantic.alias_generators import to_camel
+
+from criproxy.policy.balloons.kinds import is_device
+from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, BalloonsOptions, BalloonType
+from criproxy.policy.options import Misfit
+
+Path = tuple[str | int, ...]
+Types = Mapping[str, BalloonType]
+
+_FOR_SIMPLE_TYPES = (
+    "prefer_spread_on_physical_cores",
+    "allocator_topology_balancing",
+    "prefer_close_to_devices",
+    "prefer_isol_cpus",
+    "prefer_core_type",
+    "loads",
+)
+"""Options about the choice of CPUs, which the components of a composite type make."""
+
+
+def balloon_contradictions(options: BalloonsOptions) -> Iterator[Misfit]:
+    """A sentence for each, with the option that it is about."""
+    seen: dict[str, int] = {}
+    types = {kind.name: kind for kind in options.balloon_types}
+    classes = [load.name for load in options.load_classes]
+    for index, kind in enumerate(options.balloon_types):
+        path = ("balloonTypes", index)
+        if seen.setdefault(kind.name, index) != index:
+            yield Misfit((*path, "name"), f"is also the name of balloonTypes[{seen[kind.name]}]: each has its own")
+        yield from _sizes(path, kind)
+        yield from _components(path, kind, types)
+        yield from _names(path, kind, classes)
+    yield from _unreachable(options)
+
+
+def _sizes(path: Path, kind: BalloonType) -> Iterator[Misfit]:
+    if kind.max_cpus > 0 and kind.min_cpus > kind.max_cpus:
+        yield Misfit((*path, "minCPUs"), f"is {kind.min_cpus}, and maxCPUs is {kind.max_cpus}: the minimum is larger")
+    if kind.max_balloons and kind.min_balloons > kind.max_balloons:
+        text = f"is {kind.min_balloons}, and maxBalloons is {kind.max_balloons}: the minimum is larger"
+        yield Misfit((*path, "minBalloons"), text)
+    if kind.name == RESERVED:
+        for option, value in (("minBalloons", kind.min_balloons), ("maxBalloons", kind.max_balloons)):
+            if value > 1:
+                yield Misfit((*path, option), "must be 1: there is exactly one reserved balloon")
+
+
+def _components(path: Path, kind: BalloonType, types: Types) -> Iterator[Misfit]:
+    for place, part in enumerate(kind.components):
+        if part.balloon_type not in types:
+            text = f"there is no balloon type {part.balloon_type!r}; there are {', '.join(types)}"
+            yield Misfit((*path, "components", place), text)
+    if kind.name in _reached(kind, types):
+        yield Misfit((*path, "components"), f"{kind.name} is a part of itself: it would have no end")
+    if kind.component_creation and not kind.components:
+        yield Misfit((*path, "componentCreation"), "needs components, and there are none")
+    for name in _FOR_SIMPLE_TYPES if kind.components else ():
+        if getattr(kind, name) not in (None, False, ()):
+            text = "is of no use in a type with components: give it to the components"
+            yield Misfit((*path, to_camel(name)), text)
+
+
+def _names(path: Path, kind: BalloonType, classes: list[str]) -> Iterator[Misfit]:
+    for place, load in enumerate(kind.loads):
+        if load not in classes:
+            text = f"{load!r} is in no loadClasses; there are {', '.join(classes) or 'none'}"
+            yield Misfit((*path, "loads", place), text)
+    for place, device in enumerate(kind.prefer_close_to_devices):
+        if not is_device(device):
+            text = (
+                f"{device!r} is none of /sys/devices/system/node/nodeN, /sys/devices/system/cpu/cpuN/cache/indexM and "
+                "podresourceapi:NAME; of a network card or a disk give the NUMA node, which numa_node tells"
+            )
+            yield Misfit((*path, "preferCloseToDevices", place), text)
+
+
+def _reached(kind: BalloonType, types: Types) -> set[str]:
+    """The names of all that *kind* is made of, its own if it is made of itself."""
+    found: set[str] = set()
+    left = [part.balloon_type for part in kind.components]
+    while left:
+        name = left.pop()
+        if name not in found and name in types:
+            found.add(name)
+            left += [part.balloon_type for part in types[name].components]
+    return found
+
+
+def _unreachable(options: BalloonsOptions) -> Iterator[Misfit]:
+    """Types into which no container can come as their author means it."""
+    taken: dict[str, str] = {}
+    parts = {part.balloon_type for kind in options.balloon_types for part in kind.components}
+    named = _may_be_named(options)
+    for index, kind in enumerate(options.balloon_types):
+        path = ("balloonTypes", index)
+        late = [pattern for pattern in kind.namespaces if pattern in taken or "*" in taken]
+        special = kind.name in {*parts, RESERVED, DEFAULT}
+        if late and len(late) == len(kind.namespaces) and not kind.match_expressions and not special:
+            first = taken.get(late[0]) or taken["*"]
+            text = f"never counts: {first} comes first and takes all of {', '.join(late)}; put {kind.name} before it"
+            yield Misfit((*path, "namespaces"), text)
+        elif not (named or special or kind.namespaces or kind.match_expressions):
+            text = "nothing can reach it: give namespaces or matchExpressions, or let annotations.allow"
+            yield Misfit((*path, "name"), f"{text} {ANNOTATION} for some namespace")
+        taken |= {pattern: kind.name for pattern in kind.namespaces if pattern not in taken}
+
+
+def _may_be_named(options: BalloonsOptions) -> bool:
+    """Whether some namespace may name the type of a balloon in an annotation."""
+    allowed = options.annotations.allow
+    return not allowed or any(fnmatchcase(ANNOTATION, key) for keys in allowed.values() for key in keys)

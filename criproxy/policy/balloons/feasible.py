@@ -1,0 +1,46 @@
+"""What balloon types ask of a machine that it cannot give."""
+
+from collections.abc import Iterator
+
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.policy.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus
+from criproxy.policy.balloons.options import BalloonsOptions
+from criproxy.policy.balloons.sizes import shape_of, smallest
+from criproxy.policy.balloons.state import State, read
+from criproxy.policy.options import Misfit
+
+
+def balloon_misfits(options: BalloonsOptions, machine: Topology) -> Iterator[Misfit]:
+    """Balloons that cannot be, and devices that are not there.
+
+    Args:
+        options: without contradictions.
+        machine: all of it.
+    """
+    for index, each in enumerate(options.balloon_types):
+        for place, path in enumerate(each.prefer_close_to_devices):
+            if not path.startswith(POD_RESOURCES) and not device_cpus(path, machine):
+                where = ("balloonTypes", index, "preferCloseToDevices", place)
+                yield Misfit(where, f"{path} is not in this machine, or has no CPUs")
+    types = catalogue(options, options.usable(machine))
+    state = read(types, Node(types.topology), {})
+    index_of = {each.name: index for index, each in enumerate(options.balloon_types)}
+    for kind in types.kinds:
+        yield from _too_large(state, kind, index_of.get(kind.name))
+
+
+def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
+    """Whether the machine has not enough CPUs for the smallest balloon, or for all that have to be there."""
+    cpus = state.catalogue.topology.cpus
+    least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
+    has = f"there are {len(cpus)}, {format_cpuset(cpus)}"
+    if kind in state.catalogue.created and there < kind.type.min_balloons:
+        path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")
+        others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
+        left = f"and {len(state.free)} are left" + (f": {others}" if others else "")
+        text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {has}, {left}"
+        yield Misfit(path, text)
+    elif index is not None and least > len(cpus):
+        yield Misfit(("balloonTypes", index, "minCPUs"), f"a balloon of type {kind.name} needs {least} CPUs, but {has}")

@@ -1,0 +1,216 @@
+"""Which balloon a container comes into: the first of several ways to fill balloons that finds one with room."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from re import sub
+
+from criproxy.alloc.expressions import Attribute, joint_value
+from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.annotations import Wishes
+from criproxy.policy.attributes import attribute_of
+from criproxy.policy.balloons.kinds import Catalogue, Kind
+from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED
+from criproxy.policy.balloons.state import Balloon, State, asked_milli, members
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A balloon that has the container, and why that one."""
+
+    balloon: Balloon
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One container that looks for a balloon of one type."""
+
+    node: Node
+    """With the container in it."""
+    state: State
+    """Without it."""
+    container: Container
+    kind: Kind
+    within: CpuSet = NO_CPUS
+    """Where its memory is: it may only go where the balloon is next to these NUMA nodes; none: anywhere."""
+
+    def fill(self) -> Filled:
+        """The best balloon with the container in it.
+
+        Raises:
+            NotEnough: none has room, and there can be no new one.
+        """
+        if self.kind.refused:
+            text = f"container {self.container.title} may not run here: maxCPUs of balloon type {self.kind.name} is -1"
+            raise NotEnough(text)
+        for why, find in self._ways():
+            if (found := find()) is not None:
+                return Filled(found, why)
+        raise NotEnough(self._refusal())
+
+    def joined(self, balloon: Balloon) -> Balloon | None:
+        """*balloon* with the container in it and the size that it needs then; None where there is no room."""
+        milli = balloon.milli + asked_milli(self.container)
+        keys = (*balloon.keys, self.container.key)
+        joined = Balloon(balloon.shape, balloon.instance, balloon.home, milli, keys)
+        if self.kind.fixed:
+            return joined if joined.home else None
+        sizes = balloon.shape.sizes(milli)
+        room = len(self.state.free - balloon.home)
+        if sizes is None or sum(sizes) - len(balloon.home) > room:
+            return self._overbooked(joined) if self.kind.overbooked else None
+        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon)))
+
+    def _kept_near(self, balloon: Balloon) -> Balloon | None:
+        if self.within and not self.node.topology.nodes_of(balloon.home) <= self.within:
+            return None
+        return balloon
+
+    def _overbooked(self, balloon: Balloon) -> Balloon | None:
+        """As large as it can be: CRI-RM's default balloon takes everybody for whom it has a CPU."""
+        most, limit = len(self.state.free | balloon.home), balloon.shape.limit
+        each, more = divmod(most if limit is None else min(most, limit), len(balloon.shape.leaves))
+        sizes = tuple(each + (place < more) for place in range(len(balloon.shape.leaves)))
+        full = self.state.resize(balloon, sizes)
+        return full if full.home else None
+
+    def _device_cpus(self, balloon: Balloon) -> CpuSet:
+        if not self.kind.close_to_own_devices:
+            return NO_CPUS
+        near = [self.container, *members(self.node, balloon.keys)]
+        ids = NO_CPUS.union(*(hint for container in near for hint in container.hints))
+        nodes = self.node.topology.node_by_id
+        return NO_CPUS.union(*(nodes[number].cpus for number in ids if number in nodes))
+
+    def _ways(self) -> Iterator[tuple[str, Callable[[], Balloon | None]]]:
+        """The ways to fill balloons, the best first, each with half a sentence."""
+        kind = self.kind.type
+        if self.kind.overbooked or self.kind.fixed:
+            yield "it is the only one of its type", self._new
+        if kind.group_by:
+            group = self._group(self.container)
+            yield f"its group {group} is there", lambda: self._emptiest(self._of_group(group))
+        if not kind.prefer_spreading_pods:
+            yield "its pod is there", lambda: self._emptiest(self._with(lambda c: c.pod == self.container.pod))
+        if kind.prefer_per_namespace_balloon:
+            same = self._with(lambda c: c.namespace == self.container.namespace)
+            yield "its namespace is there", lambda: self._emptiest(same)
+            yield "its namespace has its own", self._new
+        new = ("new ones are preferred", self._new)
+        if kind.prefer_new_balloons:
+            yield new
+        yield "it has the most room", self._balanced
+        yield "it can grow the most", lambda: self._emptiest(self._all(), inflated=True)
+        if not kind.prefer_new_balloons:
+            yield "no other one has room", self._new
+
+    def _all(self) -> list[Balloon]:
+        return self.state.of(self.kind)
+
+    def _with(self, matches: Callable[[Container], bool]) -> list[Balloon]:
+        """The balloons with such a container."""
+        return [b for b in self._all() if any(matches(each) for each in members(self.node, b.keys))]
+
+    def _of_group(self, group: str) -> list[Balloon]:
+        return self._with(lambda container: self._group(container) == group)
+
+    def _group(self, container: Container) -> str:
+        return expanded(self.kind.type.group_by, attribute_of(self.node, container))
+
+    def _balanced(self) -> Balloon | None:
+        asked = asked_milli(self.container)
+        return self._emptiest([b for b in self._all() if b.free_milli >= asked])
+
+    def _emptiest(self, balloons: list[Balloon], *, inflated: bool = False) -> Balloon | None:
+        """The one with the most room, and of these the one with the fewest containers, with the container in it."""
+
+        def order(balloon: Balloon) -> tuple[int, int, int]:
+            room = self._most_milli(balloon) - balloon.milli if inflated else balloon.free_milli
+            few = len(balloon.keys) if self.state.catalogue.options.rules == "nri" else 0
+            return -room, few, balloon.instance
+
+        for balloon in sorted(balloons, key=order):
+            if (joined := self.joined(balloon)) is not None:
+                return joined
+        return None
+
+    def _most_milli(self, balloon: Balloon) -> int:
+        most = len(balloon.home) + len(self.state.free)
+        limit = balloon.shape.limit
+        return (most if limit is None else min(most, limit)) * 1000
+
+    def _new(self) -> Balloon | None:
+        """An empty balloon that is there already, else a new one."""
+        existing = self._all()
+        for balloon in existing:
+            if not balloon.keys or self.kind.overbooked:
+                return self.joined(balloon)
+        if self.kind.type.max_balloons and len(existing) >= self.kind.type.max_balloons:
+            return None
+        made = self.state.new(self.kind, max(asked_milli(self.container), 1), self._device_cpus_of_newcomer())
+        return self.joined(made) if made else None
+
+    def _device_cpus_of_newcomer(self) -> CpuSet:
+        nodes = self.node.topology.node_by_id
+        ids = NO_CPUS.union(*self.container.hints) if self.kind.close_to_own_devices else NO_CPUS
+        return NO_CPUS.union(*(nodes[number].cpus for number in ids if number in nodes))
+
+    def _refusal(self) -> str:
+        kind, free, existing = self.kind.type, self.state.free, self._all()
+        limit = f" of at most {kind.max_cpus} CPUs" if kind.max_cpus > 0 else ""
+        have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
+        more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
+        there = f"there are {kind.max_balloons}, which maxBalloons allows" if self._is_full(existing) else ""
+        cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
+        needs = f", and a new one has at least {kind.min_cpus}" if kind.min_cpus > len(free) else ""
+        parts = [have + more, there or f"{cpus}{needs}"]
+        return (
+            f"container {self.container.title} asks for {asked_milli(self.container)}m: no suitable balloon instance "
+            f"available of type {kind.name}{limit}: {'; '.join(part for part in parts if part)}"
+        )
+
+    def _is_full(self, existing: list[Balloon]) -> bool:
+        return bool(self.kind.type.max_balloons) and len(existing) >= self.kind.type.max_balloons
+
+
+def kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
+    """The type of the balloon for a container: by annotation, else the first type that it fits, else the default one.
+
+    Raises:
+        BadAnnotation: the annotation names a type that there is not.
+    """
+    kind = _kind_of(catalogue, node, container, wishes)
+    reserved = catalogue.by_name[RESERVED]
+    return reserved if kind.name == DEFAULT and reserved.fixed and not _has_own_size(kind) else kind
+
+
+def _has_own_size(kind: Kind) -> bool:
+    """Whether CRI-RM gives the default balloon CPUs of its own; otherwise it has the reserved ones."""
+    return bool(kind.type.min_cpus or kind.type.max_cpus)
+
+
+def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
+    name = wishes.text(ANNOTATION)
+    if name is not None and name in catalogue.by_name:
+        return catalogue.by_name[name]
+    if name is not None:
+        known = ", ".join(catalogue.by_name)
+        text = f"container {container.title}: annotation {ANNOTATION} names balloon type {name!r}; there are {known}"
+        raise BadAnnotation(text)
+    attribute = attribute_of(node, container)
+    for kind in catalogue.kinds:
+        if any(expression.matches(attribute) for expression in kind.type.match_expressions):
+            return kind
+        if any(fnmatchcase(container.namespace, pattern) for pattern in kind.type.namespaces):
+            return kind
+    return catalogue.by_name[DEFAULT]
+
+
+def expanded(template: str, attribute: Attribute) -> str:
+    """*template* with the values of its keys: ``${pod/labels/app}`` or ``$pod/namespace``; none is the empty text."""
+    return sub(r"\$(?:\{([^}]*)\}|([\w/.-]+))", lambda m: joint_value(m[1] or m[2] or "", attribute) or "", template)

@@ -1,0 +1,193 @@
+"""The policy ``balloons``: containers in groups of CPUs that grow and shrink with what is asked for in them."""
+
+from dataclasses import replace
+
+from criproxy.alloc.cpus import one_per_core
+from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
+from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.entries import Entries, with_entries, without
+from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
+from criproxy.policy.annotations import Wishes
+from criproxy.policy.attributes import attribute_of
+from criproxy.policy.balloons.filling import Filled, Filling, kind_of
+from criproxy.policy.balloons.kinds import Catalogue, Kind, catalogue
+from criproxy.policy.balloons.options import BalloonsOptions
+from criproxy.policy.balloons.state import Balloon, State, asked_milli, read
+from criproxy.policy.memory import memory_wish
+
+HIDE = "hide-hyperthreads"
+
+
+class BalloonsPolicy:
+    """Containers in balloons: groups of CPUs, apart from each other, that grow and shrink with what is asked for."""
+
+    def __init__(self, options: BalloonsOptions) -> None:
+        self.options = options
+        self._last: Catalogue | None = None
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The balloon of its type that suits best, which grows for it, and where safe the memory next to its CPUs.
+
+        One that has a place stays in its balloon if that can have the size it needs now.
+        """
+        seen = self.options.within(node)
+        wishes = self._wishes(seen, container)
+        if why := self._left_alone(seen, container, wishes):
+            return Layout(node.grants, (f"{container.title} is left alone: {why}", *wishes.ignored))
+        types = self._types(seen.topology)
+        kind = kind_of(types, seen, container, wishes)
+        state, filled = _filled(types, seen, container, kind)
+        after = state.with_balloon(filled.balloon).settled()
+        hide = wishes.boolean(HIDE)
+        cpus = self._cpus(after, filled.balloon, seen, hide=kind.type.hide_hyperthreads if hide is None else hide)
+        had = node.grants.get(container.key)
+        grant = _grant(filled.balloon, cpus, had or Grant(NO_CPUS, NO_CPUS))
+        grants = self._relaid(after, seen, with_entries(node.grants, {container.key: grant}), container.key)
+        wish = self._memory_wish(kind, wishes)
+        layout = place_memory(seen, grants, container, seen.topology.nodes_of(cpus), wish)
+        return Layout(layout.grants, (_reason(container, filled, cpus), *layout.reasons, *wishes.ignored))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; its balloon shrinks, and goes with its last container."""
+        seen = self.options.within(node)
+        left = without(node.grants, (key,))
+        before = node.grants.get(key)
+        state = read(self._types(seen.topology), seen, left)
+        if before and (balloon := state.balloons.get(before.pool)) and balloon.keys:
+            state = state.with_balloon(_fitted(state, balloon)).settled()
+        return return_memory(seen, self._relaid(state, seen, left, key))
+
+    def _types(self, topology: Topology) -> Catalogue:
+        """The types on this machine, made when it is seen for the first time."""
+        if self._last is None or self._last.topology is not topology:
+            self._last = catalogue(self.options, topology)
+        return self._last
+
+    def _wishes(self, node: Node, container: Container) -> Wishes:
+        return Wishes(node, container, self.options.annotations.allow)
+
+    def _left_alone(self, node: Node, container: Container, wishes: Wishes) -> str:
+        if wishes.boolean("cpu.preserve"):
+            return "its pod asks for that (cpu.preserve)"
+        expressions = self.options.preserve.match_expressions
+        if expressions and any(each.matches(attribute_of(node, container)) for each in expressions):
+            return "it meets an expression of preserve.matchExpressions"
+        return ""
+
+    def _cpus(self, state: State, balloon: Balloon, node: Node, *, hide: bool) -> CpuSet:
+        """The CPUs for a container in *balloon*: its own, and idle ones that are lent to it."""
+        if not self.options.pin_cpu:
+            return interned(state.usable or node.topology.cpus)
+        cpus = balloon.home | _lent(state, balloon)
+        return interned(one_per_core(node.topology, cpus) if hide else cpus)
+
+    def _memory_wish(self, kind: Kind, wishes: Wishes) -> MemoryWish:
+        pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
+        return memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
+
+    def _relaid(self, state: State, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
+        """*grants*, which differ from the node's in *key*, with everybody in the CPUs that their balloon has now.
+
+        Grants that stay as they are stay the same objects.
+        """
+        changed = {key}
+        made: dict[tuple[str, bool, CpuSet, CpuSet], Grant] = {}
+        for balloon in state.balloons.values():
+            if not balloon.keys or not balloon.home:
+                continue
+            whole = self._cpus(state, balloon, node, hide=False)
+            for other in balloon.keys:
+                grant = grants[other]
+                if other == key or (grant.cpus is whole and not grant.home):
+                    continue
+                hide = self._hides(node, balloon.kind, other)
+                place = balloon.name, hide, grant.mems, grant.home_mems
+                if place not in made:
+                    cpus = self._cpus(state, balloon, node, hide=True) if hide else whole
+                    made[place] = _grant(balloon, cpus, grant)
+                if grant != made[place]:
+                    grants[other] = made[place]
+                    changed.add(other)
+        return grants.derived_from(node.grants, changed)
+
+    def _hides(self, node: Node, kind: Kind, key: str) -> bool:
+        """Whether a container sees one thread of each core only."""
+        container = node.containers.get(key)
+        pod = node.pods.get(container.pod) if container else None
+        if container is None or pod is None or not pod.annotations:
+            return kind.type.hide_hyperthreads
+        try:
+            hide = self._wishes(node, container).boolean(HIDE)
+        except BadAnnotation:  # it was found running: nobody could refuse it
+            hide = None
+        return kind.type.hide_hyperthreads if hide is None else hide
+
+
+def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
+    """The balloons without the container, and the one that it comes into, with it."""
+    had = node.grants.get(container.key)
+    state = read(types, node, node.grants)
+    own = state.balloons.get(had.pool) if had else None
+    others = read(types, node, without(node.grants, (container.key,))) if had else state
+    if own is None or container.key not in own.keys:
+        return others, Filling(node, others, container, kind).fill()
+    if own.kind is not kind:
+        return _left(others, own), Filling(node, _left(others, own), container, kind).fill()
+    staying = state.without(own.name)
+    shrunk = replace(
+        own, milli=own.milli - asked_milli(container), keys=tuple(k for k in own.keys if k != container.key)
+    )
+    inside = Filling(node, staying.with_balloon(shrunk), container, kind)
+    if (joined := inside.joined(shrunk)) is not None:
+        return staying, Filled(replace(joined, keys=own.keys), "it is there already")
+    moved = Filling(node, _left(others, own), container, kind, node.topology.nodes_of(own.home))
+    try:
+        return moved.state, moved.fill()
+    except NotEnough as error:
+        text = f"{error}; it is in {own.name} on CPUs {format_cpuset(own.home)}, and moves to no other NUMA node"
+        raise NotEnough(text) from None
+
+
+def _left(others: State, own: Balloon) -> State:
+    """The balloons *others* after a container has left its *own*, which shrinks."""
+    left = others.balloons.get(own.name)
+    return others.with_balloon(_fitted(others, left)).settled() if left and left.keys else others
+
+
+def _fitted(state: State, balloon: Balloon) -> Balloon:
+    """*balloon* with the size that its containers need, as far as there are CPUs."""
+    sizes = balloon.shape.sizes(balloon.milli)
+    if balloon.kind.fixed or sizes is None or sum(sizes) > len(balloon.home | state.free):
+        return balloon
+    return state.resize(balloon, sizes)
+
+
+def _lent(state: State, balloon: Balloon) -> CpuSet:
+    """CPUs of no balloon that containers of *balloon* may use as long as they are idle."""
+    level = balloon.kind.type.share_idle_cpus_in_same
+    if level is None:
+        return NO_CPUS
+    idle = state.free - state.catalogue.topology.isolated_cpus
+    return state.catalogue.around.of(level, balloon.home) & idle
+
+
+def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:
+    """A grant of *cpus* in *balloon* with the memory of another."""
+    home = interned(balloon.home)
+    home = NO_CPUS if home == cpus else home
+    return Grant(cpus, memory.mems, pool=balloon.name, home=home, home_mems=memory.home_mems)
+
+
+def _reason(container: Container, filled: Filled, cpus: CpuSet) -> str:
+    balloon = filled.balloon
+    lent = cpus - balloon.home
+    also = f", and is lent {format_cpuset(lent)}" if lent else ""
+    asks = f"{balloon.milli}m" if balloon.milli else "nothing"
+    return (
+        f"{container.title} runs in balloon {balloon.name} on CPUs {format_cpuset(cpus - lent)}{also}: {filled.why}; "
+        f"its {len(balloon.keys)} containers ask for {asks}"
+    )
