@@ -58,6 +58,10 @@ class Doubts:
             self._changed(key)
             self.settled()
 
+    def may_start(self, key: str) -> bool:
+        """Whether a start of *key* may be under way of which nobody will tell us the end."""
+        return key in self._starts
+
     def keep(self, keys: Container[str]) -> None:
         """Forget the containers that are not among *keys*: they have ended."""
         for key in [key for key in self.cpus if key not in keys]:

@@ -12,7 +12,7 @@ from criproxy.control.starting import Starts, Updates
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
-from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped
+from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped, UnknownOutcome
 from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
@@ -99,10 +99,12 @@ class Handlers:
         key = self.followups.manager.resolve(translate.read(api.StopContainerRequest, request).container_id)
         self.resync.touch(key)
         container = self.followups.manager.node.containers.get(key)
-        if outcome.kind is OutcomeKind.OK and container and container.state is not ContainerState.CREATED:
-            self.followups.submit(ContainerExited(key))
-        else:
+        if outcome.kind is not OutcomeKind.OK or container is None or container.state is ContainerState.CREATED:
             self._ask(key, outcome)
+        elif self._may_be_starting(key):
+            self.inquiry.ends(key)
+        else:
+            self.followups.submit(ContainerExited(key))
 
     def container_removed(self, request: bytes, outcome: Outcome) -> None:
         """A container is gone."""
@@ -117,10 +119,25 @@ class Handlers:
         key = self.followups.manager.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
+            if event is PodStopped:
+                self._keep_starts(key)
             self.followups.submit(event(key))
             return
         for container in self.followups.manager.node.containers_of(key):
             self._ask(container.key, outcome)
+
+    def _keep_starts(self, sandbox: str) -> None:
+        """Let nobody lose the place that it is just being started in: the stop of a sandbox does not see these."""
+        for container in self.followups.manager.node.containers_of(sandbox):
+            if self._may_be_starting(container.key):
+                self.followups.submit(UnknownOutcome(container.key))
+                self.inquiry.ends(container.key)
+            elif container.state is ContainerState.UNKNOWN and container.key != container.reservation:
+                self.inquiry.ends(container.key)
+                self.followups.tasks.spawn(f"ask for {container.key}", self.inquiry.settle(container.key))
+
+    def _may_be_starting(self, key: str) -> bool:
+        return key in self.followups.starting or self.followups.doubts.may_start(key)
 
     def _ask(self, key: str, outcome: Outcome) -> None:
         """Ask for the state of a container after a call that should have ended it did not say so."""

@@ -33,6 +33,7 @@ class Inquiry:
     followups: Followups
     creating: set[str] = field(default_factory=set)
     """Reservations whose create ended without an answer and is being asked for."""
+    _ending: set[str] = field(default_factory=set)
 
     async def release_exited(self, sandbox_id: str = "") -> None:
         """Give back the places of containers that have ended without a call: of one sandbox, or of all.
@@ -95,6 +96,10 @@ class Inquiry:
                 await self._learn(key, state)
                 return
             pause_s = min(2 * pause_s, longest_s)
+
+    def ends(self, key: str) -> None:
+        """The kubelet has ended a container whose start may be under way: if it turns out not to run, it never will."""
+        self._ending = {other for other in self._ending if other in self.followups.manager.node.containers} | {key}
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
         """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*.
@@ -181,6 +186,8 @@ class Inquiry:
         container = self.followups.manager.node.containers.get(key)
         if container is None:
             return
+        if state is ContainerState.CREATED and key in self._ending:
+            state = ContainerState.EXITED
         await self.followups.apply(_event(container, state))
         if state is ContainerState.RUNNING:
             self.followups.kick([key], look=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from criproxy.control.notices import Refusal
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
+    ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
@@ -132,8 +133,9 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
         case PodStopped(key) | PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", ())
-        case ContainerResized(key) if key in after.containers:
-            yield Entry(after.containers[key], Kind.RESIZED, decision.reasons, _facts(decision.grant))
+        case ContainerResized(key) | ColdStartEnded(key) if key in after.containers:
+            warm = ("its cold start is over",) if isinstance(event, ColdStartEnded) else ()
+            yield Entry(after.containers[key], Kind.RESIZED, (*warm, *decision.reasons), _facts(decision.grant))
         case Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
         case _ if decision.reasons:
@@ -156,6 +158,8 @@ def cause(event: Event, node: Node) -> str:
         case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
             verb = "was resized" if isinstance(event, ContainerResized) else "ended"
             return f"{node.containers[key].title} {verb}"
+        case ColdStartEnded(key) if key in node.containers:
+            return f"the cold start of {node.containers[key].title} was over"
         case PodStopped(key) | PodGone(key) if key in node.pods:
             return f"{node.pods[key].title} ended"
         case _:

@@ -27,8 +27,9 @@ class Watch:
 
     async def _watch(self) -> None:
         """Load the parts beside the first calls: nothing of them is needed at the very start."""
-        for part in ("exits", "drift"):
+        for part in ("exits", "drift", "coldstarts"):
             await asyncio.to_thread(import_module, f"criproxy.control.{part}")
+        from criproxy.control.coldstarts import ColdStarts
         from criproxy.control.drift import Drift
         from criproxy.control.exits import Exits
 
@@ -37,3 +38,4 @@ class Watch:
         followups.tasks.spawn("follow events", exits.follow())
         followups.tasks.spawn("list exited containers", exits.list_regularly())
         followups.tasks.spawn("watch cgroups", Drift(followups, self._hotplug).watch())
+        followups.tasks.spawn("end cold starts", ColdStarts(followups).watch())

@@ -94,8 +94,9 @@ def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decis
     if isinstance(event, PodGone):
         gone = _forget(node, {container.key for container in containers})
         return _release(node, gone.replace(pods=without(node.pods, (event.key,))), policy)
-    # A create in flight keeps its place: its own reply decides.
-    return _release(node, _exit(node, [c.key for c in containers if c.state is not ContainerState.CREATING]), policy)
+    # What is under way keeps its place, a create or a start of which nobody knows the end: that decides.
+    undecided = (ContainerState.CREATING, ContainerState.UNKNOWN)
+    return _release(node, _exit(node, [c.key for c in containers if c.state not in undecided]), policy)
 
 
 def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:

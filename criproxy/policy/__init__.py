@@ -22,6 +22,12 @@ def _static() -> Entry:
     return ENTRY
 
 
+def _pools() -> Entry:
+    from criproxy.policy.pools import ENTRY
+
+    return ENTRY
+
+
 def _balloons() -> Entry:
     from criproxy.policy.balloons import ENTRY
 
@@ -59,5 +65,5 @@ class Policies(MutableMapping[str, Entry]):
         return len(self._loaders)
 
 
-BUILTIN = Policies(none=_none, static=_static, balloons=_balloons, topology_aware=_topology_aware)
+BUILTIN = Policies(none=_none, static=_static, pools=_pools, balloons=_balloons, topology_aware=_topology_aware)
 """The policies of this package; ``-`` in a name is ``_`` here."""

@@ -65,6 +65,7 @@ KEYS: Mapping[str, Key] = {
         "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"
     ),
     "anti-affinity": Key("YAML", "which containers it wants to be away from"),
+    "pool.podpools": Key("the name of a pool", "in which pool its pod runs", ("pools",)),
     "balloon.balloons": Key("a balloon type", "the type of the balloon that it runs in", ("balloons",)),
 }
 """Every key that some policy reads."""

@@ -55,7 +55,7 @@ class Containers:
         container.starting, started_ns = True, time.time_ns()
         cpus, mems = container.resources.cpuset_cpus, container.resources.cpuset_mems
         await self._core.delay("StartContainer")
-        self._check_sandbox(container)  # it may have ended meanwhile
+        # As in containerd, what was seen of the sandbox before counts: a stop meanwhile does not see this container.
         try:
             container.cpuset = self._core.machine.cpuset(cpus, mems)
         except BadCpuset as bad:

@@ -239,9 +239,13 @@ class MiniKubelet:
         """UpdateContainerResources, as for an in-place resize or by the kubelet's CPU manager."""
         await self._client.update_container_resources(container_id, linux)
 
-    async def remove_pod(self, sandbox_id: str) -> None:
-        """Stop and remove the sandbox with all its containers; the second of two calls is no error."""
+    async def stop_sandbox(self, sandbox_id: str) -> None:
+        """Stop the sandbox with all its containers."""
         stop = api.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
         await self._client.call("StopPodSandbox", stop, api.StopPodSandboxResponse, CREATE_TIMEOUT_S)
+
+    async def remove_pod(self, sandbox_id: str) -> None:
+        """Stop and remove the sandbox with all its containers; the second of two calls is no error."""
+        await self.stop_sandbox(sandbox_id)
         remove = api.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         await self._client.call("RemovePodSandbox", remove, api.RemovePodSandboxResponse, CREATE_TIMEOUT_S)

@@ -339,12 +339,14 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "availableResources": {"cpu": None},
                     "reservedResources": {"cpu": None},
                 },
+                "notes": [],
                 "mistakes": [],
             },
             {
                 "file": str(wrong),
                 "chosen_because": "it was named",
                 "options": None,
+                "notes": [],
                 "mistakes": [
                     {
                         "line": None,

@@ -64,10 +64,10 @@ def life(settings: Settings, topology: Topology) -> list[str]:
             node = step(node, ContainerCreating(container), policy).node
         except NotEnough:
             continue
-        found += violations(node, settings.options.reserved_cpus)
+        found += violations(node, settings.options.reserved(topology))
     for key in list(node.containers):
         node = step(node, ContainerGone(key), policy).node
-        found += violations(node, settings.options.reserved_cpus)
+        found += violations(node, settings.options.reserved(topology))
     return found + [f"{key} is left" for key in node.grants]
 
 
@@ -75,6 +75,10 @@ def life(settings: Settings, topology: Topology) -> list[str]:
 @pytest.mark.parametrize("topology", MACHINES.values(), ids=MACHINES.keys())
 def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> None:
     """An example fits the machine, places who comes, and never breaks an invariant."""
+    if name == "pools" and len(topology.cpus) < 4:
+        with pytest.raises(ConfigError, match="there is no room for 'dualcpu'"):
+            example(tmp_path, name, topology)
+        return
     assert life(example(tmp_path, name, topology), topology) == []
 
 
@@ -87,6 +91,7 @@ def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> N
         pytest.param("static", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="static"),
         pytest.param("latency-critical", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="latency"),
         pytest.param("many-small-pods", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="many"),
+        pytest.param("pools", TWO_SOCKETS, ["6-8,14-15"] * 5, id="pools"),
         pytest.param("edge-4-cpus", FOUR_CPUS, ["1-2", *["0"] * 3, "3"], id="edge"),
     ],
 )
@@ -108,6 +113,7 @@ def test_all_are_tested() -> None:
         "edge-4-cpus",
         "latency-critical",
         "many-small-pods",
+        "pools",
         "static",
         "topology-aware",
     ]
@@ -140,8 +146,10 @@ def test_on_real_machines(tmp_path: Path, scratch: Path, shared_dir: Path) -> No
             snapshot.extractall(scratch / archive.stem, members=wanted, filter="tar")
         topology = discover(scratch / archive.stem)
         for name in EXAMPLES:
-            if name != "default" and (topology.cpus == {0} or 0 not in topology.cpus):
-                with pytest.raises(ConfigError, match=r"reserves every CPU that pods may use \(0\)|CPU 0 is not"):
+            small = name == "pools" and len(topology.cpus) < 4
+            other = name not in ("default", "pools") and 0 not in topology.cpus
+            if small or other or (name != "default" and topology.cpus == {0}):
+                with pytest.raises(ConfigError, match=r"reserves every CPU that pods may use|CPU 0 is not|no room"):
                     example(tmp_path, name, topology)
                 continue
             placed.append(name)

@@ -21,12 +21,12 @@ def test_our_own() -> None:
 
 def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy file names it as any other, and its options are checked like ours."""
-    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
-    text = "policy: pools\ncolor: red\npools:\n- {cpus: 0-1, size: 2}\n"
+    install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
+    text = "policy: fixed\ncolor: red\npools:\n- {cpus: 0-1, size: 2}\n"
 
     settings = load(write(tmp_path / "p.yaml", text), "node1")
 
-    assert names() == [*BUILTIN, "pools"]
+    assert names() == [*BUILTIN, "fixed"]
     assert type(settings.build_policy()).__name__ == "Pools"
     assert settings.values()["pools"] == [{"cpus": "0-1", "size": 2}]
 
@@ -66,17 +66,17 @@ def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
 )
 def test_mistakes_in_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, said: str) -> None:
     """Every kind of mistake, at any depth, is told in words and with its place."""
-    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
+    install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
 
-    assert any(said in line for line in told(tmp_path, f"policy: pools\n{lines}\ncolor: red\n", machine()))
+    assert any(said in line for line in told(tmp_path, f"policy: fixed\n{lines}\ncolor: red\n", machine()))
 
 
 def test_words_for_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a boolean is wanted, on and off, yes and no are understood."""
-    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
+    install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
 
     for word, value in [("on", True), ("no", False), ("true", True), ("False", False)]:
-        settings = load(write(tmp_path / "p.yaml", f"policy: pools\ncolor: red\nspread: {word}\n"), "node1")
+        settings = load(write(tmp_path / "p.yaml", f"policy: fixed\ncolor: red\nspread: {word}\n"), "node1")
         assert settings.values()["spread"] is value
 
 
@@ -118,18 +118,18 @@ def test_a_name_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_unknown_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The valid ones are listed, those of other packages included."""
-    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
+    install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
 
-    assert told(tmp_path, "policy: polls\n") == [
-        f"1:9: policy: there is no policy 'polls'; policies are: {', '.join(BUILTIN)}, pools; did you mean 'pools'?"
+    assert told(tmp_path, "policy: fixt\n") == [
+        f"1:9: policy: there is no policy 'fixt'; policies are: {', '.join(BUILTIN)}, fixed; did you mean 'fixed'?"
     ]
 
 
 def test_options_of_an_unknown_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelt policy does not make mistakes of the options that other policies have."""
     install(tmp_path, monkeypatch, points="unused = acme:ENTRY", name="acme")
-    monkeypatch.setitem(BUILTIN, "pools", find("unused"))
+    monkeypatch.setitem(BUILTIN, "fixed", find("unused"))
 
-    lines = told(tmp_path, "policy: polls\nspread: true\nsprad: true\n")
+    lines = told(tmp_path, "policy: fixt\nspread: true\nsprad: true\n")
 
     assert [line.split(":")[0] for line in lines] == ["1", "3"]

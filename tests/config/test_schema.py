@@ -82,27 +82,27 @@ def test_every_option_is_explained() -> None:
 
 def test_the_options_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed policy is completed like ours, groups of options within options included."""
-    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
-    schema = policy_schema(["none", "pools"])
+    install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
+    schema = policy_schema(["none", "fixed"])
     pools = schema["allOf"][1]["then"]["properties"]["pools"]
 
     assert schema["properties"]["policy"]["enumDescriptions"][1] == "Fixed pools."
     assert schema["allOf"][1]["then"]["required"] == ["color"]
     assert pools["description"] == "The pools, in order of preference."
     assert schema["definitions"]["PoolOptions.Pool"]["properties"]["size"]["description"] == "How many containers fit."
-    assert complaints(schema, "policy: pools\ncolor: red\npools: [{cpus: 0-1, size: 3}]\n") == []
-    assert complaints(schema, "policy: pools\ncolor: red\npools: [{cpus: 0-1, size: 9}]\n")
+    assert complaints(schema, "policy: fixed\ncolor: red\npools: [{cpus: 0-1, size: 3}]\n") == []
+    assert complaints(schema, "policy: fixed\ncolor: red\npools: [{cpus: 0-1, size: 9}]\n")
     assert complaints(schema, "policy: none\npools: [{cpus: 0-1}]\n")
 
 
 def test_a_package_without_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where docstrings cannot be read the schema comes without them."""
-    install(tmp_path, monkeypatch, points="pools = acme:ENTRY", name="acme")
-    policy_schema(["pools"])
+    install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
+    policy_schema(["fixed"])
     (tmp_path / "acme/acme.py").unlink()
     linecache.clearcache()
 
-    properties = policy_schema(["pools"])["allOf"][0]["then"]["properties"]
+    properties = policy_schema(["fixed"])["allOf"][0]["then"]["properties"]
 
     assert "description" not in properties["pools"]
     assert properties["reservedCpus"]["description"]

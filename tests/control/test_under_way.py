@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from criproxy.cri import api_pb2 as api
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
@@ -98,6 +100,55 @@ async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -
         assert await overlaps(world, owned, late, 2 * SLOW_S) == set()
         await begun
         assert world.cpus(late) == "0,2-3"
+
+
+@pytest.mark.parametrize("end", ["StopPodSandbox", "StopContainer"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["same-daemon", "after-a-restart"])
+async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, end: str, restarted: bool) -> None:
+    """The runtime answers OK to a stop of what is just being started, and then it runs after all."""
+    latency_s = {"StartContainer": 3 * SLOW_S}
+    patient = replace(FAST, unknown_pause_s=3 * SLOW_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
+        shared = await world.run(sharer("shared"))
+        pod = owner("late")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.until(lambda: world.cpus(shared) == "0,2-3")  # nothing keeps the start from the runtime
+        if restarted:
+            await world.stop_criproxy()
+        client = MiniKubelet(world.direct) if restarted else world.kubelet
+        start = asyncio.create_task(client.start(late))
+        await asyncio.sleep(SLOW_S / 6)
+        if restarted:
+            await world.start_criproxy()
+
+        await (world.kubelet.stop_sandbox(sandbox_id) if end == "StopPodSandbox" else world.kubelet.stop(late))
+
+        assert not world.cpus(late)
+        assert await overlaps(world, late, shared, 5 * SLOW_S) == set()
+        await start
+        assert (world.cpus(late), world.cpus(shared)) == ("1", "0,2-3")
+        await world.kubelet.stop(late)
+        await world.until(lambda: world.cpus(shared) == "0-3")
+
+
+async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: Path) -> None:
+    """Once it is sure that the container will not run, what it would have owned is shared."""
+    latency_s = {"StartContainer": 10 * SLOW_S}
+    patient = replace(FAST, unknown_pause_s=SLOW_S / 2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
+        shared = await world.run(sharer("shared"))
+        pod = owner("late")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.stop_criproxy()
+        await world.start_criproxy()
+
+        await world.kubelet.stop_sandbox(sandbox_id)
+
+        assert world.cpus(shared) == "0,2-3"
+        await world.until(lambda: world.cpus(shared) == "0-3")
+        assert late in world.controller.node.containers
 
 
 async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.step import step
-from criproxy.errors import NotEnough
+from criproxy.errors import Refused
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -120,6 +120,6 @@ def live(topology: Topology, policy: Policy, life: Iterable[Event]) -> Iterator[
         before = node
         try:
             node = step(node, event, policy).node
-        except NotEnough:
+        except Refused:
             node = before
         yield before, event, node

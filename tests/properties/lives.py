@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ from criproxy.engine.invariants import (
     violations,
 )
 from criproxy.engine.step import step
-from criproxy.errors import NotEnough
+from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -35,10 +36,11 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.policy import Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions
-from criproxy.policy.options import Options
+from criproxy.policy.options import AnnotationOptions, Options
 from tests.engine.lives import PODS, containers, cpu_sizes, events, found, memory_sizes, sizes
 from tests.properties.balloons import balloon_options
 from tests.properties.machines import machines, narrowed
+from tests.properties.wishes import annotated
 
 CONTAINERS = 10
 """That may come in one life."""
@@ -82,11 +84,16 @@ MORE: Mapping[type[Options], Callable[[Topology], st.SearchStrategy[dict[str, ob
 
 
 def options_of(entry: Entry, topology: Topology, draw: st.DrawFn) -> dict[str, object]:
-    """Options for a policy: switches at random, sets of CPUs from the machine, all else as it is by default."""
+    """Options for a policy: switches and words at random, sets of CPUs from the machine, all else as by default."""
     chosen: dict[str, object] = {}
     for name, option in entry.options.model_fields.items():
         if option.annotation is bool:
-            chosen[option.alias or name] = draw(st.booleans())
+            # The default more often than not: of many switches one or two would keep everything else from being tried.
+            chosen[option.alias or name] = draw(st.sampled_from([option.default, option.default, not option.default]))
+        elif get_origin(option.annotation) is Literal:
+            chosen[option.alias or name] = draw(st.sampled_from(get_args(option.annotation)))
+        elif option.annotation is AnnotationOptions:
+            chosen[option.alias or name] = draw(st.sampled_from([{}, {"allow": {"*": ["*"]}}]))
         elif option.is_required():
             chosen[option.alias or name] = draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     more = MORE.get(entry.options)
@@ -105,7 +112,9 @@ def _arrival(number: int) -> st.SearchStrategy[Event]:
             namespace=st.sampled_from(["", "kube-system"]),
             qos=st.sampled_from([QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT]),
             cpu_milli=cpu_sizes,
+            cpu_limit_milli=st.none() | cpu_sizes,
             memory_limit_bytes=memory_sizes,
+            hints=st.lists(st.frozensets(st.integers(0, 3), min_size=1), max_size=2).map(tuple),
         ),
     )
 
@@ -132,7 +141,8 @@ def cases(draw: st.DrawFn, names: Sequence[str]) -> Case:
     topology = draw(machines())
     reserved = draw(st.frozensets(st.sampled_from(sorted(topology.online_cpus)), max_size=2))
     options = {name: options_of(find(name), topology, draw) for name in names}
-    life = draw(st.lists(_happenings(topology), min_size=8, max_size=30))
+    life: list[Event] = [*(draw(annotated(PODS)) if draw(st.booleans()) else ())]
+    life += draw(st.lists(_happenings(topology), min_size=8, max_size=30))
     changes = sum(isinstance(event, PolicyChanged) for event in life)
     policies = [draw(st.sampled_from(names)) for _ in range(changes)]
     newcomer = replace(draw(containers), key="newcomer", name="newcomer")
@@ -172,7 +182,7 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
 def _stepped(node: Node, event: Event, policy: Policy) -> Decision | None:
     try:
         return step(node, event, policy)
-    except NotEnough:
+    except Refused:
         return None
 
 

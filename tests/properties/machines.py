@@ -16,7 +16,7 @@ _SIZES = (0, 1, 2, 3, 4, 6)
 
 @st.composite
 def machines(draw: st.DrawFn) -> Topology:
-    """1 to 8 NUMA nodes of 0 to 6 cores with 1 or 2 threads; at least one CPU and one node with normal memory."""
+    """1 to 8 NUMA nodes of 0 to 6 cores with 1, 2 or 4 threads; at least one CPU and one node with normal memory."""
     ids = list(range(draw(st.integers(1, MAX_NODES))))
     if draw(st.booleans()):
         ids = sorted(draw(st.sets(st.integers(0, 255), min_size=len(ids), max_size=len(ids))))
@@ -64,7 +64,11 @@ def narrowed(draw: st.DrawFn, whole: Topology) -> Topology:
 
 def _cores(draw: st.DrawFn, count: int) -> list[Core]:
     """Threads of a core are neighbours, or half of all CPUs apart; ids begin anywhere and may have gaps."""
-    threads, gap, start = draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 3])), draw(st.sampled_from([0, 0, 5]))
+    threads, gap, start = (
+        draw(st.sampled_from([1, 2, 2, 4])),
+        draw(st.sampled_from([1, 1, 3])),
+        draw(st.sampled_from([0, 0, 5])),
+    )
     neighbours = draw(st.booleans())
     places = [
         [core * threads + thread if neighbours else core + thread * count for thread in range(threads)]

@@ -88,6 +88,17 @@ class TopologyAwarePolicy:
         except BadAnnotation:  # it came before this policy read annotations
             return False
 
+    def choosing(self, node: Node, container: Container) -> tuple[Choosing, CpuSet]:
+        """How the pools compare for a container, and the isolated CPUs that it may own.
+
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        node = self.options.within(node)
+        others = node.replace(grants=without(node.grants, (container.key,)))
+        request = request_of(container, self.options, self._wishes(node, container))
+        return self._choosing(self._divided(node.topology), others, container, request, node.grants.get(container.key))
+
     def _decide(self, division: Division, others: Node, wishes: Wishes, old: Grant | None) -> tuple[Grant, str]:
         """A place beside *others*, all its memory open, and why."""
         container = wishes.container
@@ -97,11 +108,19 @@ class TopologyAwarePolicy:
             return _reserved(division, others, container, request, len(left))
         if is_left_alone(wishes):  # it has a place, which must not keep it on CPUs that somebody is to own
             return _everywhere(division, others, container)
+        choosing, isolated = self._choosing(division, others, container, request, old)
+        if not request.owned:
+            return _share(choosing)
+        return _own(choosing, isolated, old.exclusive if old else NO_CPUS)
+
+    def _choosing(
+        self, division: Division, others: Node, container: Container, request: Request, old: Grant | None
+    ) -> tuple[Choosing, CpuSet]:
+        own = old.exclusive if old else NO_CPUS
+        room = division.capacity(others, others.watched_cpus - own if request.owned else NO_CPUS)
+        isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
         home = self._home(division, old)
-        watched = others.watched_cpus - (old.exclusive if old else NO_CPUS) if request.owned else NO_CPUS
-        room = division.capacity(others, watched)
-        choosing = Choosing(division, room, others, container, request, home, self.options.rules == "nri")
-        return _own(choosing, old) if request.owned else _share(choosing)
+        return Choosing(division, room, others, container, request, home, self.options.rules == "nri"), isolated
 
     @staticmethod
     def _home(division: Division, old: Grant | None) -> str:
@@ -156,14 +175,14 @@ def _share(choosing: Choosing) -> tuple[Grant, str]:
     return Grant(cpus, NO_CPUS, pool=pool.name), reason
 
 
-def _own(choosing: Choosing, old: Grant | None) -> tuple[Grant, str]:
+def _own(choosing: Choosing, isolated: CpuSet, had: CpuSet) -> tuple[Grant, str]:
+    """CPUs of its own, *isolated* ones if there are enough, and of those that it *had* as many as possible."""
     division, others, room, request = choosing.division, choosing.others, choosing.room, choosing.request
-    isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
     order = ranked(choosing.owning(isolated))
     if not order:
         raise NotEnough(refusal(choosing, isolated))
     pool, container = room.tree.pools[order[0].index], choosing.container
-    own = _taken(choosing, pool, isolated & pool.cpus, old.exclusive if old else NO_CPUS)
+    own = _taken(choosing, pool, isolated & pool.cpus, had)
     shared = division.shared_by(pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
     cpus = division.seen(own, shared, hides=request.hides)
     also = f" and shares {cpus_words(shared)}" if shared else ""

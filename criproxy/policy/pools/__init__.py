@@ -1,0 +1,11 @@
+"""The policy ``pools``: parts of the machine that are fixed in the policy file, and whole pods in one of them.
+
+It is CRI-RM's podpools and static-pools in one; `plan` says which CPUs a pool has, `policy` who runs where.
+"""
+
+from criproxy.policy.entry import Entry
+from criproxy.policy.pools.options import PoolsOptions as PoolsOptions
+from criproxy.policy.pools.policy import PoolsPolicy as PoolsPolicy
+
+ENTRY = Entry(PoolsOptions, PoolsPolicy)
+"""What a policy's module or package hands out."""

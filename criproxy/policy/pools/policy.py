@@ -1,0 +1,221 @@
+"""Who runs in which pool: whole pods, by the name that their annotation gives, else by their namespace."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.entries import Entries, with_entries, without
+from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
+from criproxy.policy.annotations import Wishes
+from criproxy.policy.memory import memory_wish
+from criproxy.policy.pools.options import DEFAULT, RESERVED, PoolsOptions
+from criproxy.policy.pools.plan import Instance, Plan, make_plan
+
+KEY = "pool.podpools"
+"""The annotation that names a pool."""
+NEAR = MemoryWish(usual=frozenset())
+"""The memory of the NUMA nodes of a pool's CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A pool, and in half a sentence why this one."""
+
+    instance: Instance
+    why: str
+
+
+class PoolsPolicy:
+    """Fixed pools of CPUs, and every pod in one of them."""
+
+    def __init__(self, options: PoolsOptions) -> None:
+        self.options = options
+        self._last: Plan | None = None
+
+    def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
+        """The CPUs of each pool and the NUMA nodes that these are of, by the pool's name in the policy file."""
+        plan = self._plan(self.options.usable(topology))
+        found: dict[str, tuple[Grant, ...]] = {}
+        for instance in plan.instances:
+            grant = Grant(instance.cpus, topology.nodes_of(instance.cpus) & topology.mems, pool=instance.name)
+            found[instance.kind.name] = (*found.get(instance.kind.name, ()), grant)
+        return found
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The CPUs of its pod's pool, and where safe the memory next to them."""
+        node = self.options.within(node)
+        plan, old = self._plan(node.topology), node.grants.get(container.key)
+        wishes = Wishes(node, container, self.options.annotations.allow)
+        choice = self._choose(plan, node, wishes)
+        alone, had = choice.instance.kind.exclusive, old.exclusive if old else NO_CPUS
+        cpus = choice.instance.cpus
+        if not alone:
+            cpus = self._shared(plan, choice.instance, node.topology, node.exclusive_cpus - had)
+        grant = Grant(interned(cpus), NO_CPUS, cpus if alone else NO_CPUS, choice.instance.name)
+        grants = with_entries(node.grants, {container.key: grant})
+        if grant.exclusive != had:
+            grants = self._settled(plan, node, grants, container.key)
+        wish = memory_wish(wishes, NEAR, pinned=self.options.pin_memory)
+        layout = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
+        verb = "owns" if alone else "shares"
+        reason = f"{container.title} {verb} CPUs {format_cpuset(cpus)} of {choice.instance.name}: {choice.why}"
+        notes = wishes.ignored + ([] if alone else _overbooked(choice.instance, node, container))
+        return Layout(layout.grants, (reason, *layout.reasons, *notes))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout without *key*; where it owned CPUs, those who share these again get them back."""
+        node = self.options.within(node)
+        left = without(node.grants, (key,))
+        if key in node.grants and node.grants[key].exclusive:
+            left = self._settled(self._plan(node.topology), node, left, key)
+        return return_memory(node, left)
+
+    def _plan(self, topology: Topology) -> Plan:
+        """The pools of this machine, made when it is seen for the first time."""
+        if self._last is None or self._last.topology is not topology:
+            self._last = make_plan(self.options, topology)
+        return self._last
+
+    def _choose(self, plan: Plan, node: Node, wishes: Wishes) -> Choice:
+        """The pool of a container."""
+        name, why = self._kind(wishes)
+        if name not in plan.by_kind:
+            name, why = DEFAULT, f"there is no pool {name!r}"
+        kind = plan.by_kind[name]
+        if kind[0].kind.exclusive:
+            return self._free_one(kind, node, wishes.container, why)
+        return _choose(plan, kind, node, wishes.container, why)
+
+    def _kind(self, wishes: Wishes) -> tuple[str, str]:
+        """The name of the pool that a container is to run in, and why."""
+        system = any(fnmatchcase(wishes.container.namespace, each) for each in self.options.reserved_pool_namespaces)
+        named = wishes.text(KEY)
+        if named == RESERVED and not system and not self.options.annotations.allow:
+            wishes.ignored.append(f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not say so")
+            named = None
+        if named:
+            return named, "its pod names that pool"
+        if system:
+            return RESERVED, "it is for its namespace"
+        return DEFAULT, "its pod names no pool"
+
+    def _free_one(self, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
+        """A pool for the container alone: the one that it has, else one next to those of its pod, else the first.
+
+        Raises:
+            NotEnough: all of them are owned.
+        """
+        old = node.grants.get(container.key)
+        had = old.exclusive if old else NO_CPUS
+        taken = (node.exclusive_cpus | node.watched_cpus) - had | self.options.reserved(node.topology)
+        free = [
+            instance
+            for instance in kind
+            if instance.cpus.isdisjoint(taken) and (node.shared_cpus | had) - instance.cpus
+        ]
+        if not free:
+            name = kind[0].kind.name
+            which = "; ".join(f"{each.name} has CPUs {format_cpuset(each.cpus)}" for each in kind[:8])
+            asks = f"container {container.title} asks for a pool {name!r} of its own"
+            raise NotEnough(f"{asks}, but none of the {len(kind)} is free: {which}")
+        siblings = (node.grants[each.key] for each in node.containers_of(container.pod) if each.key in node.grants)
+        near = node.topology.nodes_of(NO_CPUS.union(*(grant.exclusive for grant in siblings)))
+
+        def order(index: int) -> tuple[bool, bool, int]:
+            nodes = node.topology.nodes_of(free[index].cpus)
+            return free[index].cpus != had, nodes.isdisjoint(near), index
+
+        return Choice(free[min(range(len(free)), key=order)], why)
+
+    def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
+        """The CPUs of those in a pool: what is owned by somebody since an earlier policy is not among them."""
+        if not self.options.pin_cpu:
+            return (topology.cpus - owned) or instance.cpus
+        return (instance.cpus - owned) or (plan.default.cpus - owned) or (topology.cpus - owned)
+
+    def _settled(self, plan: Plan, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
+        """Change *grants* so that everybody who shares has what nobody owns of their pool.
+
+        Who is in no pool, because the policy was another, shares the default one from then on.
+        """
+        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
+        changed = [key]
+        for other, grant in grants.items():
+            if grant.exclusive:
+                continue
+            place = grant.cpus, grant.mems, grant.home_mems, grant.pool
+            if place not in moved:
+                instance = plan.by_name.get(grant.pool, plan.default)
+                cpus = interned(self._shared(plan, instance, node.topology, owned))
+                there = Grant(cpus, grant.mems, NO_CPUS, instance.name, home_mems=grant.home_mems)
+                moved[place] = there if cpus != grant.cpus else None
+            if new := moved[place]:
+                grants[other] = new
+                changed.append(other)
+        return grants.derived_from(node.grants, changed)
+
+
+def _pods(node: Node, container: Container) -> dict[str, set[str]]:
+    """By pool, the pods in it; *container* itself does not count."""
+    found: dict[str, set[str]] = {}
+    containers = node.containers
+    for key, grant in node.grants.items():
+        if grant.pool and key != container.key and key in containers:
+            found.setdefault(grant.pool, set()).add(containers[key].pod)
+    return found
+
+
+def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
+    """A pool of a kind: where its pod is, else where there is room, else the default pool."""
+    pods, old = _pods(node, container), node.grants.get(container.key)
+    room = [index for index, instance in enumerate(kind) if _has_room(instance, pods, container)]
+    for index in room:
+        if container.pod in pods.get(kind[index].name, ()):
+            return Choice(kind[index], f"{why}, and others of its pod are there")
+    for index in room:
+        if old and kind[index].name == old.pool:
+            return Choice(kind[index], f"{why}, and it is there already")
+    most, name = kind[0].kind.max_pods, kind[0].kind.name
+    elsewhere = old is None and container.pod in pods.get(plan.default.name, ())
+    if room and not elsewhere:
+        return _by_order(kind, room, pods, why)
+    if elsewhere:
+        full = "others of its pod are there"
+    else:
+        full = f"but {name!r} is for no pod" if most < 0 else f"but every pool {name!r} has the {most} pods it may have"
+    return Choice(plan.default, f"{why}, {full}")
+
+
+def _has_room(instance: Instance, pods: Mapping[str, Collection[str]], container: Container) -> bool:
+    most, there = instance.kind.max_pods, pods.get(instance.name, ())
+    return most == 0 or container.pod in there or len(there) < most
+
+
+def _by_order(kind: Sequence[Instance], room: Sequence[int], pods: Mapping[str, Collection[str]], why: str) -> Choice:
+    """The next one to be filled of those that have *room*."""
+    count = {index: len(pods.get(kind[index].name, ())) for index in room}
+    order = kind[0].kind.fill_order
+    index, chosen = room[0], "it is the first with room"
+    if order == "Balanced":
+        index = min(room, key=lambda index: (count[index], index))
+        chosen = f"it has the fewest pods, {count[index]}"
+    elif order == "Packed":
+        index = min(room, key=lambda index: (-count[index], index))
+        chosen = f"it has the most pods of those with room, {count[index]}"
+    return Choice(kind[index], f"{why}, and {chosen}" if len(kind) > 1 else why)
+
+
+def _overbooked(instance: Instance, node: Node, container: Container) -> list[str]:
+    """What there is to say if more is asked for in a pool than it has."""
+    keys = (key for key, grant in node.grants.items() if grant.pool == instance.name and key != container.key)
+    asked = sum(node.containers[key].cpu_milli for key in keys if key in node.containers) + container.cpu_milli
+    if asked <= len(instance.cpus) * 1000:
+        return []
+    return [f"{instance.name} is overbooked: its {len(instance.cpus)} CPUs are asked for {asked}m"]

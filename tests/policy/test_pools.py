@@ -1,0 +1,226 @@
+"""Whole pods run in one pool: the one that they name, else the reserved or the default one."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
+from criproxy.engine.invariants import violations
+from criproxy.engine.step import step
+from criproxy.errors import NotEnough
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Grant
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.policy.options import Options
+from criproxy.policy.pools import PoolsOptions, PoolsPolicy
+from criproxy.policy.static import StaticPolicy
+from tests.policy.pools_files import pools_options
+from tests.policy.shapes import n4c16
+
+THREE = {"name": "one", "cpu": 1, "instances": 3, "maxPods": 2}
+EXCLUSIVE = {"name": "rt", "exclusive": True, "cpuLists": [{"cpuset": cpus} for cpus in ("4-5", "8-9", "6-7")]}
+
+
+class Cluster:
+    """A node of shape n4c16 under the policy, and pods that come and go."""
+
+    def __init__(self, *pools: dict[str, object], **more: object) -> None:
+        self.options: PoolsOptions = pools_options(*pools, **({"reserved": "cpuset:0"} | more))  # type: ignore[arg-type]
+        self.policy = PoolsPolicy(self.options)
+        self.node = Node(n4c16())
+        self.reasons: tuple[str, ...] = ()
+
+    def run(
+        self, pod: str, name: str = "c0", pool: str = "", namespace: str = "shop", milli: int = 100, said: str = ""
+    ) -> str:
+        """Start a container; returns its CPUs."""
+        annotations = {said or "pool.podpools.criproxy.io/pod": pool} if pool else {}
+        known = Pod(key=pod, name=pod, namespace=namespace, annotations=annotations)
+        container = Container(
+            key=f"{pod}/{name}",
+            pod=pod,
+            name=name,
+            pod_name=pod,
+            namespace=namespace,
+            qos=QosClass.BURSTABLE,
+            cpu_milli=milli,
+            memory_limit_bytes=1 << 20,
+        )
+        self.node = self.node.replace(pods={**self.node.pods, pod: known})
+        self._step(ContainerCreating(container))
+        return self.cpus(container.key)
+
+    def cpus(self, key: str) -> str:
+        """Where a container runs."""
+        return format_cpuset(self.node.grants[key].cpus)
+
+    def end(self, *keys: str) -> None:
+        """Containers go."""
+        for key in keys:
+            self._step(ContainerGone(key))
+
+    def resize(self, key: str, milli: int) -> str:
+        """A container asks for another amount."""
+        self._step(ContainerResized(key, Sizes(cpu_milli=milli, memory_limit_bytes=1 << 20)))
+        return self.cpus(key)
+
+    def _step(self, event: ContainerCreating | ContainerGone | ContainerResized | PolicyChanged) -> None:
+        decision = step(self.node, event, self.policy)
+        assert violations(decision.node, self.options.reserved(self.node.topology)) == []
+        self.node, self.reasons = decision.node, decision.reasons
+
+
+def test_pods_without_a_pool() -> None:
+    """They share what is left; those of kube-system the reserved CPUs."""
+    cluster = Cluster(THREE)
+
+    assert cluster.run("web") == "4-15"
+    assert cluster.run("dns", namespace="kube-system") == "0"
+    assert cluster.run("lost", pool="none-such") == "4-15"
+    assert cluster.reasons[0] == "shop/lost/c0 shares CPUs 4-15 of default: there is no pool 'none-such'"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "pool.podpools.criproxy.io",
+        "pool.podpools.criproxy.io/pod",
+        "pool.podpools.cri-resource-manager.intel.com",
+        "pool.podpools.cri-resource-manager.intel.com/pod",
+        "pool.podpools.resource-policy.nri.io/pod",
+    ],
+)
+def test_our_words_and_theirs(key: str) -> None:
+    """The annotation is understood in our form and in those of our peers."""
+    assert Cluster(THREE).run("web", pool="one", said=key) == "1"
+
+
+def test_balanced() -> None:
+    """The pool with the fewest pods, the first of several; all containers of a pod in one."""
+    cluster = Cluster(THREE)
+
+    assert [cluster.run("a", name, "one") for name in ("c0", "c1", "c2")] == ["1"] * 3
+    assert [cluster.run(pod, pool="one") for pod in "bcdef"] == ["2", "3", "1", "2", "3"]
+    cluster.end("c/c0", "f/c0")
+    assert cluster.run("g", pool="one") == "3"
+
+
+def test_packed_and_first_free() -> None:
+    """The fullest pool with room, or the first with room."""
+    for order, after in (("Packed", "3"), ("FirstFree", "1")):
+        cluster = Cluster(THREE | {"fillOrder": order})
+        assert [cluster.run(pod, pool="one") for pod in "abcdef"] == ["1", "1", "2", "2", "3", "3"]
+        cluster.end("a/c0", "b/c0", "f/c0")
+        assert cluster.run("g", pool="one") == after
+
+
+def test_full_pools() -> None:
+    """Who finds no room in its pool shares the default one, and so do its other containers."""
+    cluster = Cluster(THREE | {"instances": 1, "maxPods": 1})
+    cluster.run("a", pool="one")
+
+    assert cluster.run("b", "c0", "one") == "2-15"
+    assert "but every pool 'one' has the 1 pods it may have" in cluster.reasons[0]
+    cluster.end("a/c0")
+    assert cluster.run("b", "c1", "one") == "2-15"
+    assert "others of its pod are there" in cluster.reasons[0]
+    assert cluster.run("c", pool="one") == "1"
+
+
+def test_pools_for_nobody() -> None:
+    """maxPods: -1 keeps CPUs free."""
+    assert Cluster(THREE | {"maxPods": -1}).run("a", pool="one") == "4-15"
+
+
+def test_the_reserved_pool_is_not_for_everybody() -> None:
+    """Only its namespaces get there, and whom annotations.allow lets."""
+    cluster = Cluster(reservedPoolNamespaces=["ops-*"])
+
+    assert cluster.run("a", pool="reserved") == "1-15"
+    assert cluster.reasons[-1] == "its namespace may not use the pool 'reserved': annotations.allow does not say so"
+    assert cluster.run("b", pool="reserved", namespace="ops-1") == "0"
+    assert cluster.run("c", namespace="kube-system") == "1-15"
+    allowing = Cluster(annotations={"allow": {"shop": ["pool.podpools"]}})
+    assert allowing.run("a", pool="reserved") == "0"
+
+
+def test_memory_follows() -> None:
+    """The memory of the pool's NUMA nodes, unless it is left alone."""
+    cluster = Cluster({"name": "four", "cpu": 4})
+    cluster.run("a", pool="four")
+    assert cluster.node.grants["a/c0"].mems == {1}
+
+    alone = Cluster({"name": "four", "cpu": 4}, pinMemory=False)
+    alone.run("a", pool="four")
+    assert alone.node.grants["a/c0"].mems == frozenset()
+
+
+def test_cpus_are_left_alone() -> None:
+    """With pinCPU false a pool decides about memory only."""
+    cluster = Cluster({"name": "four", "cpu": 4}, pinCPU=False)
+
+    assert cluster.run("a", pool="four") == "0-15"
+    assert cluster.node.grants["a/c0"].mems == {1}
+
+
+def test_a_resize_moves_nobody() -> None:
+    """A container stays in its pool; what is too much for it is told."""
+    cluster = Cluster(THREE)
+    cluster.run("a", pool="one")
+    cluster.run("b", pool="one")
+    cluster.end("a/c0")
+
+    assert cluster.resize("b/c0", 1500) == "2"
+    assert cluster.reasons[-1] == "one[1] is overbooked: its 1 CPUs are asked for 1500m"
+
+
+def test_exclusive_pools() -> None:
+    """One container each, near to those of its pod; nobody else is there."""
+    cluster = Cluster(EXCLUSIVE)
+
+    assert cluster.run("a", "c0", "rt") == "4-5"
+    assert cluster.node.grants["a/c0"].exclusive == {4, 5}
+    assert cluster.run("a", "c1", "rt") == "6-7"
+    assert cluster.run("b", "c0", "rt") == "8-9"
+    assert cluster.run("c", "c0") == "1-3,10-15"
+    with pytest.raises(NotEnough, match=r"asks for a pool 'rt' of its own, but none of the 3 is free: rt\[0\] has"):
+        cluster.run("d", pool="rt")
+    assert cluster.resize("a/c1", 1900) == "6-7"
+    cluster.end("a/c0")
+    assert cluster.run("d", pool="rt") == "4-5"
+
+
+def test_owners_from_before() -> None:
+    """CPUs that somebody owns since another policy are left out of pools, and come back when it goes."""
+    cluster = Cluster(THREE)
+    owner = Container(key="old", pod="p", name="old", qos=QosClass.GUARANTEED, cpu_milli=2000)
+    before = step(
+        cluster.node, ContainerCreating(owner), StaticPolicy(Options.model_validate({"reservedCpus": "0-1"}))
+    ).node
+    cluster.node = before
+    assert cluster.cpus("old") == "2-3"
+
+    assert [cluster.run(pod, pool="one") for pod in "abc"] == ["1", "4-15", "4-15"]
+    cluster.end("old")
+    assert [cluster.cpus(f"{pod}/c0") for pod in "abc"] == ["1", "2", "3"]
+
+
+def test_everybody_is_placed_anew() -> None:
+    """Under other pools, pods that are still where they should be stay, others go where they belong."""
+    cluster = Cluster(THREE)
+    for pod in "abc":
+        cluster.run(pod, pool="one")
+    cluster.run("d", pool="two")
+    cluster.policy = PoolsPolicy(pools_options(THREE, {"name": "two", "cpu": 2}, reserved="cpuset:0"))
+    cluster._step(PolicyChanged(apply_all=True))
+
+    assert [cluster.cpus(f"{pod}/c0") for pod in "abcd"] == ["1", "2", "3", "4-5"]
+
+
+def test_pools_are_shown() -> None:
+    """By kind, with the NUMA nodes of their CPUs."""
+    shown: Mapping[str, tuple[Grant, ...]] = PoolsPolicy(pools_options(THREE, reserved=1)).pools(n4c16())
+
+    assert [(format_cpuset(each.cpus), set(each.mems)) for each in shown["one"]] == [("1", {0}), ("2", {0}), ("3", {0})]
+    assert [format_cpuset(each.mems) for each in shown["default"]] == ["1-3"]
