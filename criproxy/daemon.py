@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -39,6 +39,9 @@ from criproxy.store.store import Store
 from criproxy.wire.calls import Call, ErrorHandler, Verdict
 from criproxy.wire.server import Proxy, pass_on_error
 from criproxy.wire.sockets import Listener, listen, unix_path
+
+if TYPE_CHECKING:
+    from criproxy.control.recording import Recorder
 
 DRAIN_S = 2.0
 """What calls under way get to finish when we are told to stop."""
@@ -138,6 +141,7 @@ class Daemon:
         self._bypassed_configuration = ""
         """The one with which the automatic bypass began."""
         self._reload: Reload | None = None
+        self._recorder: Recorder | None = None
         self._stop = asyncio.Event()
 
     async def serve(self) -> None:
@@ -248,8 +252,17 @@ class Daemon:
 
             return await Answers(controller, self._notices, started_s).commands()[command](arguments)
 
+        async def record(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+            await asyncio.to_thread(import_module, "criproxy.control.recording")
+            from criproxy.control.recording import Recorder
+
+            self._recorder = self._recorder or Recorder(controller)
+            return await self._recorder.command(arguments)
+
         asked = {command: partial(ask, command) for command in ("status", "explain", "names")}
-        server = ControlServer({"bypass": self._bypass.command, "release": controller.modes.command, **asked})
+        server = ControlServer(
+            {"bypass": self._bypass.command, "release": controller.modes.command, "record": record, **asked}
+        )
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
 

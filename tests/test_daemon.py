@@ -15,12 +15,16 @@ from pathlib import Path
 import aiohttp
 import grpc.aio
 import pytest
+from click.testing import CliRunner
 
+from criproxy.cli import main
 from criproxy.cri import api_pb2
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.engine.events import PodCreated
 from criproxy.errors import CriproxyError
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.sim.traces import read_trace
 from tests.daemons import LIMIT_S, Serve
 
 
@@ -361,6 +365,26 @@ async def bypass(serve: Serve, state: str) -> dict[str, object]:
     assert process.returncode == 0
     answer: dict[str, object] = json.loads(output)
     return answer
+
+
+async def test_what_the_kubelet_asks_can_be_recorded(tmp_path: Path) -> None:
+    """The command gets it from the running daemon."""
+    small_machine(tmp_path)
+    policy, trace = tmp_path / "policy.yaml", tmp_path / "trace.jsonl"
+    policy.write_text("policy: static\n")
+    options = ("--config", str(policy), "--host-root", str(tmp_path))
+    async with (
+        EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)),
+        Serve(tmp_path, *options) as serve,
+        kubelet_of(serve) as kubelet,
+    ):
+        await kubelet.run_pod(PodSpec("web", (ContainerSpec("main", IMAGE),)))
+        arguments = ["record", str(trace), "--for", "10ms", "--control-socket", str(serve.control)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+
+    header, events = read_trace(trace)
+    assert (result.exit_code, header.policy) == (0, "static")
+    assert "web" in [each.event.pod.name for each in events if isinstance(each.event, PodCreated)]
 
 
 async def test_a_separate_image_service(tmp_path: Path, runtime: EmbeddedRuntime) -> None:

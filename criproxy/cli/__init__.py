@@ -14,6 +14,7 @@ COMMANDS = {
     "completion": "criproxy.cli.completion",
     "demo": "criproxy.cli.demo",
     "explain": "criproxy.cli.explain",
+    "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",
     "schema": "criproxy.cli.schema",
     "serve": "criproxy.cli.serve",

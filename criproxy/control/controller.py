@@ -11,7 +11,7 @@ from criproxy.control.inquiry import Inquiry
 from criproxy.control.keeper import NodeStore
 from criproxy.control.kernel import Kernel
 from criproxy.control.lanes import Lanes
-from criproxy.control.manager import Manager
+from criproxy.control.manager import Heard, Manager
 from criproxy.control.modes import Modes
 from criproxy.control.notices import Notice
 from criproxy.control.resync import NotReady, Resync
@@ -118,6 +118,10 @@ class Controller:
             StoreError: if the disk fails.
         """
         return await self._manager.find_history(text)
+
+    def listen(self, heard: Heard | None) -> None:
+        """Let *heard* be told of every event and what came of it, in place of who was before; None ends that."""
+        self._manager.heard = heard
 
     def situation(self) -> "Situation":
         """The node and what is known beside it, for `report`; to be looked at from any thread."""

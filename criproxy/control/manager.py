@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
@@ -38,6 +38,9 @@ MAX_TOGETHER = 32
 """Events that go to the disk in one transaction, if so many are waiting."""
 MANY = 50
 """With more containers, events about the whole node are worked out beside the event loop: they take milliseconds."""
+
+Heard = Callable[[Event, Decision | Exception], None]
+"""Gets an event and what came of it; must not fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class Manager:
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy
         """Asked about what is submitted now, if nothing waits: another one comes into force in the order of events."""
+        self.heard: Heard | None = None
+        """Told of every event when it has been applied or has failed, in their order."""
         self._log = log
         self._checked = False
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
@@ -229,6 +234,8 @@ class Manager:
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
             results = [error] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
+            if self.heard and job.event:
+                self.heard(job.event, result)
             _end(job.done, result)
             self._queue.popleft()
 

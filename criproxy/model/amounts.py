@@ -7,6 +7,8 @@ from criproxy.model.resources import Interval
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _QUANTITY = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?(m|[kKMGTP]i?)?")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -54,6 +56,18 @@ def parse_bytes(text: str) -> int:
     if unit == "m":
         raise ValueError(f"{text!r} must be an amount of memory such as 64Mi, 100M or 1048576")
     return _scaled(whole, fraction, (1024 if unit.endswith("i") else 1000) ** _POWERS[unit.removesuffix("i")])
+
+
+def parse_seconds(text: str) -> float:
+    """A duration with its unit, such as ``500ms``, ``11s`` and ``1.5h``, in seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} must be a duration such as 500ms, 11s or 2m")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def _quantity(text: str) -> tuple[str, str, str]:

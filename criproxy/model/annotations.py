@@ -7,15 +7,14 @@ The domain is ours or one of our peers', so that a workload keeps its annotation
 import re
 from collections.abc import Mapping
 
+from criproxy.model.amounts import parse_seconds
+
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
 """In the order in which they count: ours wins."""
 
 COLD_START = "cold-start"
 MAX_COLD_START_S = 3600.0
-_COLD_START = re.compile(
-    r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9]{1,7}(?:\.[0-9]{1,6})?)(ms|s|m|h)["']?\s*\}?\s*"""
-)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_COLD_START = re.compile(r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9.]+[a-z]+)["']?\s*\}?\s*""")
 
 
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -53,7 +52,10 @@ def parse_cold_start(text: str) -> float:
         ValueError: it is no duration, or one beyond `MAX_COLD_START_S`.
     """
     found = _COLD_START.fullmatch(text)
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    try:
+        seconds = parse_seconds(found[1]) if found else 0.0
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds <= MAX_COLD_START_S:
         raise ValueError(f"{text!r} must be a duration of at most 1 h, such as 'duration: 10s'")
     return seconds

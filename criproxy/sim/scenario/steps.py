@@ -1,19 +1,17 @@
 """The steps of scenario files: each kind is a function that reads one and answers with a value for the runner."""
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from criproxy.config.words import did_you_mean
+from criproxy.model.amounts import parse_seconds
 from criproxy.sim.scenario.assertions import RULES, Assertion, read_assertion
 from criproxy.sim.scenario.place import At
 from criproxy.sim.scenario.pods import POD_KEYS, PodPlan, read_pods
 from criproxy.sim.scenario.settings import Configuration
 
 OUTCOMES = ("ok", "error")
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +155,7 @@ class Reading:
 
     def advance(self, at: At) -> Iterator[Action]:
         """`advance`: a duration such as 11s."""
-        yield Advance(at.read(_seconds))
+        yield Advance(at.read(parse_seconds))
 
 
 STEPS: dict[str, Callable[[Reading, At], Iterator[Action]]] = {
@@ -172,10 +170,3 @@ STEPS: dict[str, Callable[[Reading, At], Iterator[Action]]] = {
 
 def _fails(fields: dict[str, At]) -> bool:
     return "expect" in fields and fields["expect"].one_of(OUTCOMES) == "error"
-
-
-def _seconds(text: str) -> float:
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} must be a duration such as 500ms, 11s or 2m")
-    return float(found[1]) * _SECONDS[found[2]]

@@ -1,0 +1,137 @@
+"""``criproxy record``: what the kubelet asks of this node, as a trace that ``simulate`` can ask again."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import click
+
+from criproxy.cli.amounts import Duration, Size
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, ask
+from criproxy.errors import CriproxyError, UsageError
+
+STDOUT = "-"
+
+
+@click.command(short_help="Record what the kubelet asks of this node, for simulate.")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE")
+@click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="End after this time, such as 10m.")
+@click.option("--max-size", type=Size(), default="64Mi", show_default=True, help="End before FILE is larger.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="Control socket of the daemon.",
+)
+def command(*, file: str, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
+    """Write to FILE (- is standard output) who is on this node, then each pod and container that comes, changes, ends.
+
+    Of each it has what placement depends on: names, class, sizes, labels, annotations for policies. It has no commands,
+    environments, mounts or images, and no values of labels that look secret. docs/simulate.md explains the lines.
+    Without --for it goes on until Ctrl-C.
+
+    Exit status: 0 recorded, 1 there is nothing to record or the daemon ended it, 2 wrong use.
+    """
+    with _opened(file, force=force) as out:
+        trace = Trace(out, control_socket, max_size)
+        ended = trace.record(time.monotonic() + duration_s if duration_s else None)
+    if ended:
+        raise CriproxyError(f"{trace.told()}; it ended early: {ended}")
+    click.echo(trace.told(), err=True)
+
+
+@dataclass(slots=True)
+class Trace:
+    """A trace that is being written."""
+
+    out: IO[str]
+    control_socket: str
+    max_bytes: int
+    lines: int = 0
+    size_bytes: int = 0
+
+    def told(self) -> str:
+        """How much was recorded."""
+        from criproxy.model.amounts import format_bytes
+
+        return f"recorded {max(0, self.lines - 1)} events, {format_bytes(self.size_bytes)}"
+
+    def record(self, until_s: float | None) -> str:
+        """Write until the time is over, or Ctrl-C; return why the daemon or the size ended it before.
+
+        Raises:
+            CriproxyError: there is no daemon, or nothing to record.
+        """
+        answer = ask(self.control_socket, "record")
+        try:
+            with _watched(self):
+                ended = self._follow(answer, until_s)
+        except KeyboardInterrupt:
+            ended = ""
+        except CriproxyError as error:  # what was recorded so far is there
+            return str(error)
+        last = self._ask(answer["recording"], end=True)
+        return ended or self._keep(last["lines"])
+
+    def _follow(self, answer: dict[str, Any], until_s: float | None) -> str:
+        name = answer["recording"]
+        while not (ended := self._keep(answer["lines"]) or str(answer["ended"])):
+            if until_s is not None and time.monotonic() >= until_s:
+                break
+            answer = self._ask(name)
+        return ended
+
+    def _ask(self, name: str, *, end: bool = False) -> dict[str, Any]:
+        taken = {"recording": name, "taken": self.lines, "end": end}
+        answer: dict[str, Any] = ask(self.control_socket, "record", taken)
+        return answer
+
+    def _keep(self, lines: list[str]) -> str:
+        """Write *lines*; the answer is why the trace ends here, if it does."""
+        for line in lines:
+            if self.size_bytes + len(line) + 1 > self.max_bytes:
+                return f"the next event would make it larger than {self.max_bytes} bytes (--max-size)"
+            self.out.write(f"{line}\n")
+            self.lines += 1
+            self.size_bytes += len(line) + 1
+        self.out.flush()
+        return ""
+
+
+@contextmanager
+def _opened(file: str, *, force: bool) -> Iterator[IO[str]]:
+    """*file* for writing, readable by nobody else: names of pods may be confidential."""
+    if file == STDOUT:
+        yield sys.stdout
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        descriptor = os.open(file, flags, 0o600)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already: --force replaces it") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        yield out
+
+
+@contextmanager
+def _watched(trace: Trace) -> Iterator[None]:
+    """Show on a terminal how far it has come."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(
+        console=Console(stderr=True), transient=True, get_renderable=lambda: Text(f"{trace.told()}; Ctrl-C ends")
+    ):
+        yield
