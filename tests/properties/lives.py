@@ -36,10 +36,11 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.policy import Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions
-from criproxy.policy.options import AnnotationOptions, Options
+from criproxy.policy.options import Options
 from tests.engine.lives import PODS, containers, cpu_sizes, events, found, memory_sizes, sizes
 from tests.properties.balloons import balloon_options
 from tests.properties.machines import machines, narrowed
+from tests.properties.shapes import shape_of
 from tests.properties.wishes import annotated
 
 CONTAINERS = 10
@@ -92,8 +93,8 @@ def options_of(entry: Entry, topology: Topology, draw: st.DrawFn) -> dict[str, o
             chosen[option.alias or name] = draw(st.sampled_from([option.default, option.default, not option.default]))
         elif get_origin(option.annotation) is Literal:
             chosen[option.alias or name] = draw(st.sampled_from(get_args(option.annotation)))
-        elif option.annotation is AnnotationOptions:
-            chosen[option.alias or name] = draw(st.sampled_from([{}, {"allow": {"*": ["*"]}}]))
+        elif shape := shape_of(option.annotation):
+            chosen[option.alias or name] = draw(shape(topology))
         elif option.is_required():
             chosen[option.alias or name] = draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     more = MORE.get(entry.options)

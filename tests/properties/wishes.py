@@ -8,6 +8,7 @@ from criproxy.engine.events import PodCreated
 from criproxy.model.annotations import DOMAINS
 from criproxy.model.workload import Pod
 from criproxy.policy.keys import KEYS
+from tests.properties.shapes import POOLS
 
 SAMPLES: Mapping[str, Sequence[str]] = {
     "unlimited-burstable": ["system", "socket", "package", "die", "numa", "l3cache", "core"],
@@ -20,6 +21,7 @@ SAMPLES: Mapping[str, Sequence[str]] = {
     ],
     "anti-affinity": ["c0: [c1, c2, c3, c4]", "c4: [{match: {operator: AlwaysTrue}}]", "- c1"],
     "memory-type": ["dram", "pmem,dram", "hbm", "mixed", "tape"],
+    "pool.podpools": [*POOLS, *POOLS, "reserved", "default", "none-such"],
     "cold-start": ["duration: 10s", "duration: 10 days"],
 }
 """Key → values; where it says nothing, true and false are ones."""

@@ -1,0 +1,60 @@
+"""Options that are more than a switch or a word, by their type: what a policy file could say on a machine."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.topology import Topology
+from criproxy.policy.options import AnnotationOptions
+from criproxy.policy.pools.options import Pool
+from criproxy.policy.usable import AvailableResources
+
+POOLS = ("p0", "p1", "p2")
+"""Names that annotations draw from, too."""
+
+
+@st.composite
+def pools(draw: st.DrawFn, topology: Topology) -> list[dict[str, object]]:
+    """Kinds of pools: by number, by share and by lists; too many of them as often as not."""
+    left = sorted(topology.cpus)
+    kinds: list[dict[str, object]] = []
+    for name in draw(st.lists(st.sampled_from([*POOLS, "reserved", "default"]), max_size=3, unique=True)):
+        kind: dict[str, object] = {"name": name, "maxPods": draw(st.sampled_from([0, 0, 1, 2, -1]))}
+        own = name in POOLS
+        if draw(st.booleans()) and left:
+            lists = draw(st.lists(st.sampled_from(left), min_size=1, max_size=4 if own else 1, unique=True))
+            left = [cpu for cpu in left if cpu not in lists]
+            kind["cpuLists"] = [{"cpuset": cpu} for cpu in lists]
+        elif own or draw(st.booleans()):
+            kind["cpu"] = draw(st.sampled_from([1, 2, 3, "50 %"]))
+            kind |= {"instances": draw(st.sampled_from([1, 2, "4 CPUs", "50 %"]))} if own else {}
+        if own:
+            kind |= {"exclusive": draw(st.booleans()), "fillOrder": draw(st.sampled_from(["Balanced", "Packed"]))}
+        kinds.append(kind)
+    return kinds
+
+
+def available(topology: Topology) -> st.SearchStrategy[dict[str, str]]:
+    """Everything as often as a part."""
+    parts = st.frozensets(st.sampled_from(sorted(topology.online_cpus)), min_size=1)
+    some = st.tuples(st.sampled_from(["cpuset", "exclude-cpuset"]), parts).map(_written)
+    return st.just(dict[str, str]()) | some
+
+
+def _written(said: tuple[str, CpuSet]) -> dict[str, str]:
+    return {"cpu": f"{said[0]}:{format_cpuset(said[1])}"}
+
+
+SHAPES: Mapping[Any, Callable[[Topology], st.SearchStrategy[Any]]] = {
+    AnnotationOptions: lambda _: st.sampled_from([dict[str, object](), {"allow": {"*": ["*"]}}]),
+    AvailableResources: available,
+    tuple[Pool, ...]: pools,
+}
+"""By the type of an option in its model."""
+
+
+def shape_of(annotation: object) -> Callable[[Topology], st.SearchStrategy[Any]] | None:
+    """How to draw an option of a type; None where its default is all that is tried."""
+    return next((shape for kind, shape in SHAPES.items() if kind == annotation), None)
