@@ -6,19 +6,19 @@ than it has. Where that would be so, those who matter least get memory from more
 gone. All of it follows from the node: its grants, its containers, and what their grants say about coming back.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from criproxy.alloc.zones import (
+    Crowd,
     Mask,
     Memory,
     MemoryRequest,
-    Placed,
     Priority,
     Promises,
-    allocate,
-    come_back,
+    allocate_among,
+    come_back_among,
     first_zone,
 )
 from criproxy.errors import NotEnough
@@ -122,13 +122,15 @@ def place_memory(
 
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
     """The layout *grants*, which somebody has left, with those back whose nodes have room again; and why."""
-    if not any(grant.home_mems for grant in grants.values()):
+    wide = {key: grant.mems for key, grant in grants.items() if grant.home_mems and key in node.containers}
+    if not wide:
         return Layout(grants)
     machine = _machine(node.topology, pessimistic=pessimistic)
-    zones = come_back(machine.memory, list(_placed(machine, node, grants)))
-    if not zones:
+    zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
+    narrower = come_back_among(_crowd(machine, node, grants), zones)
+    if not narrower:
         return Layout(grants)
-    back = {key: _moved(grants[key], mems) for key, mems in zones.items()}
+    back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
     return Layout(_changed(grants, back), (f"{_counted(back)} fewer NUMA nodes: there is room again",))
 
 
@@ -136,7 +138,7 @@ def room_bytes(node: Node, near: CpuSet, *, pessimistic: bool = False) -> int:
     """How much memory can still be promised on the NUMA nodes *near* and those attached to them."""
     machine = _machine(node.topology, pessimistic=pessimistic)
     zone = machine.memory.mask(near | _attached(machine, near))
-    return _promises(machine, node, node.grants).room_bytes(zone)
+    return _crowd(machine, node, node.grants).promises.room_bytes(zone)
 
 
 def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
@@ -146,7 +148,7 @@ def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
     others' doing: containers that are taken in stay where they are, and so does everybody when the machine changes.
     """
     machine = _machine(node.topology, pessimistic=False)
-    promises = _promises(machine, node, node.grants)
+    promises = _crowd(machine, node, node.grants).promises
     return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 
 
@@ -195,14 +197,13 @@ def _beside_others(
     memory = machine.memory
     if (first == machine.topology.mems and not memory.pessimistic) or not memory.ids:
         return first, {}
-    promises = _promises(machine, node, grants, without=container.key)
+    others = _crowd(machine, node, grants, without=container.key)
     zone, size = memory.mask(first), _counts(container)
-    if promises.fits(zone, size):
+    if others.promises.fits(zone, size):
         return first, {}
     if not may_move:
-        return memory.nodes(_widened(promises, zone, size)), {}
-    others = list(_placed(machine, node, grants, without=container.key))
-    done = allocate(memory, others, _request(container, first, memory.kinds(zone)))
+        return memory.nodes(_widened(others.promises, zone, size)), {}
+    done = allocate_among(others, _request(container, first, memory.kinds(zone)))
     return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
 
 
@@ -225,33 +226,38 @@ def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
     return zone
 
 
-def _promises(machine: _Machine, node: Node, grants: Mapping[str, Grant], without: str = "") -> Promises:
-    """What is promised to everybody; what comes from all nodes only where that makes a difference."""
-    by_nodes: dict[tuple[CpuSet, bool], int] = {}
-    containers, everywhere = node.containers, node.topology.mems
+def _crowd(machine: _Machine, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
+    """Everybody who counts; those with memory from all nodes only where that makes a difference."""
+    memory, containers, everywhere = machine.memory, node.containers, node.topology.mems
+    found: dict[tuple[CpuSet, bool], tuple[list[str], list[int]]] = {}
     for key, grant in grants.items():
         mems = (grant.mems or _unknown(node, key)) & everywhere
-        if mems and key != without and key in containers and (machine.pessimistic or mems != everywhere):
-            place = mems, not grant.home_mems
-            by_nodes[place] = by_nodes.get(place, 0) + _counts(containers[key])
-    promises = Promises(machine.memory)
-    for (mems, at_home), size in by_nodes.items():
-        promises.add(machine.memory.mask(mems), size, at_home=at_home)
-    return promises
+        at_home = not grant.home_mems
+        if mems and (mems != everywhere or not at_home or machine.pessimistic) and key != without and key in containers:
+            keys, sizes = found.setdefault((mems, at_home), ([], []))
+            keys.append(key)
+            sizes.append(_counts(containers[key]))
+    promises, by_zone = Promises(memory), dict[Mask, list[str]]()
+    for (mems, at_home), (keys, sizes) in found.items():
+        zone = memory.mask(mems)
+        promises.add(zone, sum(sizes), at_home=at_home)
+        by_zone.setdefault(zone, []).extend(keys)
+    ages: dict[str, int] = {}
+
+    def age(key: str) -> int:
+        if not ages:
+            ages.update((each, place) for place, each in enumerate(grants))
+        return ages[key]
+
+    return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), age)
 
 
-def _placed(machine: _Machine, node: Node, grants: Mapping[str, Grant], without: str = "") -> Iterator[Placed]:
-    """Everybody who counts, oldest first."""
-    everywhere = node.topology.mems
-    for key, grant in grants.items():
-        container = node.containers.get(key)
-        if container is None or key == without:
-            continue
-        mems = (grant.mems or _unknown(node, key)) & everywhere
-        if mems and (mems != everywhere or grant.home_mems or machine.pessimistic):
-            request = _request(container, grant.home_mems & mems or mems, frozenset())
-            # Who has other nodes than the policy may use, or nodes that nobody set, is not to be moved.
-            yield Placed(request if grant.mems == mems else replace(request, priority=Priority.RESERVATION), mems)
+def _request_of(node: Node, grant: Grant, key: str) -> MemoryRequest:
+    """What somebody who has a place asked for once."""
+    mems = (grant.mems or _unknown(node, key)) & node.topology.mems
+    request = _request(node.containers[key], grant.home_mems & mems or mems, frozenset())
+    # Who has other nodes than the policy may use, or nodes that nobody set, is not to be moved.
+    return request if grant.mems == mems else replace(request, priority=Priority.RESERVATION)
 
 
 def _unknown(node: Node, key: str) -> CpuSet:

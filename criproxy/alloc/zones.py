@@ -6,10 +6,11 @@ zone to the nearest nodes. The rules are those of nri-plugins' memory allocator,
 that overlap are looked at, too, and `come_back` returns what was freed to those who once had to give way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from math import inf
 
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -170,10 +171,15 @@ class Promises:
         if last:
             del self.used[zone]
 
+    def copy(self) -> "Promises":
+        """The same promises, to be changed."""
+        same = Promises(self.memory)
+        same.used, same._wide = dict(self.used), dict(self._wide)
+        return same
+
     def fits(self, zone: Mask, size_bytes: int) -> bool:
         """Whether *size_bytes* more on *zone* would leave no set of nodes over capacity that is concerned by them."""
-        trial = Promises(self.memory)
-        trial.used, trial._wide = dict(self.used), dict(self._wide)
+        trial = self.copy()
         trial.add(zone, size_bytes)
         within = zone if self.memory.pessimistic else 0
         return all(zone & ~part and part & ~within for part, _ in trial.over(zone))
@@ -210,6 +216,31 @@ class Promises:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Everybody who has memory, by zone. Each is looked at only where somebody has to move: they may be hundreds."""
+
+    promises: Promises
+    keys: Mapping[Mask, Sequence[str]]
+    """By zone, in any order."""
+    request: Callable[[str], MemoryRequest]
+    """By key."""
+    age: Callable[[str], int]
+    """By key: the older, the less."""
+
+
+def crowd_of(memory: Memory, placed: Iterable[Placed]) -> Crowd:
+    """Those who are *placed*, oldest first."""
+    promises, keys = Promises(memory), dict[Mask, list[str]]()
+    requests = {one.request.key: one.request for one in placed}
+    age = {key: place for place, key in enumerate(requests)}
+    for one in placed:
+        mask = memory.mask(one.zone)
+        keys.setdefault(mask, []).append(one.request.key)
+        promises.add(mask, one.request.size_bytes, at_home=one.request.nodes == one.zone)
+    return Crowd(promises, keys, requests.__getitem__, age.__getitem__)
+
+
 def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
     """Find nodes for *request* beside those that are *placed*, moving some of them if need be.
 
@@ -224,12 +255,18 @@ def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -
     """
     if any(one.request.key == request.key for one in placed):
         raise ValueError(f"{request.key} has memory already")
-    work = _Work(memory, placed)
+    return allocate_among(crowd_of(memory, placed), request)
+
+
+def allocate_among(crowd: Crowd, request: MemoryRequest) -> Allocation:
+    """The same beside a *crowd* that has no such key."""
+    memory = crowd.promises.memory
+    work = _Work(crowd)
     accepted = dict(work.over(memory.all)) if memory.overcommit else {}
     work.put(request, _checked(memory, request, first_zone(memory, request)))
     work.relieve(accepted)
     zones = {key: memory.nodes(mask) for key, mask in work.moved.items()}
-    return Allocation(zones.pop(request.key, memory.nodes(work.zone_of[request.key])), zones)
+    return Allocation(zones.pop(request.key, memory.nodes(first_zone(memory, request))), zones)
 
 
 def first_zone(memory: Memory, request: MemoryRequest) -> Mask:
@@ -284,52 +321,61 @@ def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
     The most important come first, then the oldest. Each gets its first zone if that has room again, else the narrowest
     that it grew through and that has.
     """
-    work = _Work(memory, placed)
-    order = sorted(enumerate(placed), key=lambda item: (-item[1].request.priority, item[0]))
-    for _, one in order:
-        if one.request.priority is not Priority.RESERVATION:
-            work.narrow(one.request)
+    return come_back_among(crowd_of(memory, placed), {one.request.key: memory.mask(one.zone) for one in placed})
+
+
+def come_back_among(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
+    """The same for those of a *crowd* whose *zones*, by key, may be too wide."""
+    memory, work = crowd.promises.memory, _Work(crowd)
+    requests = [crowd.request(key) for key in zones]
+    for request in sorted(requests, key=lambda one: (-one.priority, crowd.age(one.key))):
+        if request.priority is not Priority.RESERVATION:
+            work.narrow(request, zones[request.key])
     return {key: memory.nodes(mask) for key, mask in work.moved.items()}
 
 
 def over_capacity(memory: Memory, placed: Iterable[Placed]) -> list[tuple[CpuSet, int]]:
     """Sets of nodes of which more is promised than they have, and by how many bytes; empty is as it should be."""
-    work = _Work(memory, placed)
+    work = _Work(crowd_of(memory, list(placed)))
     return [(memory.nodes(zone), size) for zone, size in work.over(memory.all)]
 
 
 class _Work:
-    """Requests by zone while they move."""
+    """A crowd while it moves."""
 
-    def __init__(self, memory: Memory, placed: Iterable[Placed]) -> None:
-        self.memory = memory
-        self.zone_of: dict[str, Mask] = {}
+    def __init__(self, crowd: Crowd) -> None:
+        self.memory = crowd.promises.memory
         self.moved: dict[str, Mask] = {}
+        self._crowd = crowd
+        self._promises = crowd.promises.copy()
         self._users: dict[Mask, dict[str, MemoryRequest]] = {}
-        self._promises = Promises(memory)
-        self._age: dict[str, int] = {}
-        mask_of: dict[CpuSet, Mask] = {}
-        for one in placed:
-            mask = mask_of.get(one.zone)
-            if mask is None:
-                mask = mask_of[one.zone] = memory.mask(one.zone)
-            self.put(one.request, mask, at_home=one.request.nodes == one.zone)
+        """By zone, those that have been looked at."""
+        self._newcomer = ""
+        self._grown: dict[tuple[CpuSet, frozenset[MemoryKind], Mask], Sequence[Mask]] = {}
 
-    def put(self, request: MemoryRequest, zone: Mask, *, at_home: bool = True) -> None:
-        """Give *request* a place; *at_home*: it was never moved."""
-        self._age.setdefault(request.key, len(self._age))
-        self.zone_of[request.key] = zone
-        self._users.setdefault(zone, {})[request.key] = request
-        self._promises.add(zone, request.size_bytes, at_home=at_home)
+    def put(self, request: MemoryRequest, zone: Mask) -> None:
+        """Give a newcomer its first place."""
+        self._newcomer = request.key
+        self._in(zone)[request.key] = request
+        self._promises.add(zone, request.size_bytes)
 
-    def _move(self, request: MemoryRequest, zone: Mask) -> None:
-        old = self.zone_of[request.key]
-        del self._users[old][request.key]
-        self._promises.take(old, request.size_bytes, last=not self._users[old])
-        if not self._users[old]:
-            del self._users[old]
-        self.put(request, zone, at_home=False)
-        self.moved[request.key] = zone
+    def _in(self, zone: Mask) -> dict[str, MemoryRequest]:
+        """Who has *zone*."""
+        if zone not in self._users:
+            self._users[zone] = {key: self._crowd.request(key) for key in self._crowd.keys.get(zone, ())}
+        return self._users[zone]
+
+    def _count(self, zone: Mask) -> int:
+        users = self._users.get(zone)
+        return len(self._crowd.keys.get(zone, ())) if users is None else len(users)
+
+    def _move(self, request: MemoryRequest, old: Mask, new: Mask) -> None:
+        users = self._in(old)
+        del users[request.key]
+        self._promises.take(old, request.size_bytes, last=not users)
+        self._in(new)[request.key] = request
+        self._promises.add(new, request.size_bytes, at_home=False)
+        self.moved[request.key] = new
 
     def over(self, nodes: Mask) -> list[tuple[Mask, int]]:
         """Zones with any of *nodes*, and unions of them, that are over capacity, and by how many bytes.
@@ -337,7 +383,7 @@ class _Work:
         Smaller ones come first, then those of more users.
         """
         found = self._promises.over(nodes)
-        return sorted(found, key=lambda item: (item[0].bit_count(), -len(self._users.get(item[0], ())), item[0]))
+        return sorted(found, key=lambda item: (item[0].bit_count(), -self._count(item[0]), item[0]))
 
     def relieve(self, accepted: Mapping[Mask, int]) -> None:
         """Move requests until nothing is over capacity, by more than is *accepted* of a zone.
@@ -385,54 +431,60 @@ class _Work:
         if not more:
             return False
         wider, freed = kinds | self.memory.kinds(more), 0
-        for request in self._by_willingness(zone, limit):
+        for request, part in self._by_willingness(zone, limit):
             if freed >= size_bytes:
                 break
             if not request.strict or request.kinds == wider:
-                self._move(request, zone | more)
+                self._move(request, part, zone | more)
                 freed += request.size_bytes
         return freed > 0
 
-    def _by_willingness(self, zone: Mask, limit: Priority) -> list[MemoryRequest]:
-        """Users of *zone*, the least important first, then the smallest, then the youngest.
+    def _by_willingness(self, zone: Mask, limit: Priority) -> list[tuple[MemoryRequest, Mask]]:
+        """Users of *zone* and what they have, the least important first, then the smallest, then the youngest.
 
         A union of zones has no users of its own; then it is those of its parts, of the widest part first.
         """
-        users = self._users.get(zone)
-        parts = (
-            [zone]
-            if users
-            else sorted((part for part in self._users if not part & ~zone), key=lambda part: (-part.bit_count(), part))
-        )
-        found: list[MemoryRequest] = []
+        parts = [zone]
+        if zone not in self._promises.used:
+            within = (part for part in self._promises.used if not part & ~zone)
+            parts = sorted(within, key=lambda part: (-part.bit_count(), part))
+        found: list[tuple[MemoryRequest, Mask]] = []
         for part in parts:
-            willing = [request for request in self._users[part].values() if request.priority <= limit]
-            found += sorted(willing, key=lambda r: (r.priority, r.size_bytes, -self._age[r.key]))
+            willing = [(request, part) for request in self._in(part).values() if request.priority <= limit]
+            found += sorted(willing, key=lambda r: (r[0].priority, r[0].size_bytes, -self._age(r[0].key)))
         return found
 
-    def narrow(self, request: MemoryRequest) -> None:
+    def _age(self, key: str) -> float:
+        return inf if key == self._newcomer else self._crowd.age(key)
+
+    def narrow(self, request: MemoryRequest, had: Mask) -> None:
         """Give *request* the narrowest of the zones that it grew through which has room now."""
-        had = self.zone_of[request.key]
         for zone in self._growth(request, had):
             if self._promises.room_bytes(zone) < request.size_bytes:
                 continue  # the most frequent case is the cheapest to see
-            before = dict(self.moved)
-            self._move(request, zone)
+            self._move(request, had, zone)
             if not self.over(zone):
                 return
-            self._move(request, had)
-            self.moved = before
+            self._move(request, zone, had)
+            del self.moved[request.key]
 
-    def _growth(self, request: MemoryRequest, limit: Mask) -> Iterator[Mask]:
+    def _growth(self, request: MemoryRequest, limit: Mask) -> Sequence[Mask]:
         """The zones of *request* from its first one on, as far as they lie within *limit* and are not that."""
-        try:
-            zone = first_zone(self.memory, request)
-        except NotEnough:  # the machine has changed since
-            return
-        while zone != limit and not zone & ~limit:
-            yield zone
-            more = self.memory.expand(zone, self.memory.kinds(zone)) or self.memory.expand(zone, frozenset(_KINDS))
-            zone |= more
+        place = request.nodes, request.kinds, limit
+        if place not in self._grown:
+            self._grown[place] = list(_growth(self.memory, request, limit))
+        return self._grown[place]
+
+
+def _growth(memory: Memory, request: MemoryRequest, limit: Mask) -> Iterator[Mask]:
+    try:
+        zone = first_zone(memory, request)
+    except NotEnough:  # the machine has changed since
+        return
+    while zone != limit and not zone & ~limit:
+        yield zone
+        more = memory.expand(zone, memory.kinds(zone)) or memory.expand(zone, frozenset(_KINDS))
+        zone |= more
 
 
 def _words(kinds: Iterable[MemoryKind]) -> str:
