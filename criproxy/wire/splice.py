@@ -38,7 +38,8 @@ class Splice:
 
     def _open_runtime(self, data: bytes) -> None:
         """The first bytes of the runtime, which must be its SETTINGS."""
-        self._replies.expect_settings(data)
+        if not self.connection.greeted:
+            self._replies.expect_settings(data)
         self._replies.feed(data)
         if self.connection.greeted:
             self.from_runtime = self._replies.feed
