@@ -11,7 +11,7 @@ from criproxy.cli.machines import EXISTING, chosen, machine_options
 if TYPE_CHECKING:
     from criproxy.model.topology import Topology
     from criproxy.sim.scenario.runner import Instead, Result
-    from criproxy.sim.scenario.vectors import Vector
+    from criproxy.sim.scenario.vectors import Contents, Vector
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -52,19 +52,24 @@ def command(
     nri-plugins is run by each. With another policy or machine, expectations may fail: look at the placement.
     docs/simulate.md explains the file.
 
+    A case that cannot be read is told with its line, and the others are run all the same.
+
     Exit status: 0 everything is as expected, 1 something is not, 2 the file or the use of the command is wrong.
     """
     from criproxy.sim.scenario.runner import Instead, runs
-    from criproxy.sim.scenario.vectors import load
+    from criproxy.sim.scenario.vectors import examine
 
     topology = chosen(**machine)
     instead = _by(policy, topology) if policy else Instead(topology)
-    results = _results(runs(load(file, ids), instead), instead)
+    contents = examine(file, ids)
+    for mistake in contents.all_mistakes:
+        click.echo(mistake.located(file), err=True)
+    results = _results(runs(contents.vectors, instead), instead)
     if output == "json":
-        _print_json(results, verbose=verbose)
+        _print_json(results, contents, verbose=verbose)
     else:
-        _print(results, verbose=verbose)
-    ctx.exit(int(any(result.failure for result in results)))
+        _print(results, contents, verbose=verbose)
+    ctx.exit(2 if contents.all_mistakes else int(any(result.failure for result in results)))
 
 
 def _by(policy: Path, topology: "Topology | None") -> "Instead":
@@ -90,7 +95,7 @@ def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Res
     return [run(vector, rules, instead) for vector, rules in watched(cases, "Running scenarios")]
 
 
-def _print(results: "list[Result]", *, verbose: bool) -> None:
+def _print(results: "list[Result]", contents: "Contents", *, verbose: bool) -> None:
     from criproxy.sim.scenario.report import line, reasons, summary
 
     width = max((len(result.vector.id) for result in results), default=0)
@@ -98,14 +103,17 @@ def _print(results: "list[Result]", *, verbose: bool) -> None:
         click.secho(line(result, width), fg="red" if result.failure else None)
         for reason in reasons(result) if verbose else ():
             click.echo(reason)
-    click.echo(summary(results))
+    unread = f", {len(contents.wrong)} not read: see above" if contents.wrong else ""
+    click.echo(f"{summary(results)}{unread}")
 
 
-def _print_json(results: "list[Result]", *, verbose: bool) -> None:
+def _print_json(results: "list[Result]", contents: "Contents", *, verbose: bool) -> None:
     import json
 
     from criproxy.sim.scenario.report import as_json
 
     failed = sum(1 for result in results if result.failure)
     cases = [as_json(result, verbose=verbose) for result in results]
-    click.echo(json.dumps({"ok": not failed, "failed": failed, "cases": cases}))
+    mistakes = [{"line": each.line, "column": each.column, "text": each.sentence} for each in contents.all_mistakes]
+    ok = not failed and not mistakes
+    click.echo(json.dumps({"ok": ok, "failed": failed, "mistakes": mistakes, "cases": cases}))

@@ -150,7 +150,7 @@ def test_wrong_use(file: Path, arguments: list[str], said: str) -> None:
 
 
 def test_a_bad_file(file: Path) -> None:
-    """Exit status 2, and every mistake with its line."""
+    """Exit status 2, and every mistake with its line; cases without one are run all the same."""
     file.write_text(
         CASES.replace("cpus: 2-3", "cpu: 2-3").replace("two, nodes", "too").replace("- create: {pod: p}", "- x")
     )
@@ -161,6 +161,12 @@ def test_a_bad_file(file: Path) -> None:
     assert f"{file}:13:" in result.stderr
     assert "there is no assertion 'cpu'; did you mean 'cpus'?" in result.stderr
     assert f"{file}:18:" in result.stderr
+    assert result.stdout.splitlines() == [
+        "function  -      unit    it is about a single function: for tests",
+        "0 ok, 0 FAILED, 1 unit, 2 not read: see above",
+    ]
+    told = json.loads(simulate(file, "--format", "json").stdout)
+    assert (told["ok"], [mistake["line"] for mistake in told["mistakes"]]) == (False, [13, 18])
 
 
 @pytest.mark.parametrize(("begun", "ids"), [("", ["fits", "does-not", "function"]), ("f", ["fits", "function"])])

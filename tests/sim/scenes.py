@@ -22,14 +22,14 @@ CASE = """
 
 def vector(steps: str, case: str = CASE) -> Vector:
     """The one case of a file with these *steps*, a line for each, on two NUMA nodes of two cores."""
-    found, mistakes = read(f"{HEAD}{case}{_indented(steps)}", FILE)
-    assert not mistakes, mistakes
-    return found[0]
+    contents = read(f"{HEAD}{case}{_indented(steps)}", FILE)
+    assert not contents.all_mistakes, contents.all_mistakes
+    return contents.vectors[0]
 
 
 def mistakes(steps: str, case: str = CASE) -> list[str]:
     """What is wrong with a file with these *steps*, as LINE: SENTENCE; the first of the steps is in line 11."""
-    return [f"{wrong.line}: {wrong.text}" for wrong in read(f"{HEAD}{case}{_indented(steps)}", FILE)[1]]
+    return [f"{wrong.line}: {wrong.text}" for wrong in read(f"{HEAD}{case}{_indented(steps)}", FILE).all_mistakes]
 
 
 def outcome(steps: str, case: str = CASE, rules: str = "nri") -> Result:

@@ -65,11 +65,11 @@ def test_a_machine_of_its_own_and_isolated_cpus() -> None:
     """A case may describe its machine in place, or change one that has a name."""
     text = cases("A").replace("steps: []", "isolcpus: 2-5, steps: []")
 
-    vectors, mistakes = read(text, Path("cases.yaml"))
+    contents = read(text, Path("cases.yaml"))
 
-    assert not mistakes
-    assert vectors[0].topology is not None
-    assert format_cpuset(vectors[0].topology.isolated_cpus) == "2-3"
+    assert not contents.all_mistakes
+    assert contents.vectors[0].topology is not None
+    assert format_cpuset(contents.vectors[0].topology.isolated_cpus) == "2-3"
 
 
 def test_a_file_of_many_values_is_read(tmp_path: Path) -> None:
@@ -115,7 +115,23 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_all_mistakes_at_once() -> None:
-    """One wrong case does not hide that of another."""
-    mistakes = read("vectors: [{id: A}, {id: B}, 3]", Path("cases.yaml"))[1]
+    """One wrong case does not hide another, wrong or not."""
+    contents = read(f"vectors: [{{id: A}}, {{id: B}}, 3, {CASE % 'C'}]", Path("cases.yaml"))
 
-    assert len(mistakes) == 3
+    assert list(contents.wrong) == ["A", "B"]
+    assert len(contents.mistakes) == 1
+    assert [vector.id for vector in contents.vectors] == ["C"]
+
+
+def test_a_wrong_case_matters_only_to_who_asks_for_it(tmp_path: Path) -> None:
+    """With ids, the rest of the file is not judged; a machine that is wrong is told once for all its cases."""
+    file = written(tmp_path, cases("A") + "  - {id: B}\n")
+    machine = "topologies: {m: {nodes: {}}}\nvectors:\n"
+    both = read(f"{machine}  - {{id: A, topology: m, policy: x, steps: []}}\n" + "  - 3\n", file)
+
+    assert [vector.id for vector in load(file, ["A"])] == ["A"]
+    with pytest.raises(UsageError, match="'topology' is missing"):
+        load(file, ["B"])
+    with pytest.raises(UsageError, match="'topology' is missing"):
+        load(file)
+    assert len(both.all_mistakes) == 2

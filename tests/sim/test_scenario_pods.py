@@ -58,14 +58,18 @@ def test_listed_containers() -> None:
 
 
 def test_annotations_get_their_domain() -> None:
-    """Scopes stay behind it; full names stay as they are, and values become texts."""
-    made = pod("pod: p, ann: {cpu.preserve: true, memory-type/pod: dram, x/container.pc0: 1, y.criproxy.io/pod: z}")
+    """Scopes stay behind it; full names stay as they are, and values become texts, JSON where they have parts."""
+    made = pod(
+        "pod: p, ann: {cpu.preserve: true, memory-type/pod: dram, x/container.pc0: 1, y.criproxy.io/pod: z, "
+        "affinity: {pc0: [pc1]}}"
+    )
 
     assert made.annotations == {
         "cpu.preserve.criproxy.io": "true",
         "memory-type.criproxy.io/pod": "dram",
         "x.criproxy.io/container.pc0": "1",
         "y.criproxy.io/pod": "z",
+        "affinity.criproxy.io": '{"pc0": ["pc1"]}',
     }
 
 

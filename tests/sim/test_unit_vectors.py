@@ -21,7 +21,6 @@ from criproxy.sim.scenario.machine import read_machine
 from criproxy.sim.scenario.place import At
 from tests.conftest import ROOT
 
-NOT_YET = {"V29": "no policy splits CPUs by weights so far"}
 SHAPES = {
     "1 package, 20 cpus, 1 node": machine(nodes=1, cores=10, threads=2),
     "4 packages, 144 cpus, 1 node each": machine(nodes=4, cores=18, threads=2),
@@ -49,12 +48,11 @@ def server112(file: Path) -> Topology:
 
 
 def test_every_unit_vector_has_a_test(vectors: dict[str, Any]) -> None:
-    """One here or beside the function that it is about, or a reason why not."""
+    """One here or beside the function that it is about."""
     sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     missing = {name for name in vectors if not any(name in source for source in sources)}
 
     assert not missing
-    assert {name for name, reason in NOT_YET.items() if reason} <= vectors.keys()
 
 
 def test_the_pools_of_a_machine(vectors: dict[str, Any], server112: Topology) -> None:

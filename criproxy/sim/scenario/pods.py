@@ -1,5 +1,6 @@
 """The pods of a scenario file → pods and containers as the proxy would see them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -183,7 +184,8 @@ def _annotations(at: At | None) -> tuple[dict[str, str], dict[str, tuple[CpuSet,
         if key == HINTS:
             hints[scope.removeprefix("container.") if scope != "pod" else ""] = (value.read(parse_cpuset),)
         else:
-            annotations[name if _is_full(key) else f"{key}.{DOMAINS[0]}{slash}{scope}"] = value.text()
+            text = json.dumps(value.data) if isinstance(value.data, dict | list) else value.text()
+            annotations[name if _is_full(key) else f"{key}.{DOMAINS[0]}{slash}{scope}"] = text
     return annotations, hints
 
 

@@ -1,7 +1,7 @@
 """Scenario files as a whole: named machines, and vectors of steps and assertions on them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from criproxy.config.document import parse
@@ -44,39 +44,69 @@ class Vector:
     """Of the first policy."""
 
 
+@dataclass(slots=True)
+class Contents:
+    """What is in a file."""
+
+    vectors: list[Vector] = field(default_factory=list)
+    """Those that can be run, in the order of the file."""
+    mistakes: list[Mistake] = field(default_factory=list)
+    """What is wrong with the file beside its cases."""
+    wrong: dict[str, Mistake] = field(default_factory=dict)
+    """What is wrong with each of the other cases, by id."""
+
+    @property
+    def all_mistakes(self) -> list[Mistake]:
+        """Each once, in the order of the file."""
+        return told([*self.mistakes, *self.wrong.values()])
+
+
 def load(file: Path, ids: Collection[str] = ()) -> list[Vector]:
     """The vectors of *file*, or those of *ids* in the order of the file.
 
     Raises:
-        UsageError: the file cannot be read or used: a line for each mistake, with its place; or it has no such id.
+        UsageError: the file cannot be read, or any of these cases be run: a line for each mistake, with its place.
     """
-    vectors, mistakes = read(_text(file), file)
-    if mistakes:
-        raise UsageError("\n".join(mistake.located(file) for mistake in told(mistakes)))
-    known = [vector.id for vector in vectors]
+    contents = examine(file, ids)
+    if mistakes := contents.all_mistakes:
+        raise UsageError("\n".join(mistake.located(file) for mistake in mistakes))
+    return contents.vectors
+
+
+def examine(file: Path, ids: Collection[str] = ()) -> Contents:
+    """What is in *file*, or that part of it which is about *ids*; one wrong case does not hide the others.
+
+    Raises:
+        UsageError: the file cannot be read, or has no such case.
+    """
+    contents = read(_text(file), file)
+    if not ids:
+        return contents
+    known = [*(vector.id for vector in contents.vectors), *contents.wrong]
     for wanted in ids:
         if wanted not in known:
-            raise UsageError(
-                f"{file} has no case {wanted!r}{did_you_mean(wanted, known)}; it has {', '.join(known) or 'none'}"
-            )
-    return [vector for vector in vectors if not ids or vector.id in ids]
+            near = did_you_mean(wanted, known)
+            raise UsageError(f"{file} has no case {wanted!r}{near}; it has {', '.join(known) or 'none'}")
+    chosen = [vector for vector in contents.vectors if vector.id in ids]
+    return Contents(chosen, [], {name: wrong for name, wrong in contents.wrong.items() if name in ids})
 
 
-def read(text: str, file: Path) -> tuple[list[Vector], list[Mistake]]:
-    """The vectors in *text*, and all that is wrong with it, at most one mistake for each case."""
+def read(text: str, file: Path) -> Contents:
+    """What is in *text*, which is that of *file*; at most one mistake for each case."""
     document = parse(text, max_values=len(text))
+    contents = Contents(mistakes=document.mistakes)
     if document.mistakes:
-        return [], document.mistakes
-    mistakes: list[Mistake] = []
-    vectors: list[Vector] = []
+        return contents
     try:
         fields = At(document, (), document.data).fields(FILE_KEYS, required=("vectors",))
-        machines = _machines(fields["topologies"], mistakes) if "topologies" in fields else {}
+        machines = _machines(fields["topologies"]) if "topologies" in fields else {}
+        contents.mistakes += [machine for machine in machines.values() if isinstance(machine, Mistake)]
         for at in fields["vectors"].items():
-            vectors += _attempt(at, machines, file, mistakes)
+            _add(contents, at, machines, file)
     except Wrong as wrong:
-        mistakes.append(wrong.mistake)
-    return vectors, mistakes + _twice(vectors)
+        contents.mistakes.append(wrong.mistake)
+    contents.mistakes += _twice(contents.vectors)
+    return contents
 
 
 def _twice(vectors: Iterable[Vector]) -> list[Mistake]:
@@ -97,27 +127,29 @@ def _text(file: Path) -> str:
         raise UsageError(f"{file} cannot be read: {error}") from None
 
 
-def _machines(at: At, mistakes: list[Mistake]) -> dict[str, Topology | None]:
-    """By name; None for one that is wrong."""
-    machines: dict[str, Topology | None] = {}
+def _machines(at: At) -> dict[str, Topology | Mistake]:
+    """By name: a machine, or what is wrong with it."""
+    machines: dict[str, Topology | Mistake] = {}
     for name, machine in at.entries().items():
-        machines[name] = None
         try:
             machines[name] = read_machine(machine)
         except Wrong as wrong:
-            mistakes.append(wrong.mistake)
+            machines[name] = wrong.mistake
     return machines
 
 
-def _attempt(at: At, machines: Mapping[str, Topology | None], file: Path, mistakes: list[Mistake]) -> list[Vector]:
+def _add(contents: Contents, at: At, machines: Mapping[str, Topology | Mistake], file: Path) -> None:
     try:
-        return [_vector(at, machines, file)]
+        contents.vectors.append(_vector(at, machines, file))
     except Wrong as wrong:
-        mistakes.append(wrong.mistake)
-        return []
+        name = at.data.get("id") if isinstance(at.data, dict) else None
+        if name is None:
+            contents.mistakes.append(wrong.mistake)
+        else:
+            contents.wrong[str(name)] = wrong.mistake
 
 
-def _vector(at: At, machines: Mapping[str, Topology | None], file: Path) -> Vector:
+def _vector(at: At, machines: Mapping[str, Topology | Mistake], file: Path) -> Vector:
     fields = at.entries()
     if "id" not in fields:
         raise at.wrong("'id' is missing")
@@ -139,17 +171,24 @@ def _vector(at: At, machines: Mapping[str, Topology | None], file: Path) -> Vect
     )
 
 
-def _topology(fields: Mapping[str, At], machines: Mapping[str, Topology | None]) -> Topology | None:
-    at = fields["topology"]
-    topology = read_machine(at) if isinstance(at.data, dict) else None
-    if topology is None:
-        name = at.text()
-        if name not in machines:
-            raise at.wrong(f"there is no topology {name!r}{did_you_mean(name, machines)}")
-        topology = machines[name]
-    if topology is not None and "isolcpus" in fields:
+def _topology(fields: Mapping[str, At], machines: Mapping[str, Topology | Mistake]) -> Topology:
+    topology = _named(fields["topology"], machines)
+    if "isolcpus" in fields:
         topology = replace(topology, isolated_cpus=fields["isolcpus"].cpuset() & topology.online_cpus)
-    if topology is not None and "pmem_assignment" in fields:
+    if "pmem_assignment" in fields:
         nearest = fields["pmem_assignment"].entries().values()
         topology = with_closest(topology, {each.key_number("a NUMA node"): each.number() for each in nearest})
     return topology
+
+
+def _named(at: At, machines: Mapping[str, Topology | Mistake]) -> Topology:
+    """The machine that is described there, or that has this name."""
+    if isinstance(at.data, dict):
+        return read_machine(at)
+    name = at.text()
+    if name not in machines:
+        raise at.wrong(f"there is no topology {name!r}{did_you_mean(name, machines)}")
+    machine = machines[name]
+    if isinstance(machine, Mistake):
+        raise Wrong(machine)
+    return machine
