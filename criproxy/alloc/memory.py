@@ -122,7 +122,9 @@ def place_memory(
 
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
     """The layout *grants*, which somebody has left, with those back whose nodes have room again; and why."""
-    wide = {key: grant.mems for key, grant in grants.items() if grant.home_mems and key in node.containers}
+    there, everywhere = node.containers, node.topology.mems
+    moved = ((key, grant.mems) for key, grant in grants.items() if grant.home_mems and key in there)
+    wide = {key: mems for key, mems in moved if mems <= everywhere}
     if not wide:
         return Layout(grants)
     machine = _machine(node.topology, pessimistic=pessimistic)

@@ -327,7 +327,7 @@ def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
 def come_back_among(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
     """The same for those of a *crowd* whose *zones*, by key, may be too wide."""
     memory, work = crowd.promises.memory, _Work(crowd)
-    requests = [crowd.request(key) for key in zones]
+    requests = [work.users(zone)[key] for key, zone in zones.items()]
     for request in sorted(requests, key=lambda one: (-one.priority, crowd.age(one.key))):
         if request.priority is not Priority.RESERVATION:
             work.narrow(request, zones[request.key])
@@ -350,16 +350,18 @@ class _Work:
         self._promises = crowd.promises.copy()
         self._users: dict[Mask, dict[str, MemoryRequest]] = {}
         """By zone, those that have been looked at."""
+        self._rooms: dict[Mask, int] = {}
+        """By zone, what can be promised there as long as nobody moves."""
         self._newcomer = ""
         self._grown: dict[tuple[CpuSet, frozenset[MemoryKind], Mask], Sequence[Mask]] = {}
 
     def put(self, request: MemoryRequest, zone: Mask) -> None:
         """Give a newcomer its first place."""
         self._newcomer = request.key
-        self._in(zone)[request.key] = request
+        self.users(zone)[request.key] = request
         self._promises.add(zone, request.size_bytes)
 
-    def _in(self, zone: Mask) -> dict[str, MemoryRequest]:
+    def users(self, zone: Mask) -> dict[str, MemoryRequest]:
         """Who has *zone*."""
         if zone not in self._users:
             self._users[zone] = {key: self._crowd.request(key) for key in self._crowd.keys.get(zone, ())}
@@ -370,12 +372,13 @@ class _Work:
         return len(self._crowd.keys.get(zone, ())) if users is None else len(users)
 
     def _move(self, request: MemoryRequest, old: Mask, new: Mask) -> None:
-        users = self._in(old)
+        users = self.users(old)
         del users[request.key]
         self._promises.take(old, request.size_bytes, last=not users)
-        self._in(new)[request.key] = request
+        self.users(new)[request.key] = request
         self._promises.add(new, request.size_bytes, at_home=False)
         self.moved[request.key] = new
+        self._rooms.clear()
 
     def over(self, nodes: Mask) -> list[tuple[Mask, int]]:
         """Zones with any of *nodes*, and unions of them, that are over capacity, and by how many bytes.
@@ -450,7 +453,7 @@ class _Work:
             parts = sorted(within, key=lambda part: (-part.bit_count(), part))
         found: list[tuple[MemoryRequest, Mask]] = []
         for part in parts:
-            willing = [(request, part) for request in self._in(part).values() if request.priority <= limit]
+            willing = [(request, part) for request in self.users(part).values() if request.priority <= limit]
             found += sorted(willing, key=lambda r: (r[0].priority, r[0].size_bytes, -self._age(r[0].key)))
         return found
 
@@ -460,7 +463,9 @@ class _Work:
     def narrow(self, request: MemoryRequest, had: Mask) -> None:
         """Give *request* the narrowest of the zones that it grew through which has room now."""
         for zone in self._growth(request, had):
-            if self._promises.room_bytes(zone) < request.size_bytes:
+            if zone not in self._rooms:
+                self._rooms[zone] = self._promises.room_bytes(zone)
+            if self._rooms[zone] < request.size_bytes:
                 continue  # the most frequent case is the cheapest to see
             self._move(request, had, zone)
             if not self.over(zone):

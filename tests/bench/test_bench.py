@@ -71,8 +71,8 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     """Every policy and event has its CPU time; those that concern one container have bars."""
     lines = report["steps"]
 
-    assert {line["policy"] for line in lines} == set(BUILTIN)
-    assert len(lines) == len(BUILTIN) * len(EVENTS)
+    assert {line["policy"] for line in lines} == {*BUILTIN, "memory"}
+    assert len(lines) == len(BUILTIN) * len(EVENTS) + 4
     assert all(0 < line["median_ms"] <= line["p99_ms"] for line in lines)
     assert {line["event"] for line in lines if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
 
