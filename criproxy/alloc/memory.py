@@ -6,7 +6,7 @@ than it has. Where that would be so, those who matter least get memory from more
 gone. All of it follows from the node: its grants, its containers, and what their grants say about coming back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -141,6 +141,14 @@ def room_bytes(node: Node, near: CpuSet, *, pessimistic: bool = False) -> int:
     machine = _machine(node.topology, pessimistic=pessimistic)
     zone = machine.memory.mask(near | _attached(machine, near))
     return _crowd(machine, node, node.grants).promises.room_bytes(zone)
+
+
+def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = False) -> list[int | None]:
+    """The same for each of several sets of NUMA nodes; None for all memory there is, of which any is promised."""
+    machine = _machine(node.topology, pessimistic=pessimistic)
+    promises = _crowd(machine, node, node.grants).promises
+    zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
+    return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
 
 
 def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
@@ -313,7 +321,11 @@ def _machine(topology: Topology, *, pessimistic: bool) -> _Machine:
 
 def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
     """The NUMA nodes of *cpus*, and the memory-only ones that belong to these."""
-    near = topology.nodes_of(cpus)
+    return with_attached(topology, topology.nodes_of(cpus))
+
+
+def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
+    """The NUMA nodes *near*, and the memory-only ones that belong to these."""
     return near | _attached(_machine(topology, pessimistic=False), near)
 
 

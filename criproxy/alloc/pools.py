@@ -68,6 +68,11 @@ class PoolTree:
         return tuple(heights)
 
     @cached_property
+    def nodes(self) -> tuple[CpuSet, ...]:
+        """By pool, the NUMA nodes of its CPUs."""
+        return tuple(self.topology.nodes_of(pool.cpus) for pool in self.pools)
+
+    @cached_property
     def steps_from(self) -> Mapping[Level, tuple[int, ...]]:
         """For each level, by pool: how far it is from pools of that level.
 

@@ -451,7 +451,7 @@ def test_memory_that_does_not_suffice() -> None:
     """The youngest of several that are alike gets more nodes, and has its own again when there is room."""
     world = World(MACHINE, policy())
     for name in ("a", "b", "c"):
-        container = replace(asking(name, 500), memory_limit_bytes=9 * GIB)
+        container = replace(asking(name, 500, B), memory_limit_bytes=9 * GIB)
         world.node = step(world.node, ContainerCreating(container), world.by).node
     assert world.mems("a", "b", "c") == ["1", "0", "0-1"]
 

@@ -72,10 +72,7 @@ def test_the_pools_of_a_machine(vectors: dict[str, Any], server112: Topology) ->
     assert len(cases) == 3
 
 
-@pytest.mark.parametrize(
-    "number",
-    [3, 4, pytest.param(5, marks=pytest.mark.xfail(reason="pools are not left out for want of memory so far"))],
-)
+@pytest.mark.parametrize("number", [3, 4, 5])
 def test_where_a_large_container_is_placed(vectors: dict[str, Any], server112: Topology, number: int) -> None:
     """V25: in a leaf or above, and only where its memory is."""
     case = vectors["V25"]["cases"][number]

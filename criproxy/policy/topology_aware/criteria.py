@@ -4,9 +4,10 @@ The order is nri-plugins', or CRI-RM's where the policy file says so. Ours are t
 are taken last, and who has a place stays there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from criproxy.alloc.capacity import Capacity
 from criproxy.alloc.pools import Pool
@@ -15,6 +16,7 @@ from criproxy.alloc.sharing import Division
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.topology_aware.memory import ByPool, burst_criteria, kind_criteria, room_criteria
 from criproxy.policy.topology_aware.near import affinity_criteria, hint_criteria, is_near_all
 from criproxy.policy.topology_aware.request import Request
 
@@ -31,16 +33,21 @@ class Choosing:
     request: Request
     home: str
     """The name of the pool that it is in already; empty for a newcomer."""
-    may_empty: bool
-    """Whether all CPUs of a pool can be owned if nobody shares there: nri-plugins' rule, not CRI-RM's."""
+    is_nri: bool
+    """Whether nri-plugins' rules count where they are others than CRI-RM's."""
 
     @cached_property
-    def _near(self) -> Sequence[Sequence[Criterion]]:
-        """By pool, what draws the container there."""
+    def _memory_fits(self) -> ByPool:
+        return room_criteria(self.room.tree, self.others, self.container, by_limit=not self.is_nri)
+
+    @cached_property
+    def _near(self) -> ByPool:
+        """By pool, what draws the container there: others, devices and memory."""
         tree = self.room.tree
-        affinities = affinity_criteria(tree, self.others, self.container, self.request)
-        hints = hint_criteria(tree, self.request)
-        return [[*one, *other] for one, other in zip(affinities, hints, strict=True)]
+        parts: list[ByPool] = [affinity_criteria(tree, self.others, self.container, self.request)]
+        kinds, hints = kind_criteria(tree, self.request.memory_kinds), hint_criteria(tree, self.request)
+        parts += [hints, kinds, burst_criteria(tree, self.container)] if self.is_nri else [kinds, hints]
+        return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]
 
     def _allowed(self) -> Iterator[Pool]:
         """The pools that are near enough to what it must be near."""
@@ -52,7 +59,7 @@ class Choosing:
     def sharing(self) -> list[Candidate]:
         """The pools with room for a container that shares."""
         room, milli = self.room, self.request.shared_milli
-        least = milli if self.may_empty else milli + 1
+        least = milli if self.is_nri else milli + 1
         there = [pool for pool in self._allowed() if room.shared[pool.index]]
         fitting = [pool for pool in there if room.free_milli(pool.index) >= least]
         fitting = fitting or [pool for pool in there if room.free_milli(pool.index) >= milli]
@@ -61,6 +68,7 @@ class Choosing:
     def _sharing_criteria(self, pool: Pool) -> tuple[Criterion, ...]:
         return (
             Criterion("it is there already", int(pool.name != (self.home or pool.name))),
+            *self._memory_fits[pool.index],
             *self._near[pool.index],
             *self._burst(pool),
             Criterion("it is smaller", self.room.tree.heights[pool.index]),
@@ -118,6 +126,7 @@ class Choosing:
             Criterion("it leaves more to those who share", self._short(pool, quiet=quiet)),
             Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),
             Criterion("it is there already", int(pool.name != self.home)),
+            *self._memory_fits[pool.index],
             Criterion("it has isolated CPUs", int(not quiet)),
             *self._near[pool.index],
             Criterion("it is smaller", self.room.tree.heights[pool.index]),
@@ -137,7 +146,7 @@ class Choosing:
         """Whether nothing would be left to share, where the rules do not allow that."""
         request = self.request
         taken = request.shared_milli + (0 if quiet else 1000 * request.owned)
-        return not self.may_empty and taken > 0 and self.room.free_milli(pool.index) <= taken
+        return not self.is_nri and taken > 0 and self.room.free_milli(pool.index) <= taken
 
 
 def available(room: Capacity, shared_milli: int) -> int:

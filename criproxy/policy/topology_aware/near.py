@@ -42,8 +42,7 @@ def hint_criteria(tree: PoolTree, request: Request) -> list[list[Criterion]]:
     """By pool: near all devices, near as many as possible, and then the smallest; none for a container without."""
     if not request.hints:
         return [[] for _ in tree.pools]
-    nodes = [tree.topology.nodes_of(pool.cpus) for pool in tree.pools]
-    return [_hint_criteria(tree, index, nodes[index], request.hints) for index in range(len(nodes))]
+    return [_hint_criteria(tree, index, nodes, request.hints) for index, nodes in enumerate(tree.nodes)]
 
 
 def _hint_criteria(tree: PoolTree, index: int, nodes: CpuSet, hints: Sequence[CpuSet]) -> list[Criterion]:

@@ -8,8 +8,10 @@ from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.expressions import ALWAYS, Expression
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.hierarchy import Level
+from criproxy.model.topology import MemoryKind
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions
 
 COLOCATION_WEIGHT = 10
@@ -42,6 +44,8 @@ class Request:
     affinities: tuple[Affinity, ...] = ()
     hides: bool = False
     """Whether it sees one thread of each core only."""
+    memory_kinds: frozenset[MemoryKind] = frozenset()
+    """That its pod asks for."""
 
 
 def is_left_alone(wishes: Wishes) -> bool:
@@ -79,6 +83,7 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
         by_hint=bool(wishes.boolean("pick-resources-by-hints")),
         affinities=_affinities(container, options, wishes),
         hides=hides_threads(wishes),
+        memory_kinds=memory_wish(wishes).kinds,
     )
 
 

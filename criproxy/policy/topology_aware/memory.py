@@ -1,0 +1,72 @@
+"""How pools compare by their memory: room for a request, room for what may be used beyond it, and kinds."""
+
+from collections.abc import Sequence
+
+from criproxy.alloc.memory import ORDINARY, rooms_bytes, with_attached
+from criproxy.alloc.pools import PoolTree
+from criproxy.alloc.rank import Criterion
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
+from criproxy.model.topology import MemoryKind, Topology
+from criproxy.model.workload import Container, QosClass
+
+ByPool = Sequence[Sequence[Criterion]]
+
+
+def room_criteria(tree: PoolTree, others: Node, container: Container, *, by_limit: bool) -> ByPool:
+    """Whether the memory that a container asks for can be promised there beside what others have.
+
+    Args:
+        tree: the pools.
+        others: the node without the container.
+        container: none is needed for one that asks for nothing.
+        by_limit: whether a Burstable container counts with its limit (CRI-RM) and not with its request (nri-plugins).
+    """
+    size = _asked_bytes(container, by_limit=by_limit)
+    if not size:
+        return [()] * len(tree.pools)
+    rooms = rooms_bytes(others, tree.nodes, pessimistic=by_limit)
+    return [(Criterion("its memory fits", int(room is not None and size > room)),) for room in rooms]
+
+
+def _asked_bytes(container: Container, *, by_limit: bool) -> int:
+    request = container.memory_request_bytes
+    if container.qos is QosClass.BEST_EFFORT:
+        return 0
+    if container.qos is QosClass.GUARANTEED or (by_limit and container.memory_limit_bytes):
+        return container.memory_limit_bytes or 0
+    return request.low if request else 0
+
+
+def burst_criteria(tree: PoolTree, container: Container) -> ByPool:
+    """Whether the memory of a pool is as large as what a Burstable container may use beyond its request.
+
+    Without a limit that is all there is: the larger, the better.
+    """
+    request, limit = container.memory_request_bytes, container.memory_limit_bytes
+    if container.qos is not QosClass.BURSTABLE or not (limit or (request and request.low)):
+        return [()] * len(tree.pools)
+    sizes = [_capacity_bytes(tree.topology, near) for near in tree.nodes]
+    if limit:
+        return [(Criterion("its memory limit fits", int(limit > size)),) for size in sizes]
+    return [(Criterion("it has more memory", -size),) for size in sizes]
+
+
+def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:
+    """Whether a pool has the *kinds* of memory that are asked for; nothing if none are."""
+    if not kinds:
+        return [()] * len(tree.pools)
+    return [
+        (Criterion("it has the memory that it asks for", int(not kinds <= _kinds(tree.topology, near))),)
+        for near in tree.nodes
+    ]
+
+
+def _capacity_bytes(topology: Topology, near: CpuSet) -> int:
+    nodes = (topology.node_by_id[mem] for mem in with_attached(topology, near) & topology.mems)
+    return sum(node.memory_bytes for node in nodes if node.kind in ORDINARY)
+
+
+def _kinds(topology: Topology, near: CpuSet) -> frozenset[MemoryKind]:
+    mems = with_attached(topology, near) & topology.mems
+    return frozenset(topology.node_by_id[mem].kind for mem in mems)
