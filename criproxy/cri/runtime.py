@@ -31,6 +31,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # A client of its own has a connection of its own: it must not wait out the pause after another one's failure.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 

@@ -2,15 +2,16 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from criproxy.cli import main
 from criproxy.observe.control_socket import ControlServer
 from criproxy.sim.machines import machine
 from criproxy.sim.sysfs import write_sysfs
@@ -31,13 +32,33 @@ async def answering(world: World, directory: Path) -> AsyncIterator[None]:
         listener.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """All that it said."""
+        return self.stdout + self.stderr
+
+
 async def call(directory: Path, *arguments: str) -> Result:
-    """Call the command beside the event loop."""
+    """Call the command as a process of its own: without a daemon it sets up its log for all of its process."""
     places = [
         *("--control-socket", str(directory / "control.sock"), "--state-dir", str(directory / "state")),
         *("--host-root", str(directory), "--runtime-endpoint", f"unix://{directory}/runtime.sock"),
     ]
-    return await asyncio.to_thread(CliRunner().invoke, main, ["release", *places, *arguments])
+    command = [sys.executable, "-m", "criproxy", "release", *places, *arguments]
+    environ = {**os.environ, "COLUMNS": "200"}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
+    stdout, stderr = await process.communicate()
+    assert process.returncode is not None
+    return Result(process.returncode, stdout.decode(), stderr.decode())
 
 
 async def called(directory: Path, *arguments: str) -> dict[str, Any]:
