@@ -24,8 +24,7 @@ from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.metrics import Gauges, Metrics
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.store.store import Store
 from criproxy.wire.stats import Stats
@@ -172,7 +171,7 @@ class Full(Store):
 
     def load(self, topology: Topology) -> Node:
         """Owners and sharers, as the policy places them."""
-        policy, node = StaticPolicy(Options()), Node(topology)
+        policy, node = StaticPolicy(StaticOptions()), Node(topology)
         node = step(node, PodCreated(Pod(key="s")), policy).node
         for number in range(1000):
             container = Container(key=f"c{number}", pod="s", name=f"n{number}", state=ContainerState.CREATING)
@@ -185,7 +184,7 @@ async def test_a_scrape_is_cheap(tmp_path: Path) -> None:
     store = Full(tmp_path / "state")
     client = RuntimeClient(f"unix://{tmp_path}/none.sock")
     topology = machine(nodes=8, cores=24)
-    controller = Controller(Settings(), topology, StaticPolicy(Options()), store, client, RecordingLog())
+    controller = Controller(Settings(), topology, StaticPolicy(StaticOptions()), store, client, RecordingLog())
     metrics = registry(controller)
     took_s = []
     for _ in range(10):

@@ -24,6 +24,10 @@ class Taste:
     together."""
     across_cores: bool = False
     """A thread of each core before the second one of any; otherwise whole cores."""
+    evenly: bool = False
+    """The same from each of several NUMA nodes, as far as they have it; otherwise all that the first one has."""
+    one_package: bool = False
+    """From one package where one has enough, even if more NUMA nodes are needed there."""
 
 
 PLAIN = Taste()
@@ -57,12 +61,35 @@ def take_cpus(topology: Topology, free: CpuSet, count: int, taste: Taste = PLAIN
     liked = free & taste.first
     if len(liked) >= count:
         free = liked
+    if taste.one_package:
+        free = _tightest(free, count, [package.cpus for package in topology.packages])
     chosen = _chosen(topology, free, count, taste, liked)
+    if taste.evenly and len(chosen) > 1:
+        return _evenly(topology, chosen, count, taste)
     if len(liked) >= count:
         return frozenset(_take(topology, chosen, count, taste))
     liked &= frozenset().union(*chosen)
     rest = [group - liked for group in chosen]
     return liked.union(_take(topology, rest, count - len(liked), taste))
+
+
+def _tightest(free: CpuSet, count: int, parts: Iterable[CpuSet]) -> CpuSet:
+    """What is free in the part that has enough and the least of it; all that is free where no part has enough."""
+    enough = (part & free for part in parts if len(part & free) >= count)
+    return min(enough, key=lambda part: (len(part), min(part)), default=free)
+
+
+def _evenly(topology: Topology, groups: Groups, count: int, taste: Taste) -> CpuSet:
+    """*count* of several groups: a core of each in turn, as long as it has any."""
+    threads = max((len(core.cpus) for core in topology.cores), default=1)
+    shares = [0] * len(groups)
+    while (left := count - sum(shares)) > 0:
+        for index in sorted(range(len(groups)), key=lambda index: (shares[index], index)):
+            more = min(threads, len(groups[index]) - shares[index], left)
+            shares[index] += more
+            left -= more
+    parts = (_take(topology, [group], share, taste) for group, share in zip(groups, shares, strict=True))
+    return frozenset().union(*parts)
 
 
 def take_near(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:

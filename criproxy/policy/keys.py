@@ -23,7 +23,9 @@ _BOOL = "`true` or `false`"
 
 KEYS: Mapping[str, Key] = {
     "prefer-isolated-cpus": Key(
-        _BOOL, "whether CPUs of its own should be ones that the kernel keeps free (isolcpus); it needs at least one"
+        _BOOL,
+        "whether CPUs of its own should be ones that the kernel keeps free (isolcpus); it needs at least one",
+        ("topology-aware", "static"),
     ),
     "require-isolated-cpus": Key(_BOOL, "the same, and it is refused where there are not enough of them"),
     "prefer-shared-cpus": Key(

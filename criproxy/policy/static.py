@@ -1,10 +1,17 @@
 """The policy ``static``: whole CPUs to Guaranteed containers that ask for them, the rest is shared.
 
 The rule is that of the kubelet's CPU manager with its policy of the same name: a container of a Guaranteed pod that
-asks for a whole number of CPUs owns them, everybody else runs on what nobody owns, reserved CPUs included.
+asks for a whole number of CPUs owns them, everybody else runs on what nobody owns, reserved CPUs included. Its options
+are those of that manager, without its refusals, and what CRI-RM's static and static-plus have beside them.
 """
 
-from criproxy.alloc.cpus import take_cpus
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from criproxy.alloc.cpus import Taste, take_cpus
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
@@ -12,57 +19,167 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
+from criproxy.policy.annotations import Wishes
 from criproxy.policy.entry import Entry
-from criproxy.policy.options import Options
+from criproxy.policy.options import Misfit, Options
 
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of its CPUs."""
 
 
+class StaticOptions(Options):
+    """Options of the policy ``static``."""
+
+    exclusive_for: tuple[Literal["Guaranteed", "Burstable"], ...] = ("Guaranteed",)
+    """The QoS classes whose containers own CPUs."""
+    shared_remainder: bool = False
+    """Whether who asks for 2500m owns two CPUs and shares the rest with others, as in static-plus; otherwise only who
+    asks for a whole number of CPUs owns any."""
+    prefer_isolated_cpus: bool = Field(default=False, alias="preferIsolatedCPUs")
+    """Whether CPUs that the kernel keeps free (isolcpus) go to owners first, and to nobody else while there are others;
+    the annotation prefer-isolated-cpus says it for a pod."""
+    full_pcpus_only: bool = False
+    """Whether owners get wholly free cores even if these are further apart."""
+    distribute_cpus_across_numa: bool = Field(default=False, alias="distributeCPUsAcrossNUMA")
+    """Whether who needs several NUMA nodes gets the same number of CPUs from each."""
+    distribute_cpus_across_cores: bool = Field(default=False, alias="distributeCPUsAcrossCores")
+    """Whether owners get one thread of each core before the second one of any."""
+    align_by_socket: bool = False
+    """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
+    strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
+    """Whether nobody at all runs on reserved CPUs, as long as there are others."""
+
+    def contradictions(self) -> Iterator[Misfit]:
+        """Options that exclude each other, as they do for the kubelet."""
+        yield from super().contradictions()
+        if self.distribute_cpus_across_cores and self.full_pcpus_only:
+            yield Misfit(("fullPcpusOnly",), "contradicts distributeCPUsAcrossCores: choose one of them")
+        if self.distribute_cpus_across_cores and self.distribute_cpus_across_numa:
+            yield Misfit(("distributeCPUsAcrossNUMA",), "contradicts distributeCPUsAcrossCores: choose one of them")
+
+    def taste(self, topology: Topology, *, isolated: bool | None) -> Taste:
+        """What owners want of their CPUs; *isolated* says whether these are better, None that it does not matter."""
+        first = NO_CPUS
+        if isolated is not None and topology.isolated_cpus:
+            first = topology.isolated_cpus if isolated else topology.cpus - topology.isolated_cpus
+        return Taste(
+            first=first,
+            across_cores=self.distribute_cpus_across_cores,
+            evenly=self.distribute_cpus_across_numa,
+            one_package=self.align_by_socket,
+        )
+
+
 class StaticPolicy:
     """Exclusive whole CPUs, and one shared pool that is never empty."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: StaticOptions) -> None:
         self.options = options
 
     def place(self, node: Node, container: Container) -> Layout:
         """Own CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
         node = self.options.within(node)
-        count, own = exclusive_count(container), _own(node, container)
+        wishes = Wishes(node, container, self.options.annotations.allow)
+        count, own = self._count(container), _own(node, container)
         if not count:
-            shared = interned(node.shared_cpus | own)
+            shared = interned(self._shared(node.topology, node.exclusive_cpus - own))
             grants = with_entries(node.grants, {container.key: Grant(shared, _shared_mems(node, container))})
-            reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {_why_shared(container)}"
-            return Layout(_reshare(node, grants, container.key), (reason,))
-        cpus = self._take(node, container, own, count)
-        grants = with_entries(node.grants, {container.key: Grant(cpus, NO_CPUS, exclusive=cpus)})
+            reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {self._why_shared(container)}"
+            return Layout(self._reshare(node, grants, container.key), (reason,))
+        cpus, notes = self._take(node, wishes, own, count)
+        mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
+        also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
+        grants = with_entries(node.grants, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
         near = node.topology.nodes_of(cpus)
-        layout = place_memory(node, _reshare(node, grants, container.key), container, near, NEAR)
-        reason = f"{container.title} owns CPUs {format_cpuset(cpus)}: its pod is Guaranteed and it asks for {count}"
-        return Layout(layout.grants, (reason, *layout.reasons))
+        layout = place_memory(node, self._reshare(node, grants, container.key), container, near, NEAR)
+        and_shares = f" and shares CPUs {format_cpuset(also)}" if also else ""
+        asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
+        what = f"{container.title} owns CPUs {format_cpuset(cpus)}{and_shares}"
+        reason = f"{what}: its pod is {container.qos.value} and {asks}"
+        return Layout(layout.grants, (reason, *layout.reasons, *notes, *wishes.ignored))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""
         node = self.options.within(node)
-        return return_memory(node, _reshare(node, without(node.grants, (key,)), key))
+        return return_memory(node, self._reshare(node, without(node.grants, (key,)), key))
 
-    def _take(self, node: Node, container: Container, own: CpuSet, count: int) -> CpuSet:
-        everything = node.shared_cpus | own
-        free = everything - self.options.reserved(node.topology) - (node.watched_cpus - own)
-        # Without a reserved CPU that pods can use, one CPU stays behind for those that share.
-        available = len(free) - (free == everything)
+    def _count(self, container: Container) -> int:
+        """How many CPUs the container shall own; 0 if it shares."""
+        whole, rest = divmod(container.cpu_milli, 1000)
+        owns = container.qos.value in self.options.exclusive_for and (not rest or self.options.shared_remainder)
+        return whole if owns else 0
+
+    def _shared(self, topology: Topology, owned: CpuSet) -> CpuSet:
+        """The CPUs of all who share; those for others than them are among these only if nothing else is left."""
+        left = topology.cpus - owned
+        usual = left - topology.isolated_cpus if self.options.prefer_isolated_cpus else left
+        strict = usual - self.options.reserved(topology) if self.options.strict_cpu_reservation else usual
+        return strict or usual or left
+
+    def _take(self, node: Node, wishes: Wishes, own: CpuSet, count: int) -> tuple[CpuSet, list[str]]:
+        """The CPUs for an owner, and what of its wishes could not be had."""
+        topology, everything = node.topology, node.shared_cpus | own
+        free = everything - self.options.reserved(topology) - (node.watched_cpus - own)
+        # Without CPUs that pods share and nobody can own, one CPU stays behind for those that share.
+        sharing = self._shared(topology, node.exclusive_cpus - own)
+        available = len(free) - (not sharing - free)
         if count > available:
-            raise NotEnough(_refusal(node, container, count, free, max(available, 0)))
-        if own & free:
-            return resize_cpus(node.topology, own & free, free, count)
-        return take_cpus(node.topology, free, count)
+            raise NotEnough(_refusal(node, wishes.container, count, free, max(available, 0)))
+        cpus, notes = self._choose(node, wishes, own & free, free, count)
+        if not sharing - cpus:
+            kept = take_cpus(topology, (free & sharing) - own or free & sharing, 1)
+            cpus, notes = self._choose(node, wishes, (own & free) - kept, free - kept, count)
+        return cpus, notes
 
+    def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> tuple[CpuSet, list[str]]:
+        topology, wish = node.topology, wishes.boolean("prefer-isolated-cpus")
+        taste = self.options.taste(
+            topology, isolated=self.options.prefer_isolated_cpus or None if wish is None else wish
+        )
+        if own:
+            return resize_cpus(topology, own, free, count), []
+        if not self.options.full_pcpus_only:
+            return take_cpus(topology, free, count, taste), []
+        whole = free.difference(*(core.cpus for core in topology.cores if not core.cpus <= free))
+        threads = max((len(core.cpus) for core in topology.cores), default=1)
+        if len(whole) >= count and not count % threads:
+            return take_cpus(topology, whole, count, taste), []
+        why = f"cores have {threads} threads" if count % threads else f"only {len(whole)} CPUs of free cores are left"
+        return take_cpus(topology, free, count, taste), [f"it has a core together with others: {why}"]
 
-def exclusive_count(container: Container) -> int:
-    """How many CPUs the container shall own; 0 if it shares."""
-    whole, rest = divmod(container.cpu_milli, 1000)
-    return whole if container.qos is QosClass.GUARANTEED and not rest else 0
+    def _why_shared(self, container: Container) -> str:
+        if container.qos.value not in self.options.exclusive_for:
+            return f"its pod is {container.qos.value}"
+        if self.options.shared_remainder:
+            return f"it asks for {container.cpu_milli}m, which is less than a CPU"
+        return f"it asks for {container.cpu_milli}m, which is no whole number of CPUs"
+
+    def _reshare(self, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
+        """Give everybody who shares all that nobody owns; grants that stay as they are stay the same objects.
+
+        *grants* are those of *node* but for *key*, and are changed in place.
+        """
+        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+        pool = interned(self._shared(node.topology, owned))
+        # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
+        changed = [key]
+        for other, grant in grants.items():
+            if grant.cpus is pool or (grant.exclusive and not grant.shares) or grant.cpus == pool:
+                continue
+            if grant.exclusive:  # it has CPUs of its own beside those that it shares
+                if (cpus := (grant.cpus & grant.exclusive) | pool) == grant.cpus:
+                    continue
+                grants[other] = replace(grant, cpus=cpus)
+            else:
+                place = grant.cpus, grant.mems, grant.home_mems
+                if place not in moved:
+                    moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
+                grants[other] = moved[place]
+            changed.append(other)
+        return grants.derived_from(node.grants, changed)
 
 
 def _own(node: Node, container: Container) -> CpuSet:
@@ -75,33 +192,6 @@ def _shared_mems(node: Node, container: Container) -> CpuSet:
     """All memory, except where nobody has set any so far."""
     grant = node.grants.get(container.key)
     return grant.mems if grant and not grant.mems else node.topology.mems
-
-
-def _why_shared(container: Container) -> str:
-    if container.qos is not QosClass.GUARANTEED:
-        return f"its pod is {container.qos.value}"
-    return f"it asks for {container.cpu_milli}m, which is no whole number of CPUs"
-
-
-def _reshare(node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-    """Give everybody without own CPUs all that nobody owns; grants that stay as they are stay the same objects.
-
-    *grants* are those of *node* but for *key*, and are changed in place.
-    """
-    owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
-    pool = interned(node.topology.cpus - owned)
-    # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
-    moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
-    changed = [key]
-    for other, grant in grants.items():
-        if grant.exclusive or grant.cpus is pool or grant.cpus == pool:
-            continue
-        place = grant.cpus, grant.mems, grant.home_mems
-        if place not in moved:
-            moved[place] = Grant(pool, grant.mems, home_mems=grant.home_mems)
-        grants[other] = moved[place]
-        changed.append(other)
-    return grants.derived_from(node.grants, changed)
 
 
 def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
@@ -117,4 +207,4 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     )
 
 
-ENTRY = Entry(Options, StaticPolicy)
+ENTRY = Entry(StaticOptions, StaticPolicy)

@@ -223,3 +223,32 @@ def test_across_cores_uses_as_many_cores_as_it_can(request: tuple[Topology, CpuS
     ]
 
     assert len(used) == len(taken) or not unused
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"),
+    [
+        pytest.param("0-15", 8, "0-3,8-11", id="one-node-is-enough"),
+        pytest.param("0-15", 12, "0-2,4-6,8-10,12-14", id="six-each"),
+        pytest.param("0-15", 10, "0-2,4-5,8-10,12-13", id="a-core-more"),
+        pytest.param("0,4-7,12-15", 9, "0,4-7,12-15", id="all-that-one-has"),
+        pytest.param("0,8,4-7,12-15", 9, "0,4-7,8,12-14", id="one-has-less"),
+    ],
+)
+def test_evenly(free: str, count: int, expected: str) -> None:
+    """Where several nodes are needed, whole cores of each in turn."""
+    cpus = take_cpus(TWO_NODES_SMT, parse_cpuset(free), count, Taste(evenly=True))
+
+    assert cpus == parse_cpuset(expected)
+
+
+def test_one_package() -> None:
+    """Rather four NUMA nodes of one package than two of two."""
+    eight = machine(nodes=8, cores=4, threads=1, packages=2)  # package 0: 0-15
+    free = parse_cpuset("0-1,4-5,8-9,12,16-18,20-23")
+
+    assert format_cpuset(take_cpus(eight, free, 7)) == "16-18,20-23"
+    assert format_cpuset(take_cpus(eight, free - {16}, 6, Taste(one_package=True))) == "17-18,20-23"
+    spread_out = parse_cpuset("0-3,4,16-19,20-22,24-26")
+    assert format_cpuset(take_cpus(eight, spread_out, 8)) == "0-3,16-19"
+    assert format_cpuset(take_cpus(eight, spread_out, 8, Taste(one_package=True))) == "16-22,24"

@@ -239,13 +239,13 @@ def test_a_directory_that_everybody_can_write(tmp_path: Path, host: Path) -> Non
 
 def test_a_right_file(tmp_path: Path, host: Path) -> None:
     """All options in force are listed, those that the file does not give as defaults."""
-    file = write(tmp_path / "p.yaml", "policy: static\nreservedCpus: [0, 1]\n")
+    file = write(tmp_path / "p.yaml", "policy: none\nreservedCpus: [0, 1]\n")
 
     result = check(host, file)
 
     assert result.stdout == (
         f"{file}: fine (it was named; pods may use CPUs 0-2)\n"
-        "  policy              static\n"
+        "  policy              none\n"
         "  onError             shared  (default)\n"
         "  adopt               pin  (default)\n"
         "  apply               new  (default)\n"
@@ -315,7 +315,7 @@ def test_a_directory_without_a_file(tmp_path: Path, host: Path) -> None:
 
 def test_json(tmp_path: Path, host: Path) -> None:
     """Programs get the same, with numbers as numbers."""
-    right = write(tmp_path / "right.yaml", "policy: static\nreservedCpus: 0\n")
+    right = write(tmp_path / "right.yaml", "policy: none\nreservedCpus: 0\n")
     wrong = write(tmp_path / "wrong.yaml", "policy: none\nx: 1\n", 0o646)
 
     result = check(host, right, wrong, "--format", "json")
@@ -329,7 +329,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                 "file": str(right),
                 "chosen_because": "it was named",
                 "options": {
-                    "policy": "static",
+                    "policy": "none",
                     "onError": "shared",
                     "adopt": "pin",
                     "apply": "new",

@@ -16,8 +16,7 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.wire.calls import Call, Outcome
 from tests.control.test_trouble import overlaps
@@ -49,7 +48,7 @@ class Placing(World):
     """A world whose bypass is connected as the daemon connects it, and whose policy may break."""
 
     def __init__(self, directory: Path, settings: Settings = FAST, options: RuntimeOptions | None = None) -> None:
-        self.fragile = Fragile(Options.model_validate({"reservedCpus": "0"}))
+        self.fragile = Fragile(StaticOptions.model_validate({"reservedCpus": "0"}))
         super().__init__(directory, options, settings, self.fragile)
 
     async def start_criproxy(self) -> None:

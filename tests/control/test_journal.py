@@ -27,8 +27,7 @@ from criproxy.engine.step import step
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.store.reader import open_reader
@@ -208,7 +207,7 @@ def test_a_decision_about_everybody_is_told_to_each(tmp_path: Path) -> None:
 
 def test_who_is_taken_in_learns_where_and_whose_it_is(tmp_path: Path) -> None:
     """Ours by its stamp, or somebody else's: either is told with its place."""
-    policy, empty = StaticPolicy(Options()), Node(machine())
+    policy, empty = StaticPolicy(StaticOptions()), Node(machine())
     ours = Container(key="id1", pod="s", name="main", pod_name="web", reservation="r-1", state=ContainerState.RUNNING)
     foreign = Container(key="id2", pod="s", name="side", pod_name="web", state=ContainerState.RUNNING)
     has = Applied(empty.topology.cpus, empty.topology.mems)

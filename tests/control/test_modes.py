@@ -16,13 +16,13 @@ from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.world import FAST, STATIC, World, owner, sharer
 
 NONE = NonePolicy(Options())
-RESERVING_TWO = StaticPolicy(Options.model_validate({"reservedCpus": "0-1"}))
+RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
 LIMIT_S = 10.0
 
 
@@ -145,7 +145,7 @@ async def test_a_policy_that_fails_at_who_is_here_is_not_taken(tmp_path: Path) -
         first = await world.run(owner("first"))
 
         with pytest.raises(PolicyFailed, match="out of order"):
-            await change(world, Broken(Options()), "broken", apply_all=True)
+            await change(world, Broken(StaticOptions()), "broken", apply_all=True)
 
         assert world.controller.settings.configuration == ""
         second = await world.run(owner("second"))
@@ -168,7 +168,7 @@ async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeyp
     async with World(tmp_path) as world:
         first = await world.run(owner("first"))
         changing = asyncio.create_task(
-            change(world, Slow(Options.model_validate({"reservedCpus": "0-1"})), "slow", apply_all=True)
+            change(world, Slow(StaticOptions.model_validate({"reservedCpus": "0-1"})), "slow", apply_all=True)
         )
         await asyncio.sleep(0.05)  # it is under way: nothing tells so
         second = asyncio.create_task(world.run(owner("second")))

@@ -19,11 +19,10 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 
-POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 RESERVED = frozenset({0})
 EMPTY = Node(machine(nodes=2, cores=4, threads=1))
 OWNER = Container(

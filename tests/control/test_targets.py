@@ -21,11 +21,10 @@ from criproxy.errors import NotEnough
 from criproxy.model.grant import in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 
-POLICY = StaticPolicy(Options())
+POLICY = StaticPolicy(StaticOptions())
 UPDATE = 4
 
 

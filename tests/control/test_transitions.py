@@ -26,14 +26,14 @@ from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.machines import machine
 
 MACHINE = machine(nodes=2, cores=6, threads=1)
 POLICIES: list[Policy] = [
-    StaticPolicy(Options.model_validate({"reservedCpus": "0"})),
-    StaticPolicy(Options.model_validate({"reservedCpus": "1-2,4"})),
+    StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"})),
+    StaticPolicy(StaticOptions.model_validate({"reservedCpus": "1-2,4"})),
     TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "7"})),
     TopologyAwarePolicy(TopologyAwareOptions.model_validate({"preferSharedCPUs": True})),
     NonePolicy(Options()),

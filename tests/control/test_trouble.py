@@ -16,7 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.store.record import Record
 from criproxy.store.store import Store
@@ -264,7 +264,7 @@ class Broken(StaticPolicy):
 
 async def test_a_policy_that_raises_puts_the_container_among_those_that_share(tmp_path: Path) -> None:
     """With onError shared, it never gets CPUs that somebody owns, and it is adopted as soon as the policy can."""
-    policy = Broken(Options())
+    policy = Broken(StaticOptions())
     async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
         owned = await world.run(owner("owner", 2))
         bad = await world.run(owner("bad", 1))

@@ -14,8 +14,7 @@ from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.policy.api import Policy
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.sim.machines import machine
 from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
@@ -25,7 +24,7 @@ from criproxy.wire.sockets import listen
 
 GIB = 1 << 30
 FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0)
-STATIC = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 
 
 def owner(name: str, cpus: int = 1) -> PodSpec:

@@ -25,7 +25,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
@@ -33,7 +33,7 @@ MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 
 def static(reserved: str = "0") -> StaticPolicy:
     """The static policy."""
-    return StaticPolicy(Options.model_validate({"reservedCpus": reserved}))
+    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved}))
 
 
 def asking(key: str, cpus: float, qos: QosClass = QosClass.GUARANTEED, memory_bytes: int = GIB) -> Container:

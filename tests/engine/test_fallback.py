@@ -13,12 +13,11 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from tests.engine.lives import lives, machines
 
-STATIC = StaticPolicy(Options())
+STATIC = StaticPolicy(StaticOptions())
 
 
 @given(machines(), lives, st.lists(st.booleans(), min_size=30, max_size=30))

@@ -19,12 +19,11 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from tests.engine.lives import found, live, lives, lives_with_found, machines
 
-POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 EMPTY = Node(machine(cores=8, threads=1))
 MEMS = frozenset({0})
 PLACING = [name for name in sorted(BUILTIN) if name != "none"]

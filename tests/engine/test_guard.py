@@ -12,7 +12,7 @@ from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 
 MEMS = frozenset({0})
@@ -135,7 +135,7 @@ def test_a_release_is_always_possible(answer: dict[str, Grant] | Exception) -> N
 
 def test_a_good_policy_is_not_changed_by_its_guard() -> None:
     """Under the guard the static policy decides as without it."""
-    policy = StaticPolicy(Options())
+    policy = StaticPolicy(StaticOptions())
     guard = Guarded(policy, "static", Options())
     for event in (ContainerCreating(NEWCOMER), ContainerGone("own")):
         assert step(NODE, event, guard) == step(NODE, event, policy)

@@ -27,13 +27,13 @@ from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.machines import GIB, machine
 from tests.engine.lives import live, lives_with_found, machines
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
-STATIC = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 WHOLE = Grant(MACHINE.cpus, MACHINE.mems)
 ASKED = Released("somebody asked for it")
 

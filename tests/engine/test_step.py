@@ -24,11 +24,10 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 
-POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 EMPTY = Node(machine(cores=8, threads=1))
 MEMS = frozenset({0})
 

@@ -20,12 +20,11 @@ from criproxy.engine.trace import KINDS, Header, Traced, asked, header_line, lin
 from criproxy.errors import Refused
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from tests.engine.lives import lives, lives_with_found, machines
 
-POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 
 
 def stepped(node: Node, events: list[Event]) -> Node:

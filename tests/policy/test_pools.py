@@ -12,9 +12,8 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
-from criproxy.policy.options import Options
 from criproxy.policy.pools import PoolsOptions, PoolsPolicy
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from tests.policy.pools_files import pools_options
 from tests.policy.shapes import n4c16
 
@@ -196,7 +195,7 @@ def test_owners_from_before() -> None:
     cluster = Cluster(THREE)
     owner = Container(key="old", pod="p", name="old", qos=QosClass.GUARANTEED, cpu_milli=2000)
     before = step(
-        cluster.node, ContainerCreating(owner), StaticPolicy(Options.model_validate({"reservedCpus": "0-1"}))
+        cluster.node, ContainerCreating(owner), StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
     ).node
     cluster.node = before
     assert cluster.cpus("old") == "2-3"

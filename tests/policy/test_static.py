@@ -1,14 +1,17 @@
 """Whole CPUs go to Guaranteed containers that ask for them, everybody else shares the rest."""
 
+from dataclasses import replace
+
 import pytest
 
+from criproxy.engine.invariants import violations
 from criproxy.errors import NotEnough, StatusCode
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy, exclusive_count
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11
@@ -17,7 +20,7 @@ BOTH = frozenset({0, 1})
 
 def policy(reserved: str = "0") -> StaticPolicy:
     """The policy with reserved CPUs."""
-    return StaticPolicy(Options.model_validate({"reservedCpus": reserved}))
+    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved}))
 
 
 def container(key: str, cpu_milli: int, qos: QosClass = QosClass.GUARANTEED) -> Container:
@@ -53,7 +56,9 @@ def place(node: Node, newcomer: Container, by: StaticPolicy) -> Node:
 )
 def test_who_owns(cpu_milli: int, qos: QosClass, count: int) -> None:
     """Only whole numbers of CPUs in Guaranteed pods are owned."""
-    assert exclusive_count(container("c", cpu_milli, qos)) == count
+    node = place(Node(MACHINE), container("c", cpu_milli, qos), policy())
+
+    assert len(node.grants["c"].exclusive) == count
 
 
 def test_own_cpus_and_near_memory() -> None:
@@ -134,3 +139,108 @@ def test_reserved_cpus_that_are_owned_already() -> None:
 
     with pytest.raises(NotEnough, match="2 are available"):
         place(node, container("new", 3000), policy("0"))
+
+
+def chosen(**values: object) -> StaticPolicy:
+    """The policy with other options."""
+    return StaticPolicy(StaticOptions.model_validate({"reservedCpus": 0, **values}))
+
+
+def places(by: StaticPolicy, topology: Topology, *arrivals: Container) -> list[str]:
+    """Where each of several containers is in the end."""
+    node = Node(topology)
+    for arrival in arrivals:
+        node = place(node, arrival, by)
+        assert violations(node, by.options.reserved(topology)) == []
+    return [format_cpuset(node.grants[arrival.key].cpus) for arrival in arrivals]
+
+
+def test_burstable_owners() -> None:
+    """With exclusiveFor, Burstable pods own CPUs, too."""
+    both = chosen(exclusiveFor=["Guaranteed", "Burstable"])
+
+    assert places(both, MACHINE, container("a", 2000, QosClass.BURSTABLE), container("b", 500)) == [
+        "1,9",
+        "0,2-8,10-15",
+    ]
+
+
+def test_shared_remainder() -> None:
+    """Of 2500m two CPUs are owned and the rest is shared, also when others come and go."""
+    by = chosen(sharedRemainder=True, exclusiveFor=["Guaranteed", "Burstable"])
+    mixed, owner = container("a", 2500, QosClass.BURSTABLE), container("b", 2000)
+    assert places(by, MACHINE, mixed, container("c", 900)) == ["0-15", "0,2-8,10-15"]
+    assert places(by, MACHINE, mixed, owner) == ["0-1,3-9,11-15", "2,10"]
+
+    node = place(place(Node(MACHINE), mixed, by), owner, by)
+    assert format_cpuset(node.grants["a"].exclusive) == "1,9"
+    assert by.release(node, "b").grants["a"].cpus == MACHINE.cpus
+    assert by.release(node, "a").grants["b"] is node.grants["b"]
+    assert (
+        "owns CPUs 1,9 and shares CPUs 0,2-8,10-15: its pod is Burstable and it asks for 2500m"
+        in (by.place(Node(MACHINE, containers={"a": mixed}), mixed).reasons[0])
+    )
+
+
+def test_isolated_cpus() -> None:
+    """Owners get them first, others never while there are more; a pod may say otherwise."""
+    topology = replace(MACHINE, isolated_cpus=parse_cpuset("6-7,14"))
+    by = chosen(preferIsolatedCPUs=True)
+    one, two, shared = container("a", 2000), container("b", 2000), container("c", 100)
+
+    assert places(by, topology, one, two, shared) == ["6,14", "7,15", "0-5,8-13"]
+    assert places(chosen(), topology, one, shared) == ["1,9", "0,2-8,10-15"]
+    said = {key: Pod(key="s", annotations={"prefer-isolated-cpus.criproxy.io": key}) for key in ("true", "false")}
+    for policy_, value, cpus in ((by, "false", "4,12"), (chosen(), "true", "6,14")):
+        node = place(Node(topology, pods={"s": said[value]}), one, policy_)
+        assert format_cpuset(node.grants["a"].cpus) == cpus
+
+
+def test_full_cores_only() -> None:
+    """Wholly free cores if there are as many, even on several nodes; otherwise it says what could not be had."""
+    by = chosen(fullPcpusOnly=True, reservedCpus="0-2,12-14")
+    assert places(by, MACHINE, container("a", 4000)) == ["3,7,11,15"]
+    assert places(chosen(reservedCpus="0-2,12-14"), MACHINE, container("a", 4000)) == ["3,8-9,11"]
+
+    three = container("a", 3000)
+    layout = by.place(Node(MACHINE, containers={"a": three}), three)
+    assert layout.reasons[-1] == "it has a core together with others: cores have 2 threads"
+    six = container("a", 6000)
+    layout = by.place(Node(MACHINE, containers={"a": six}), six)
+    assert layout.reasons[-1] == "it has a core together with others: only 4 CPUs of free cores are left"
+
+
+def test_across_nodes_and_cores() -> None:
+    """The same from each node that is needed; or one thread of each core."""
+    assert places(chosen(reservedCpus=""), MACHINE, container("a", 10_000)) == ["0-4,8-12"]
+    assert places(chosen(reservedCpus="", distributeCPUsAcrossNUMA=True), MACHINE, container("a", 12_000)) == [
+        "0-2,4-6,8-10,12-14"
+    ]
+    assert places(chosen(distributeCPUsAcrossCores=True), MACHINE, container("a", 3000)) == ["1-3"]
+
+
+def test_align_by_socket() -> None:
+    """One socket rather than fewer NUMA nodes."""
+    eight = machine(nodes=8, cores=4, threads=1, packages=2)
+    reserved = "5-7,11-15,23,27-31"
+
+    assert places(chosen(reservedCpus=reserved), eight, container("a", 8000)) == ["0-3,16-19"]
+    assert places(chosen(reservedCpus=reserved, alignBySocket=True), eight, container("a", 8000)) == ["0-4,8-10"]
+
+
+def test_strict_reservation() -> None:
+    """Nobody runs on reserved CPUs, and one other CPU always stays for those that share."""
+    by = chosen(strictCPUReservation=True, reservedCpus="0-1,8-9")
+
+    assert places(by, MACHINE, container("a", 100), container("b", 2000)) == ["3-7,11-15", "2,10"]
+    assert places(by, MACHINE, container("a", 100), container("b", 11_000))[0] in {"3", "11", "15"}
+    with pytest.raises(NotEnough, match=r"11 are available: .*one of them stays"):
+        places(by, MACHINE, container("b", 12_000))
+
+
+@pytest.mark.parametrize("other", ["fullPcpusOnly", "distributeCPUsAcrossNUMA"])
+def test_contradictions(other: str) -> None:
+    """Options that exclude each other for the kubelet do so here."""
+    ((path, text),) = chosen(distributeCPUsAcrossCores=True, **{other: True}).options.contradictions()
+
+    assert (path, text) == ((other,), "contradicts distributeCPUsAcrossCores: choose one of them")

@@ -23,8 +23,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass, Sizes
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.machines import GIB, machine
 from tests.engine.lives import live
@@ -102,7 +101,7 @@ def test_changes_of_machine_and_policy(
     static: bool,
 ) -> None:
     """Another machine, another policy, other options: everybody has a place that exists, whoever gave the last one."""
-    before = StaticPolicy(Options()) if static else first
+    before = StaticPolicy(StaticOptions()) if static else first
     node = [Node(topology), *(node for *_, node in live(topology, before, life))][-1]
     changes: list[Event] = [PolicyChanged(apply_all=True), TopologyChanged(other)]
     for event in changes:

@@ -14,7 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Misfit, Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.machines import GIB, machine
@@ -204,7 +204,7 @@ def test_values_stay_as_they_were_written() -> None:
 
 CHOSEN = {"availableResources": {"cpu": "cpuset:4-11"}, "reservedResources": {"cpu": "cpuset:11"}}
 POLICIES: Mapping[str, Policy] = {
-    "static": StaticPolicy(Options.model_validate(CHOSEN)),
+    "static": StaticPolicy(StaticOptions.model_validate(CHOSEN)),
     "template": TemplatePolicy(TemplateOptions.model_validate(CHOSEN)),
     "topology-aware": TopologyAwarePolicy(TopologyAwareOptions.model_validate(CHOSEN)),
     "fallback": Fallback(Options.model_validate(CHOSEN)),

@@ -8,8 +8,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 
 Twist = Callable[[Node, Container, Grant, int], Grant]
 """What a bad policy makes of the newcomer's grant: node before, container, good grant, and a number that grows."""
@@ -19,7 +18,7 @@ class Twisted(StaticPolicy):
     """The static policy with a newcomer's grant twisted, and what is released kept or lost."""
 
     def __init__(
-        self, options: Options, twist: Twist | None = None, *, leaks: bool = False, keeps_cpus: bool = False
+        self, options: StaticOptions, twist: Twist | None = None, *, leaks: bool = False, keeps_cpus: bool = False
     ) -> None:
         super().__init__(options)
         self._twist = twist
@@ -97,7 +96,7 @@ def _moody(node: Node, container: Container, grant: Grant, number: int) -> Grant
     return grant if grant.exclusive else replace(grant, cpus=frozenset(shared[: 1 + number % len(shared)]))
 
 
-PLANTS: Mapping[str, tuple[Callable[[Options], Twisted], str]] = {
+PLANTS: Mapping[str, tuple[Callable[[StaticOptions], Twisted], str]] = {
     "two owners": (lambda options: Twisted(options, _two_owners), "is owned by both"),
     "on an owned CPU": (lambda options: Twisted(options, _on_owned), "which another container owns"),
     "no CPU": (lambda options: Twisted(options, _no_cpu), "has no CPU"),

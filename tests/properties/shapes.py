@@ -1,7 +1,7 @@
 """Options that are more than a switch or a word, by their type: what a policy file could say on a machine."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -51,6 +51,9 @@ SHAPES: Mapping[Any, Callable[[Topology], st.SearchStrategy[Any]]] = {
     AnnotationOptions: lambda _: st.sampled_from([dict[str, object](), {"allow": {"*": ["*"]}}]),
     AvailableResources: available,
     tuple[Pool, ...]: pools,
+    tuple[Literal["Guaranteed", "Burstable"], ...]: lambda _: st.sampled_from(
+        [["Guaranteed"], ["Guaranteed", "Burstable"]]
+    ),
 }
 """By the type of an option in its model."""
 

@@ -12,8 +12,7 @@ import pytest
 
 from criproxy.config.registry import names
 from criproxy.engine.events import Event
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from tests.conftest import ROOT
@@ -63,9 +62,9 @@ def test_hold_for_the_template() -> None:
     assert result.finding == ""
 
 
-def reserving(case: Case) -> Options:
+def reserving(case: Case) -> StaticOptions:
     """The reserved CPUs of a case as options."""
-    return Options.model_validate({"reservedCpus": case.reserved})
+    return StaticOptions.model_validate({"reservedCpus": case.reserved})
 
 
 @pytest.mark.parametrize(("build", "sentence"), PLANTS.values(), ids=PLANTS.keys())
@@ -113,7 +112,7 @@ def fingerprint() -> str:
         if number % 4 == 3:
             events.append(ContainerGone(f"r{number - 2}"))
     told = hashlib.sha256()
-    for policy in (StaticPolicy(Options()), TopologyAwarePolicy(TopologyAwareOptions())):
+    for policy in (StaticPolicy(StaticOptions()), TopologyAwarePolicy(TopologyAwareOptions())):
         for _, _, node in live(machine(nodes=4, cores=4), policy, events):
             told.update(repr([(key, sorted(g.cpus), sorted(g.mems)) for key, g in node.grants.items()]).encode())
     return told.hexdigest()

@@ -19,8 +19,7 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.store import Kind, Record, Store, database
 from criproxy.store.rows import changed, tables
@@ -29,7 +28,7 @@ from tests.engine.lives import live, lives
 
 MACHINE = machine(nodes=2, cores=4)
 EMPTY = Node(MACHINE)
-POLICY = StaticPolicy(Options.model_validate({"reservedCpus": "0"}))
+POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 POD = Pod(
     key="s",
     uid="u",
