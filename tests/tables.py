@@ -1,6 +1,7 @@
 """Tables of options in the documentation, made from the code: ``python -m tests.tables`` renews them, a test checks.
 
-A page has the place for one between ``<!-- options: MODULE.CLASS -->`` and ``<!-- end -->``.
+A page has the place for one between ``<!-- options: MODULE.CLASS -->`` and ``<!-- end -->``, and for one of annotations
+after ``<!-- annotations: POLICY -->``.
 """
 
 import json
@@ -13,9 +14,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from criproxy.config.schema import _properties
+from criproxy.policy.keys import KEYS
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- options: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (options|annotations): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 
@@ -27,7 +29,20 @@ def pages() -> list[Path]:
 
 def renewed(text: str) -> str:
     """The page with its tables as the code has them now."""
-    return PLACE.sub(lambda found: f"{found[1]}{table(_model(found[2]))}{found[3]}", text)
+
+    def new(found: re.Match[str]) -> str:
+        rows = table(_model(found[3])) if found[2] == "options" else annotations(found[3])
+        return f"{found[1]}{rows}{found[4]}"
+
+    return PLACE.sub(new, text)
+
+
+def annotations(policy: str) -> str:
+    """The annotations that a policy reads."""
+    rows = (
+        f"| `{key}` | {known.value} | {known.meaning} |\n" for key, known in KEYS.items() if policy in known.policies
+    )
+    return "| Annotation | Value | Meaning |\n|---|---|---|\n" + "".join(rows)
 
 
 def table(model: type[BaseModel]) -> str:

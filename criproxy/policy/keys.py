@@ -31,7 +31,9 @@ KEYS: Mapping[str, Key] = {
     "prefer-shared-cpus": Key(
         _BOOL, "`true`: it shares also where it would own CPUs; `false`: of 2500m it owns two and shares the rest"
     ),
-    "prefer-reserved-cpus": Key(_BOOL, "whether it runs on the reserved CPUs", restricted=True),
+    "prefer-reserved-cpus": Key(
+        _BOOL, "whether it runs on the reserved CPUs; only where `annotations.allow` lets it", restricted=True
+    ),
     "unlimited-burstable": Key(
         "`system`, `package`, `die`, `numa` or `l3cache`",
         "how large the part of the machine should be in which a Burstable container without a CPU limit runs",

@@ -145,7 +145,7 @@ class TestVectors:
         assert world.owned("two") == 0
         assert world.reasons[0] == (
             "kube-system/web/two shares CPUs 4-6,8-10,12-13 of the machine: "
-            "the reserved CPUs, which are for it, have 1200m left"
+            "the reserved CPUs, which are kept for such containers, have 1200m left"
         )
 
     def test_v11_isolated_cpus(self) -> None:

@@ -6,9 +6,13 @@ import pytest
 
 from criproxy.sim.scenario.runner import run
 from criproxy.sim.scenario.vectors import Vector, load
+from tests.conftest import ROOT
 
-FILE = Path(__file__).parent / "scenarios" / "topology_aware.yaml"
-CASES = [(vector, rules) for vector in load(FILE) for rules in vector.rules]
+FILES = [
+    Path(__file__).parent / "scenarios" / "topology_aware.yaml",
+    ROOT / "docs/examples/topology-aware.yaml",
+]
+CASES = [(vector, rules) for file in FILES for vector in load(file) for rules in vector.rules]
 
 
 @pytest.mark.parametrize(("vector", "rules"), CASES, ids=[f"{vector.id}-{rules}" for vector, rules in CASES])

@@ -149,7 +149,9 @@ def _reserved(
     milli, free = shared_milli(container), count * 1000 - granted
     pool = RESERVED if milli <= free else division.tree.pools[0].name
     cpus = division.seen(NO_CPUS, division.shared_by(pool, others.exclusive_cpus), hides=request.hides)
-    why = "they are for such as it" if pool == RESERVED else f"{RESERVED}, which are for it, have {max(free, 0)}m left"
+    why = "they are kept for such containers"
+    if pool != RESERVED:
+        why = f"{RESERVED}, which are kept for such containers, have {max(free, 0)}m left"
     return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)} of {pool}: {why}"
 
 
