@@ -1,5 +1,6 @@
 """The policy ``balloons``: containers in groups of CPUs that grow and shrink with what is asked for in them."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from criproxy.alloc.cpus import one_per_core
@@ -94,37 +95,45 @@ class BalloonsPolicy:
 
         Grants that stay as they are stay the same objects.
         """
-        changed = {key}
-        made: dict[tuple[str, bool, CpuSet, CpuSet], Grant] = {}
+        changed = [key]
         for balloon in state.balloons.values():
-            if not balloon.keys or not balloon.home:
-                continue
-            whole = self._cpus(state, balloon, node, hide=False)
-            for other in balloon.keys:
-                grant = grants[other]
-                if other == key or (grant.cpus is whole and not grant.home):
-                    continue
-                hide = self._hides(node, balloon.kind, other)
-                place = balloon.name, hide, grant.mems, grant.home_mems
-                if place not in made:
-                    cpus = self._cpus(state, balloon, node, hide=True) if hide else whole
-                    made[place] = _grant(balloon, cpus, grant)
-                if grant != made[place]:
-                    grants[other] = made[place]
-                    changed.add(other)
+            if balloon.keys and balloon.home:
+                changed += self._repinned(state, balloon, node, grants, key)
         return grants.derived_from(node.grants, changed)
 
-    def _hides(self, node: Node, kind: Kind, key: str) -> bool:
-        """Whether a container sees one thread of each core only."""
-        container = node.containers.get(key)
-        pod = node.pods.get(container.pod) if container else None
-        if container is None or pod is None or not pod.annotations:
-            return kind.type.hide_hyperthreads
+    def _repinned(self, state: State, balloon: Balloon, node: Node, grants: Entries[Grant], key: str) -> list[str]:
+        """Give all but *key* in *balloon* the CPUs that it has now; the keys of those who had others."""
+        whole, changed = self._cpus(state, balloon, node, hide=False), []
+        hidden = self._hiding(node, balloon)
+        cpus = {hide: self._cpus(state, balloon, node, hide=hide) if hide else whole for hide in {False, bool(hidden)}}
+        # Containers with the same memory share one grant, which is made once.
+        made: dict[tuple[int, int, bool], Grant] = {}
+        for other in balloon.keys:
+            grant, hide = grants[other], other in hidden
+            if other == key or (grant.cpus is whole and not grant.home and not hide):
+                continue
+            place = id(grant.mems), id(grant.home_mems), hide
+            if place not in made:
+                made[place] = _grant(balloon, cpus[hide], grant)
+            new = made[place]
+            if grant.cpus != new.cpus or grant.home != new.home or grant.pool != new.pool:
+                grants[other] = new
+                changed.append(other)
+        return changed
+
+    def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
+        """The containers of *balloon* that see one thread of each core only."""
+        default, pods, containers = balloon.kind.type.hide_hyperthreads, node.pods, node.containers
+        own = {key for key in balloon.keys if (pod := pods.get(containers[key].pod)) and pod.annotations}
+        hiding = {key for key in own if self._hides(node, containers[key], default=default)}
+        return (set(balloon.keys) - own) | hiding if default else hiding
+
+    def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
         try:
             hide = self._wishes(node, container).boolean(HIDE)
         except BadAnnotation:  # it was found running: nobody could refuse it
-            hide = None
-        return kind.type.hide_hyperthreads if hide is None else hide
+            return default
+        return default if hide is None else hide
 
 
 def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
