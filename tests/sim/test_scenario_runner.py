@@ -6,7 +6,13 @@ import pytest
 
 from criproxy.config.settings import Settings
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
+from criproxy.policy import Entry
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.hosts import shaped
 from criproxy.sim.scenario.runner import Instead, Result, run, runs
 from criproxy.sim.scenario.settings import Configuration, settings
@@ -76,6 +82,40 @@ def test_steps_that_fail(steps: str, expected: str) -> None:
 
     assert result.failure.startswith(expected)
     assert result.line > 10
+
+
+def test_a_policy_that_fails() -> None:
+    """It is a failure of the case, with the place in the policy."""
+
+    class Broken(StaticPolicy):
+        """Divides by nothing."""
+
+        def place(self, node: Node, container: Container) -> Layout:
+            """Fail."""
+            return Layout({}, (str(1 // 0),))
+
+    class Careless(StaticPolicy):
+        """Gives everybody the same CPU."""
+
+        def place(self, node: Node, container: Container) -> Layout:
+            """One CPU, for its own."""
+            one = frozenset({1})
+            return Layout({**node.grants, container.key: Grant(one, one, exclusive=one)})
+
+    case = vector("- create: {pod: p, count: 2}")
+    options = StaticOptions()
+
+    def by(policy: type[StaticPolicy]) -> Instead:
+        def built(configuration: Configuration, rules: str, topology: Topology) -> Settings:
+            return replace(settings(configuration, rules, topology), entry=Entry(Options, lambda _: policy(options)))
+
+        return Instead(settings_of=built)
+
+    broken, careless = run(case, "nri", by(Broken)), run(case, "nri", by(Careless))
+
+    start = "the policy is at fault at ContainerCreating: ZeroDivisionError in "
+    assert broken.failure.startswith(f"{start}{__file__}:")
+    assert careless.failure.startswith("after ContainerCreating the placement is broken: CPU 1 is owned by both")
 
 
 def test_a_refusal_as_expected() -> None:

@@ -1,43 +1,12 @@
-"""Runs a vector through the engine and the policy, with the events that the daemon would have, and judges it."""
+"""Runs vectors, each by the rules that it applies to, and tells how they went."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from criproxy.config.settings import Settings
-from criproxy.engine.events import (
-    ColdStartEnded,
-    ContainerCreated,
-    ContainerCreating,
-    ContainerExited,
-    ContainerStarted,
-    Event,
-    PodCreated,
-    PodGone,
-    PodStopped,
-)
-from criproxy.engine.invariants import violations
-from criproxy.engine.step import step
-from criproxy.errors import ConfigError, CriproxyError, Refused
-from criproxy.model.annotations import cold_start_s
-from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod
-from criproxy.policy.api import Policy
-from criproxy.sim.scenario.assertions import Assertion
-from criproxy.sim.scenario.expected import ExpectedPools
-from criproxy.sim.scenario.pods import ContainerPlan, PodPlan, seen_sizes
-from criproxy.sim.scenario.seen import Placed, Seen
-from criproxy.sim.scenario.settings import Configuration, Unusable, settings
-from criproxy.sim.scenario.steps import Advance, Create, Delete, Expect, Start, Step
+from criproxy.sim.scenario.seen import Placed
 from criproxy.sim.scenario.vectors import Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the policy said at one step."""
-
-    line: int
-    reasons: tuple[str, ...]
+from criproxy.sim.scenario.world import Failure, SettingsOf, Told, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +24,6 @@ class Result:
     told: tuple[Told, ...] = ()
     checked: int = 0
     """Assertions that hold."""
-
-
-class Failure(Exception):
-    """Something is not as the scenario expects it."""
-
-    def __init__(self, text: str, line: int) -> None:
-        super().__init__(text)
-        self.line = line
-
-
-SettingsOf = Callable[[Configuration, str, Topology], Settings]
-"""What a policy starts with: what a configuration says by some rules on a machine; raises ConfigError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +57,7 @@ def run(vector: Vector, rules: str, instead: Instead = Instead()) -> Result:
     return Result(vector, rules, failure, line, world.seen().placed, tuple(world.told), world.checked)
 
 
-def _live(vector: Vector, world: "World") -> None:
+def _live(vector: Vector, world: World) -> None:
     steps = iter(vector.steps)
     if vector.configuration:
         world.start(vector.configuration, vector.line)
@@ -111,189 +68,3 @@ def _live(vector: Vector, world: "World") -> None:
     for each in steps:
         if each.only in ("", world.rules):
             world.take(each)
-
-
-@dataclass(slots=True)
-class World:
-    """A node and its policy while steps are taken."""
-
-    topology: Topology
-    rules: str
-    settings_of: SettingsOf | None = None
-    """Of the policy to use in place of every other; then nobody expects of a start that it fails."""
-    told: list[Told] = field(default_factory=list)
-    checked: int = 0
-    _node: Node = field(init=False)
-    _policy: Policy | None = None
-    _keys: dict[str, str] = field(default_factory=dict)
-    """The key of each container that is there, by name."""
-    _clock_s: float = 0.0
-    _warm_at_s: dict[str, float] = field(default_factory=dict)
-    """When the cold start of a container is over."""
-    _line: int = 0
-    _serial: int = 0
-
-    def __post_init__(self) -> None:
-        self._node = Node(self.topology)
-
-    def take(self, each: Step) -> None:
-        """Take one step; raises Failure."""
-        self._line = each.line
-        match each.action:
-            case Start(configuration, fails):
-                self._restart(configuration, fails=fails)
-            case Create():
-                self._create(each.action)
-            case Delete(pods):
-                self._delete(pods or [pod.name for pod in self._node.pods.values()])
-            case Expect(assertions):
-                self._expect(assertions)
-            case Advance(seconds):
-                self._pass_time(seconds)
-
-    def start(self, configuration: Configuration, line: int) -> None:
-        """A policy without containers; raises Failure."""
-        settings_of = self.settings_of or settings
-        try:
-            self._policy = settings_of(configuration, self.rules, self.topology).build_policy()
-        except ConfigError as error:
-            place = error.line if isinstance(error, Unusable) else 0
-            raise Failure(f"the policy does not start: {error}", place or line) from None
-        self._node = Node(self.topology)
-        self._keys.clear()
-
-    def seen(self) -> Seen:
-        """Where everybody is: who is not kept to anything may be everywhere."""
-        everywhere = Placed(self.topology.online_cpus, self.topology.mems)
-        placed: dict[str, Placed] = {}
-        for name, key in self._keys.items():
-            grant = self._node.grants.get(key)
-            placed[name] = (
-                Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool) if grant else everywhere
-            )
-        return Seen(self.topology, placed)
-
-    def expect_pools(self, expected: ExpectedPools) -> None:
-        """The pools of the policy before anybody has come; raises Failure."""
-        if self._policy is not None and (wrong := expected.wrong_with(self._policy, self.topology)):
-            raise Failure(wrong, expected.line)
-        self.checked += 1
-
-    def _restart(self, configuration: Configuration, *, fails: bool) -> None:
-        fails = fails and self.settings_of is None
-        try:
-            self.start(configuration, self._line)
-        except Failure:
-            if not fails:
-                raise
-            self._node, self._policy = Node(self.topology), None
-            self._keys.clear()
-            return
-        if fails:
-            raise Failure("the policy should not start with this configuration, and does", self._line)
-
-    def _create(self, action: Create) -> None:
-        plan = action.pod
-        try:
-            self._run_pod(plan)
-        except Refused as error:
-            if not action.fails:
-                raise Failure(f"{plan.name} should be placed, and is refused: {error}", self._line) from None
-            if action.error.lower() not in str(error).lower():
-                text = f"{plan.name} should be refused with {action.error!r}, and the sentence is: {error}"
-                raise Failure(text, self._line) from None
-            self.told.append(Told(self._line, (f"refused: {error}",)))
-            return
-        if action.fails:
-            raise Failure(f"{plan.name} should be refused, and is placed", self._line)
-
-    def _run_pod(self, plan: PodPlan) -> None:
-        sandbox = f"{plan.name}-{self._next()}"
-        self._apply(
-            PodCreated(
-                Pod(
-                    key=sandbox,
-                    uid=f"uid-{sandbox}",
-                    name=plan.name,
-                    namespace=plan.namespace,
-                    qos=plan.qos,
-                    labels=plan.labels,
-                    annotations=plan.annotations,
-                )
-            )
-        )
-        for container in plan.containers:
-            self._run_container(plan, sandbox, container)
-
-    def _run_container(self, plan: PodPlan, sandbox: str, planned: ContainerPlan) -> None:
-        reservation, key = f"r{self._next()}", f"{planned.name}-{self._serial}"
-        newcomer = Container(
-            key=reservation,
-            pod=sandbox,
-            name=planned.name,
-            pod_name=plan.name,
-            namespace=plan.namespace,
-            qos=plan.qos,
-            hints=planned.hints,
-        ).resized(seen_sizes(planned.amounts, plan.qos, self.topology.capacity_bytes))
-        self._apply(ContainerCreating(newcomer))
-        self._keys[planned.name] = key
-        self._apply(ContainerCreated(reservation, key))
-        self._apply(ContainerStarted(key))
-        cold_s = cold_start_s(plan.annotations, planned.name)
-        if cold_s is not None:
-            self._warm_at_s[key] = self._clock_s + cold_s
-        if planned.init:
-            self._apply(ContainerExited(key))
-            del self._keys[planned.name]
-
-    def _delete(self, names: Iterable[str]) -> None:
-        sandboxes = {pod.name: pod.key for pod in self._node.pods.values()}
-        for name in names:
-            if name not in sandboxes:
-                raise Failure(f"there is no pod {name} to delete", self._line)
-            containers = self._node.containers_of(sandboxes[name])
-            self._apply(PodStopped(sandboxes[name]))
-            self._apply(PodGone(sandboxes[name]))
-            for container in containers:
-                self._keys.pop(container.name, None)
-
-    def _expect(self, assertions: Iterable[Assertion]) -> None:
-        seen = self.seen()
-        for assertion in assertions:
-            if assertion.only not in ("", self.rules):
-                continue
-            for name in assertion.containers:
-                if name not in seen.placed:
-                    raise Failure(f"{name} is not there", assertion.line)
-            for check in assertion.checks:
-                if wrong := check(seen):
-                    raise Failure(wrong, assertion.line)
-                self.checked += 1
-
-    def _pass_time(self, seconds: float) -> None:
-        """Cold starts end in the order in which they are due."""
-        self._clock_s += seconds
-        for due_s, key in sorted((due_s, key) for key, due_s in self._warm_at_s.items()):
-            if due_s <= self._clock_s:
-                del self._warm_at_s[key]
-                self._apply(ColdStartEnded(key))
-
-    def _apply(self, event: Event) -> None:
-        if self._policy is None:
-            raise Failure("there is no policy: it did not start", self._line)
-        try:
-            decision = step(self._node, event, self._policy)
-        except Refused:
-            raise
-        except CriproxyError as error:
-            raise Failure(f"{type(event).__name__} fails: {error}", self._line) from error
-        self._node = decision.node
-        if decision.reasons:
-            self.told.append(Told(self._line, decision.reasons))
-        if broken := violations(self._node):
-            raise Failure(f"after {type(event).__name__} the placement is broken: {'; '.join(broken[:3])}", self._line)
-
-    def _next(self) -> int:
-        self._serial += 1
-        return self._serial
