@@ -55,15 +55,15 @@ KEYS: Mapping[str, Key] = {
     "memory-type": Key(
         "some of `dram`, `pmem`, `hbm`, or `mixed`",
         "the kinds of memory that it gets near its CPUs; by default DRAM, and PMEM next to it",
-        ("topology-aware", "balloons"),
+        ("topology-aware", "balloons", "pools"),
     ),
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
         "how long after its start its memory comes from PMEM only, so that the rest does not fill up DRAM",
-        ("topology-aware", "balloons"),
+        ("topology-aware", "balloons", "pools"),
     ),
     "memory.preserve": Key(
-        _BOOL, "whether its memory is left where the kernel puts it", ("topology-aware", "balloons")
+        _BOOL, "whether its memory is left where the kernel puts it", ("topology-aware", "balloons", "pools")
     ),
     "affinity": Key(
         "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"

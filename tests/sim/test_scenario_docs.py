@@ -1,5 +1,7 @@
 """The page about scenarios: its example is the file that is there, and runs as the page says."""
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -32,6 +34,14 @@ def test_the_example_runs_as_the_page_says(
 
     assert result.exit_code == exit_code
     assert all(f"    {line}\n" in PAGE for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "docs/examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_runs(example: Path) -> None:
+    """What pages tell of where containers are is so."""
+    result = CliRunner().invoke(main, ["simulate", str(example)])
+
+    assert result.exit_code == 0, result.stdout
 
 
 @pytest.mark.parametrize("word", [*OF_ONE, *OF_SEVERAL, *MACHINE_KEYS, *NODE_KEYS, *POD_KEYS, *STEPS, *VECTOR_KEYS])
