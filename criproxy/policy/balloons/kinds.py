@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from re import fullmatch
+from typing import Any
 
 from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.locality import Tree, Wants, build_tree
@@ -44,8 +45,8 @@ class Kind:
     """Whether its only balloon takes everybody, however much is asked for."""
     close_to_own_devices: bool = False
     """Whether its balloons are close to the devices of their containers."""
-    load_levels: tuple[str, ...] = ()
-    """What its containers load."""
+    loads: Mapping[str, str] = field(default_factory=dict)
+    """What its containers load: classes, each with its level."""
     parts: tuple["Kind", ...] = ()
     """Of a composite type."""
 
@@ -96,6 +97,8 @@ class Catalogue:
     """In the order in which a container's type is looked for."""
     reserved: CpuSet
     """CPUs that are named as reserved."""
+    pools: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What names of pools stand for, as far as somebody has looked: a memory of `state.read`."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Kind]:
@@ -147,7 +150,7 @@ def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
     kinds: dict[str, Kind] = {}
     for index, kind in enumerate(types):
         own = tuple(cpus for _, cpus in devices[kind.name])
-        levels = tuple(dict.fromkeys(loads[name].level for name in kind.loads if name in loads))
+        levels = {name: loads[name].level for name in kind.loads if name in loads}
         alone = {loads[name].level for name in kind.loads if name in loads and loads[name].overloads_level_in_balloon}
         wants = Wants(
             near=own,
@@ -158,7 +161,7 @@ def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
             alone=tuple(sorted(alone)),
         )
         close = any(path.startswith(POD_RESOURCES) for path in kind.prefer_close_to_devices)
-        kinds[kind.name] = Kind(index, kind, wants, close_to_own_devices=close, load_levels=levels)
+        kinds[kind.name] = Kind(index, kind, wants, close_to_own_devices=close, loads=levels)
     for kind in types:
         kinds[kind.name] = _composed(kinds[kind.name], kinds)
     if options.rules == "crirm":

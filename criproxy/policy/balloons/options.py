@@ -70,6 +70,9 @@ ExpressionOption = Annotated[
 PriorityOption = Annotated[
     Literal["high", "normal", "low", "none"], BeforeValidator(_to_priority), WithJsonSchema(_PRIORITY_SCHEMA)
 ]
+MemoryKindOption = Annotated[
+    MemoryKind, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+]
 LevelOption = Literal["system", "package", "die", "numa", "l2cache", "core", "thread"]
 
 
@@ -122,7 +125,7 @@ class LoadClass(_Group):
     name: Name
     """By which balloon types refer to it."""
     level: Literal["core", "l2cache"]
-    """What is shared: balloons that load the same level keep off each other's cores or level 2 caches."""
+    """What is shared: balloons with the same load keep off each other's cores or level 2 caches."""
     overloads_level_in_balloon: bool = False
     """Whether also two CPUs of one balloon should not share it."""
 
@@ -169,7 +172,7 @@ class BalloonType(_Group):
     """Its containers may also run on CPUs in no balloon that are in the same part of the machine as the balloon."""
     hide_hyperthreads: bool = False
     """Whether its containers see one thread of each core only."""
-    memory_types: tuple[MemoryKind, ...] = ()
+    memory_types: tuple[MemoryKindOption, ...] = ()
     """The kinds of memory for its containers; that of the NUMA nodes of their CPUs where nothing is said."""
     pin_memory: bool | None = None
     """Whether memory is kept near the CPUs; like the option of the policy where nothing is said."""

@@ -103,7 +103,10 @@ class BalloonsPolicy:
 
     def _repinned(self, state: State, balloon: Balloon, node: Node, grants: Entries[Grant], key: str) -> list[str]:
         """Give all but *key* in *balloon* the CPUs that it has now; the keys of those who had others."""
-        whole, changed = self._cpus(state, balloon, node, hide=False), []
+        whole, changed = self._cpus(state, balloon, node, hide=False), list[str]()
+        plain = self.options.pin_cpu and whole == balloon.home and not balloon.kind.type.hide_hyperthreads
+        if plain and all(grants[other].cpus is whole and not grants[other].home for other in balloon.keys):
+            return changed
         hidden = self._hiding(node, balloon)
         cpus = {hide: self._cpus(state, balloon, node, hide=hide) if hide else whole for hide in {False, bool(hidden)}}
         # Containers with the same memory share one grant, which is made once.
@@ -180,8 +183,7 @@ def _lent(state: State, balloon: Balloon) -> CpuSet:
     level = balloon.kind.type.share_idle_cpus_in_same
     if level is None:
         return NO_CPUS
-    idle = state.free - state.catalogue.topology.isolated_cpus
-    return state.catalogue.around.of(level, balloon.home) & idle
+    return state.catalogue.around.of(level, balloon.home) & state.idle
 
 
 def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:

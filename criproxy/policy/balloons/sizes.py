@@ -29,9 +29,14 @@ class Shape:
         return own + tuple(name for part in self.parts for name in part.chosen)
 
     @cached_property
-    def load_levels(self) -> tuple[str, ...]:
-        """What its containers load."""
-        return tuple(dict.fromkeys(level for leaf in self.leaves for level in leaf.load_levels))
+    def suffix(self) -> str:
+        """What `chosen` adds to its name."""
+        return "".join(f"/{name}" for name in self.chosen)
+
+    @cached_property
+    def loads(self) -> Mapping[str, str]:
+        """What its containers load: classes, each with its level."""
+        return {load: level for leaf in self.leaves for load, level in leaf.loads.items()}
 
     def names(self) -> Iterator[str]:
         """The types of the balloon and of all its parts."""

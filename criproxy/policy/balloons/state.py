@@ -7,7 +7,7 @@ Nothing runs in it, so it may be elsewhere after each event.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property
 from re import fullmatch
 
 from criproxy.model.cpuset import CpuSet
@@ -40,7 +40,7 @@ class Balloon:
     @property
     def name(self) -> str:
         """As in `Grant.pool`, such as ``fast[1]``; a composite one that has chosen parts names them."""
-        return f"{self.kind.name}[{self.instance}]" + "".join(f"/{name}" for name in self.shape.chosen)
+        return f"{self.shape.kind.type.name}[{self.instance}]{self.shape.suffix}"
 
     @property
     def free_milli(self) -> int:
@@ -60,26 +60,26 @@ class State:
     strangers: CpuSet = NO_CPUS
     """Where containers run that are in no balloon, since an earlier policy: balloons take these last."""
 
-    @property
+    @cached_property
     def free(self) -> CpuSet:
         """CPUs of no balloon."""
-        return self.usable - self.catalogue.fixed - self.taken
+        return self.usable.difference(self.catalogue.fixed, *(balloon.home for balloon in self.balloons.values()))
 
-    @property
-    def taken(self) -> CpuSet:
-        """CPUs of balloons."""
-        return NO_CPUS.union(*(balloon.home for balloon in self.balloons.values()))
+    @cached_property
+    def idle(self) -> CpuSet:
+        """Those of them that may be lent."""
+        return self.free - self.catalogue.topology.isolated_cpus
 
     def of(self, kind: Kind) -> list[Balloon]:
         """The balloons of a type by instance."""
         return sorted((b for b in self.balloons.values() if b.kind.index == kind.index), key=lambda b: b.instance)
 
-    def loaded(self, levels: Iterable[str], besides: str) -> tuple[CpuSet, ...]:
-        """By level, the CPUs that share such hardware with balloons that load it, but for the one named *besides*."""
-        return tuple(self._loaded(level, besides) for level in levels)
+    def loaded(self, loads: Mapping[str, str], besides: str) -> tuple[CpuSet, ...]:
+        """For each of *loads*, the CPUs that share its level with balloons of that load, but for the one *besides*."""
+        return tuple(self._loaded(load, level, besides) for load, level in loads.items())
 
-    def _loaded(self, level: str, besides: str) -> CpuSet:
-        others = (b for name, b in self.balloons.items() if name != besides and level in b.shape.load_levels)
+    def _loaded(self, load: str, level: str, besides: str) -> CpuSet:
+        others = (b for name, b in self.balloons.items() if name != besides and load in b.shape.loads)
         return self.catalogue.around.of(level, NO_CPUS.union(*(balloon.home for balloon in others)))
 
     def with_balloon(self, balloon: Balloon) -> "State":
@@ -115,7 +115,7 @@ class State:
 
     def resize(self, balloon: Balloon, sizes: tuple[int, ...], close_to: CpuSet = NO_CPUS) -> Balloon:
         """*balloon* with parts of these sizes; there are enough free CPUs."""
-        loads = self.loaded(balloon.shape.load_levels, balloon.name)
+        loads = self.loaded(balloon.shape.loads, balloon.name)
         away = (*loads, self.strangers) if self.strangers else loads
         near = (close_to,) if close_to else ()
         free = self.free - balloon.home
@@ -153,8 +153,10 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
     for key, grant in grants.items():
         pool = grant.pool
         if pool not in tallies:
-            known = _named(catalogue, pool)
-            tallies[pool] = _Tally(known) if known else None
+            named = catalogue.pools
+            if pool not in named:
+                named[pool] = _named(catalogue, pool)
+            tallies[pool] = _Tally(named[pool]) if named[pool] else None
         tally = tallies[pool]
         if grant.exclusive:
             owned.append(grant.exclusive)
@@ -176,12 +178,17 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
 
 def _disjoint(tallies: Iterable[_Tally], usable: CpuSet) -> Iterator[tuple[str, Balloon]]:
     """The balloons with CPUs that no two of them have, which is what they should have anyway."""
-    taken: CpuSet = NO_CPUS
+    taken: set[int] = set()
     for tally in tallies:
-        kind = tally.balloon.kind
-        home = (kind.fixed or NO_CPUS.union(*tally.homes) - taken) & usable
+        empty = tally.balloon
+        home = tally.homes[0] if len(tally.homes) == 1 else NO_CPUS.union(*tally.homes)
+        if empty.kind.fixed:
+            home = empty.kind.fixed
+        elif not home.isdisjoint(taken):
+            home -= taken
+        home = home if home <= usable else home & usable
         taken |= home
-        yield tally.balloon.name, replace(tally.balloon, home=home, milli=tally.milli, keys=tuple(tally.keys))
+        yield empty.name, Balloon(empty.shape, empty.instance, home, tally.milli, tuple(tally.keys))
 
 
 def _named(catalogue: Catalogue, pool: str) -> Balloon | None:
@@ -194,7 +201,6 @@ def _named(catalogue: Catalogue, pool: str) -> Balloon | None:
     return Balloon(shape, parsed[1]) if shape.chosen == parsed[2] else None
 
 
-@lru_cache(maxsize=2048)
 def _parsed(pool: str) -> tuple[str, int, tuple[str, ...]] | None:
     found = fullmatch(r"([^\[\]/]+)\[(\d{1,6})\]((?:/[^\[\]/]+)*)", pool)
     return (found[1], int(found[2]), tuple(found[3].split("/")[1:])) if found else None
