@@ -6,6 +6,7 @@ functions behind it compare two, or try what a policy does with one, and so are 
 
 from collections.abc import Callable, Iterator
 
+from criproxy.alloc.memory import promised_beyond
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.step import step
 from criproxy.errors import Refused
@@ -81,6 +82,15 @@ def memory_is_usable(node: Node) -> Iterator[str]:
             yield f"{_title(node, key)} has only NUMA nodes {format_cpuset(grant.mems)}, without normal memory"
 
 
+def memory_can_come_back(node: Node) -> Iterator[str]:
+    """Who had to give way is to come back to fewer nodes, in which the kernel finds memory of its own."""
+    for key, grant in node.grants.items():
+        home = grant.home_mems
+        if home and not (home < grant.mems and node.topology.can_hold(home)):
+            nodes = format_cpuset(grant.mems), format_cpuset(home)
+            yield f"{_title(node, key)} has NUMA nodes {nodes[0]} and is to come back to {nodes[1]}"
+
+
 def grants_have_containers(node: Node) -> Iterator[str]:
     """Nothing is held for a container that is gone or has exited."""
     for key in node.grants:
@@ -105,6 +115,7 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     shared_pool_left,
     within_machine,
     memory_is_usable,
+    memory_can_come_back,
     grants_have_containers,
     released_are_free,
 )
@@ -116,6 +127,17 @@ def memory_stays(before: Node, after: Node) -> Iterator[str]:
         if key in after.grants and after.grants[key].mems != grant.mems and not after.released:
             nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
             yield f"the memory of {_title(after, key)} moves from NUMA nodes {nodes[0]} to {nodes[1]}"
+
+
+def memory_is_promised_once(before: Node, after: Node) -> Iterator[str]:
+    """Of no set of NUMA nodes more is promised than it has, unless it was so before.
+
+    Not for events that tell of the machine, the policy, or of what was found: these move no memory.
+    """
+    known = promised_beyond(before)
+    for mems, size in promised_beyond(after).items():
+        if size > known.get(mems, 0):
+            yield f"{size} bytes too much are promised on NUMA nodes {format_cpuset(mems)}"
 
 
 def step_is_deterministic(node: Node, event: Event, policy: Policy) -> Iterator[str]:
@@ -148,6 +170,16 @@ def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) ->
         yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"
     if after.containers.keys() != node.containers.keys() or after.grants.keys() != node.grants.keys():
         yield f"after {newcomer.title} came and went, others hold places"
+    elif not promised_beyond(node) and not any(grant.home_mems for grant in node.grants.values()):
+        # Else one that waited for room may have found some.
+        yield from _moved_memory(node, after, f"after {newcomer.title} came and went")
+
+
+def _moved_memory(before: Node, after: Node, when: str) -> Iterator[str]:
+    for key, grant in before.grants.items():
+        if after.grants[key].with_memory_of(grant) is not after.grants[key]:
+            nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
+            yield f"{when}, {_title(before, key)} has memory from NUMA nodes {nodes[1]} in place of {nodes[0]}"
 
 
 def _title(node: Node, key: str) -> str:

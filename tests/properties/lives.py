@@ -22,6 +22,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.invariants import (
     departure_undoes_arrival,
+    memory_is_promised_once,
     memory_stays,
     release_gives_back,
     step_is_deterministic,
@@ -171,6 +172,8 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
         yield from step_is_deterministic(node, event, policy)
         if isinstance(event, PolicyChanged):
             yield from memory_stays(node, decision.node)
+        if _promises_memory(node, event):
+            yield from memory_is_promised_once(_seen(node, policy), _seen(decision.node, policy))
         node = decision.node
         yield from violations(node, case.reserved)
         owned, tally.most = owned or bool(node.exclusive_cpus), max(tally.most, len(node.grants))
@@ -178,6 +181,20 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
     for key in node.grants:
         yield from release_gives_back(node, key, policy)
     yield from departure_undoes_arrival(node, case.newcomer, policy)
+
+
+def _promises_memory(node: Node, event: Event) -> bool:
+    """Whether nobody may be promised too much after *event*: somebody came, went, or has another size."""
+    if isinstance(event, ContainerResized):  # who is left where it is may grow there
+        had = node.grants.get(event.key)
+        return had is not None and bool(had.mems)
+    return isinstance(event, ContainerCreating | ContainerExited | ContainerGone)
+
+
+def _seen(node: Node, policy: Policy) -> Node:
+    """The part of the machine that the policy uses."""
+    options = getattr(policy, "options", None)
+    return options.within(node) if isinstance(options, Options) else node
 
 
 def _stepped(node: Node, event: Event, policy: Policy) -> Decision | None:
