@@ -38,7 +38,8 @@ from criproxy.policy import Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions
 from criproxy.policy.options import Options
-from tests.engine.lives import PODS, containers, cpu_sizes, events, found, memory_sizes, sizes
+from criproxy.sim.machines import GIB
+from tests.engine.lives import PODS, containers, cpu_sizes, events, found, sizes
 from tests.properties.balloons import balloon_options
 from tests.properties.machines import machines, narrowed
 from tests.properties.shapes import shape_of
@@ -46,6 +47,9 @@ from tests.properties.wishes import annotated
 
 CONTAINERS = 10
 """That may come in one life."""
+
+limits = st.sampled_from([None, GIB // 2, 7 * GIB, 9 * GIB, 14 * GIB])
+"""Memory: two of the larger ones are too much for any NUMA node."""
 
 Build = Callable[[str], Policy]
 """Makes a policy of a name, with the options of the case."""
@@ -115,7 +119,7 @@ def _arrival(number: int) -> st.SearchStrategy[Event]:
             qos=st.sampled_from([QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT]),
             cpu_milli=cpu_sizes,
             cpu_limit_milli=st.none() | cpu_sizes,
-            memory_limit_bytes=memory_sizes,
+            memory_limit_bytes=limits,
             hints=st.lists(st.frozensets(st.integers(0, 3), min_size=1), max_size=2).map(tuple),
         ),
     )

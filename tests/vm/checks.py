@@ -63,12 +63,29 @@ async def owners_and_sharers_never_meet(world: World) -> None:
         assert sharer.sets.mems == sets.mems == world.every_node
 
 
-async def memory_that_nodes_cannot_promise_comes_from_all(world: World) -> None:
-    """A limit beyond nine tenths of the node's memory would end in a kill while others have plenty."""
+async def what_a_node_cannot_promise_comes_from_its_neighbour_too(world: World) -> None:
+    """A limit of all of the node's memory would end in a kill while others have plenty: the nearest node joins in."""
     sets = (await world.owner("owner", 2, memory_mib=world.machine.nodes[1].memory_mib)).sets
 
-    assert len(world.machine.nodes_of(sets.cpus)) == 1
-    assert sets.mems == world.every_node
+    (home,) = world.machine.nodes_of(sets.cpus)
+    distances = world.machine.distances[home]
+    nearest = min(set(world.every_node) - {home}, key=lambda node: distances[node])
+    assert sets.mems == {home, nearest}
+
+
+async def memory_comes_back_when_there_is_room(world: World) -> None:
+    """Where limits are too much for a node, the younger container has more nodes, until the older one is gone."""
+    mib = world.machine.nodes[1].memory_mib * 6 // 10
+    owners = [await world.owner(f"owner{number}", 1, memory_mib=mib) for number in range(len(world.machine.nodes) + 1)]
+
+    young = owners[-1]
+    home = world.machine.nodes_of(young.sets.cpus)
+    assert home < young.sets.mems
+    (old,) = [owner for owner in owners[:-1] if owner.sets.mems & home]
+    assert old.sets.mems == home
+
+    await world.remove(old)
+    await world.remembers(young, home)
 
 
 async def who_does_not_fit_is_refused_until_there_is_room(world: World) -> None:

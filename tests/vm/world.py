@@ -152,6 +152,15 @@ class World:
         except TimeoutError:
             raise AssertionError(f"{placed} should be on {set(cpus)}") from None
 
+    async def remembers(self, placed: Placed, mems: CpuSet) -> None:
+        """Wait until the memory of the container may be on *mems* and nowhere else."""
+        try:
+            async with asyncio.timeout(STEP_TIMEOUT_S):
+                while not placed.written.mems == placed.effective.mems == mems:  # noqa: ASYNC110 (as above)
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{placed} should have memory on {set(mems)}") from None
+
     @staticmethod
     def switch_of(cpu: int) -> Path:
         """The file that takes a CPU offline with a 0, and back with a 1."""
