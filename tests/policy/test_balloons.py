@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.grant import Grant
 from criproxy.model.topology import CpuKind
 from criproxy.model.workload import QosClass
 from tests.policy.balloons_world import World
@@ -312,3 +314,14 @@ def test_cpus_may_be_left_alone() -> None:
     node = world({"name": "fit", "namespaces": ["*"]}, pinCPU=False)
     assert node.come("pod0", 1000) == "0-15"
     assert len(node.state().balloons["fit[0]"].home) == 1
+
+
+def test_cpus_of_strangers_are_taken_last() -> None:
+    """Containers of an earlier policy, and those that criproxy only watches, are in no balloon."""
+    node = world({"name": "own", "preferNewBalloons": True})
+    node.come("old", 1000, **of_type("own"))
+    stranger = Grant(parse_cpuset("1-5"), node.topology.mems)
+    node.node = node.node.replace(grants={"old": stranger})
+
+    assert node.come("new", 2000, **of_type("own")) == "6-7"
+    assert node.come("last", 10000, **of_type("own")) == "4-5,8-15"

@@ -1,6 +1,6 @@
 """Which balloon a container comes into: the first of several ways to fill balloons that finds one with room."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from re import sub
@@ -64,7 +64,7 @@ class Filling:
         room = len(self.state.free - balloon.home)
         if sizes is None or sum(sizes) - len(balloon.home) > room:
             return self._overbooked(joined) if self.kind.overbooked else None
-        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon)))
+        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon.keys)))
 
     def _kept_near(self, balloon: Balloon) -> Balloon | None:
         if self.within and not self.node.topology.nodes_of(balloon.home) <= self.within:
@@ -79,10 +79,11 @@ class Filling:
         full = self.state.resize(balloon, sizes)
         return full if full.home else None
 
-    def _device_cpus(self, balloon: Balloon) -> CpuSet:
+    def _device_cpus(self, keys: Collection[str] = ()) -> CpuSet:
+        """The CPUs next to the devices of the container and of those with these *keys*, if its type wants that."""
         if not self.kind.close_to_own_devices:
             return NO_CPUS
-        near = [self.container, *members(self.node, balloon.keys)]
+        near = [self.container, *members(self.node, keys)]
         ids = NO_CPUS.union(*(hint for container in near for hint in container.hints))
         nodes = self.node.topology.node_by_id
         return NO_CPUS.union(*(nodes[number].cpus for number in ids if number in nodes))
@@ -152,13 +153,8 @@ class Filling:
                 return self.joined(balloon)
         if self.kind.type.max_balloons and len(existing) >= self.kind.type.max_balloons:
             return None
-        made = self.state.new(self.kind, max(asked_milli(self.container), 1), self._device_cpus_of_newcomer())
+        made = self.state.new(self.kind, max(asked_milli(self.container), 1), self._device_cpus())
         return self.joined(made) if made else None
-
-    def _device_cpus_of_newcomer(self) -> CpuSet:
-        nodes = self.node.topology.node_by_id
-        ids = NO_CPUS.union(*self.container.hints) if self.kind.close_to_own_devices else NO_CPUS
-        return NO_CPUS.union(*(nodes[number].cpus for number in ids if number in nodes))
 
     def _refusal(self) -> str:
         kind, free, existing = self.kind.type, self.state.free, self._all()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from criproxy.alloc.locality import grow, shrink
 from criproxy.model.cpuset import CpuSet
@@ -139,20 +139,21 @@ def _parts(leaves: Sequence[Kind], home: CpuSet) -> list[CpuSet]:
     if len(leaves) == 1:
         return [home]
     parts: list[set[int]] = [set() for _ in leaves]
-    left = sorted(home)
+    orders = [iter(sorted(home, key=partial(_dislike, leaf))) for leaf in leaves]
+    left = set(home)
     while left:
-        for leaf, part in zip(leaves, parts, strict=True):
-            if left and (leaf.max_cpus is None or len(part) < leaf.max_cpus or all(_full(leaves, parts))):
-                best = min(left, key=lambda cpu: (_dislike(leaf, cpu), cpu))
+        full = all(_is_full(leaf, part) for leaf, part in zip(leaves, parts, strict=True))
+        for leaf, part, order in zip(leaves, parts, orders, strict=True):
+            if left and (full or not _is_full(leaf, part)):
+                best = next(cpu for cpu in order if cpu in left)
                 left.remove(best)
                 part.add(best)
     return [frozenset(part) for part in parts]
 
 
-def _full(leaves: Sequence[Kind], parts: Sequence[set[int]]) -> Iterator[bool]:
-    for leaf, part in zip(leaves, parts, strict=True):
-        yield leaf.max_cpus is not None and len(part) >= leaf.max_cpus
+def _is_full(leaf: Kind, part: set[int]) -> bool:
+    return leaf.max_cpus is not None and len(part) >= leaf.max_cpus
 
 
-def _dislike(leaf: Kind, cpu: int) -> tuple[bool, ...]:
-    return tuple((cpu in cpus) is not wanted for cpus, wanted in leaf.wants.sets())
+def _dislike(leaf: Kind, cpu: int) -> tuple[tuple[bool, ...], int]:
+    return tuple((cpu in cpus) is not wanted for cpus, wanted in leaf.wants.sets()), cpu

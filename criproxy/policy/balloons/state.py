@@ -58,7 +58,7 @@ class State:
     balloons: Mapping[str, Balloon]
     """By name: those with containers, then those that are there without."""
     strangers: CpuSet = NO_CPUS
-    """Where containers run that are in no balloon, since an earlier policy: balloons take these last."""
+    """Where containers run that are in no balloon, others' or of an earlier policy: balloons take these last."""
 
     @cached_property
     def free(self) -> CpuSet:
@@ -148,7 +148,7 @@ def asked_milli(container: Container) -> int:
 def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State:
     """The balloons of *node* by its *grants*, those without containers included."""
     tallies: dict[str, _Tally | None] = {}
-    strangers, owned = [NO_CPUS], [NO_CPUS]
+    strangers, owned = [node.watched_cpus], [NO_CPUS]
     containers = node.containers
     for key, grant in grants.items():
         pool = grant.pool
