@@ -1,7 +1,9 @@
 """``criproxy record``: what the kubelet asks of this node, as a trace that ``simulate`` can ask again."""
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +57,7 @@ class Trace:
     max_bytes: int
     lines: int = 0
     size_bytes: int = 0
+    interrupted: bool = False
 
     def told(self) -> str:
         """How much was recorded."""
@@ -70,19 +73,29 @@ class Trace:
         """
         answer = ask(self.control_socket, "record")
         try:
-            with _watched(self):
+            with _watched(self), self._until_interrupted():
                 ended = self._follow(answer, until_s)
-        except KeyboardInterrupt:
-            ended = ""
+            last = self._ask(answer["recording"], end=True)
         except CriproxyError as error:  # what was recorded so far is there
             return str(error)
-        last = self._ask(answer["recording"], end=True)
         return ended or self._keep(last["lines"])
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Let Ctrl-C end it between two answers: an exception in the middle of a write would have it written twice."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, lambda *_: setattr(self, "interrupted", True))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _follow(self, answer: dict[str, Any], until_s: float | None) -> str:
         name = answer["recording"]
         while not (ended := self._keep(answer["lines"]) or str(answer["ended"])):
-            if until_s is not None and time.monotonic() >= until_s:
+            if self.interrupted or (until_s is not None and time.monotonic() >= until_s):
                 break
             answer = self._ask(name)
         return ended
