@@ -1,0 +1,35 @@
+"""Memory under the policies: kinds, cold starts, coming back, and what is left alone."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.model.topology import MemoryKind
+from criproxy.policy.memory import memory_kinds
+from criproxy.sim.scenario.runner import run
+from criproxy.sim.scenario.vectors import Vector, load
+
+FILE = Path(__file__).parent / "scenarios" / "memory.yaml"
+CASES = [(vector, rules) for vector in load(FILE) for rules in vector.rules]
+
+
+@pytest.mark.parametrize(("vector", "rules"), CASES, ids=[f"{vector.id}-{rules}" for vector, rules in CASES])
+def test_scenario(vector: Vector, rules: str) -> None:
+    """Everybody has the memory that the file expects."""
+    result = run(vector, rules)
+
+    assert not result.failure, f"line {result.line}: {result.failure}"
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (["dram"], {MemoryKind.DRAM}),
+        (["pmem", "hbm", "pmem"], {MemoryKind.PMEM, MemoryKind.HBM}),
+        (["mixed"], set(MemoryKind)),
+        (["dram", "mixed"], set(MemoryKind)),
+    ],
+)
+def test_words_for_kinds(words: list[str], kinds: set[MemoryKind]) -> None:
+    """Mixed is all of them."""
+    assert memory_kinds(words) == kinds
