@@ -114,6 +114,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             load(file)
 
 
+def test_what_is_not_known_beside_the_cases() -> None:
+    """It is told, and the cases are read all the same."""
+    contents = read(f"{cases('A')}machines: {{}}\nx: 1\n", Path("cases.yaml"))
+
+    assert [mistake.line for mistake in contents.mistakes] == [3, 4]
+    assert [vector.id for vector in contents.vectors] == ["A"]
+
+
 def test_all_mistakes_at_once() -> None:
     """One wrong case does not hide another, wrong or not."""
     contents = read(f"vectors: [{{id: A}}, {{id: B}}, 3, {CASE % 'C'}]", Path("cases.yaml"))

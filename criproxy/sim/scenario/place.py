@@ -42,13 +42,20 @@ class At:
     def fields(self, known: Mapping[str, object] | tuple[str, ...], required: tuple[str, ...] = ()) -> "dict[str, At]":
         """The entries of a group of which all names are *known* and the *required* ones are there."""
         fields = self.entries()
-        for name, field in fields.items():
-            if name not in known:
-                raise field.wrong(f"there is no {name!r} here{did_you_mean(name, known)}", of_key=True)
+        for mistake in self.unknown(known):
+            raise Wrong(mistake)
         for name in required:
             if name not in fields:
                 raise self.wrong(f"{name!r} is missing")
         return fields
+
+    def unknown(self, known: Mapping[str, object] | tuple[str, ...]) -> list[Mistake]:
+        """A mistake for each entry whose name is not *known*."""
+        return [
+            field.wrong(f"there is no {name!r} here{did_you_mean(name, known)}", of_key=True).mistake
+            for name, field in self.entries().items()
+            if name not in known
+        ]
 
     def entries(self) -> "dict[str, At]":
         """The entries of a group whatever their names are."""

@@ -98,7 +98,11 @@ def read(text: str, file: Path) -> Contents:
     if document.mistakes:
         return contents
     try:
-        fields = At(document, (), document.data).fields(FILE_KEYS, required=("vectors",))
+        whole = At(document, (), document.data)
+        fields = whole.entries()
+        contents.mistakes += whole.unknown(FILE_KEYS)
+        if "vectors" not in fields:
+            raise whole.wrong("'vectors' is missing")
         machines = _machines(fields["topologies"]) if "topologies" in fields else {}
         contents.mistakes += [machine for machine in machines.values() if isinstance(machine, Mistake)]
         for at in fields["vectors"].items():
