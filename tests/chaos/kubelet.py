@@ -1,5 +1,6 @@
 """Our kubelets: clients that say who they are, pods, and the journal of what these asked for."""
 
+import asyncio
 import itertools
 import json
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from tests.chaos.relay import MARK
 if TYPE_CHECKING:
     from grpc.aio import Channel
 
+_REMOVE_AGAIN_S = 0.5
 CALL_TIMEOUT_S = 20.0
 UNKNOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.INTERNAL})
 """Codes after which nobody knows what the runtime has done."""
@@ -256,11 +258,24 @@ class Kubelet:
         pod.doubtful = False
 
     async def remove_pod(self, pod: Pod) -> None:
-        """Stop and remove a pod with all that is in it."""
-        if pod.sandbox:
-            pod.doubtful = True
-            await self._mini.remove_pod(pod.sandbox)
-            pod.sandbox, pod.doubtful = "", False
+        """Stop and remove a pod with all that is in it.
+
+        As the kubelet, it tries again where containerd refuses because a container is just coming up which the stop did
+        not see.
+        """
+        if not pod.sandbox:
+            return
+        pod.doubtful = True
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            while True:
+                try:
+                    await self._mini.remove_pod(pod.sandbox)
+                    break
+                except RuntimeCallError as error:
+                    if error.code is not StatusCode.FAILED_PRECONDITION:
+                        raise
+                await asyncio.sleep(_REMOVE_AGAIN_S)
+        pod.sandbox, pod.doubtful = "", False
 
     async def resize(self, pod: Pod, member: Member, milli: int) -> None:
         """Resize the one container of a Guaranteed pod."""
