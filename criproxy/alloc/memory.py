@@ -136,15 +136,11 @@ def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool 
     return Layout(_changed(grants, back), (f"{_counted(back)} fewer NUMA nodes: there is room again",))
 
 
-def room_bytes(node: Node, near: CpuSet, *, pessimistic: bool = False) -> int:
-    """How much memory can still be promised on the NUMA nodes *near* and those attached to them."""
-    machine = _machine(node.topology, pessimistic=pessimistic)
-    zone = machine.memory.mask(near | _attached(machine, near))
-    return _crowd(machine, node, node.grants).promises.room_bytes(zone)
-
-
 def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = False) -> list[int | None]:
-    """The same for each of several sets of NUMA nodes; None for all memory there is, of which any is promised."""
+    """How much can still be promised on each of several sets of NUMA nodes and what is attached to them.
+
+    None for all memory that there is, of which any amount may be promised.
+    """
     machine = _machine(node.topology, pessimistic=pessimistic)
     promises = _crowd(machine, node, node.grants).promises
     zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
@@ -154,17 +150,12 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
 def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
     """Sets of NUMA nodes of which more is promised than they have, and by how many bytes.
 
-    All nodes together are never among them: limits may add up to more than a machine has. Nor is what follows from
-    others' doing: containers that are taken in stay where they are, and so does everybody when the machine changes.
+    All nodes together are never among them: limits may add up to more than a machine has. Others only after what
+    moves no memory: containers were taken in, or the machine or the policy has changed.
     """
     machine = _machine(node.topology, pessimistic=False)
     promises = _crowd(machine, node, node.grants).promises
     return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
-
-
-def size_bytes(container: Container) -> int | None:
-    """What *container* may use at most; None where it has no limit."""
-    return container.memory_limit_bytes or None
 
 
 def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
@@ -178,7 +169,7 @@ def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Contain
     except NotEnough:
         return everywhere, "memory from every NUMA node: those of its CPUs have no normal memory"
     asked = f": it asks for {_words(kinds)}" if wish.kinds or wish.cold else ""
-    if size_bytes(container) is not None:
+    if container.memory_limit_bytes:
         return zone, f"memory from {_nodes(zone)}{asked or ', near its CPUs'}"
     if not asked:
         return everywhere, "memory from every NUMA node: without a memory limit it cannot be pinned safely"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.alloc.memory import MemoryWish, attached_nodes, place_memory, promised_beyond, return_memory, room_bytes
+from criproxy.alloc.memory import MemoryWish, attached_nodes, place_memory, promised_beyond, return_memory, rooms_bytes
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
@@ -269,12 +269,20 @@ def test_a_machine_without_numa() -> None:
     assert World(topology).come("a", "", 1).mems == {"a": ""}
 
 
+def room(node: Node) -> int:
+    """What can still be promised next to NUMA node 0."""
+    (found,) = rooms_bytes(node, [frozenset({0})])
+    assert found is not None
+    return found
+
+
 def test_room() -> None:
-    """What can still be promised, memory-only nodes of the same place included."""
+    """What can still be promised, memory-only nodes of the same place included; of all nodes, anything can."""
+    assert rooms_bytes(Node(FOUR), [frozenset(range(4)), frozenset({1})]) == [None, 10 * GIB * 97 // 100]
     world = World().come("a", "0", 4).come("b", "0", None)
 
-    assert room_bytes(world.node, frozenset({0})) == 10 * GIB * 97 // 100 - 4 * GIB
-    assert room_bytes(Node(tiers()), frozenset({0})) == sum(s * GIB * 97 // 100 for s in (10, 2, 20))
+    assert room(world.node) == 10 * GIB * 97 // 100 - 4 * GIB
+    assert room(Node(tiers())) == sum(s * GIB * 97 // 100 for s in (10, 2, 20))
 
 
 def test_a_request_stands_in_for_a_limit_where_it_counts() -> None:
@@ -282,4 +290,4 @@ def test_a_request_stands_in_for_a_limit_where_it_counts() -> None:
     asking = Container(key="r", pod="s", name="r", qos=B, memory_request_bytes=Interval(8 * GIB, 9 * GIB))
     node = Node(tiers(), containers={"r": asking}, grants={"r": Grant(frozenset({0}), frozenset({0}))})
 
-    assert room_bytes(node, frozenset({0})) < room_bytes(Node(tiers()), frozenset({0}))
+    assert room(node) < room(Node(tiers()))
