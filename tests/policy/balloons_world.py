@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerResized, PodCreated
+from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerResized, PodCreated, PodGone
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -42,6 +42,10 @@ class World:
         """Containers leave."""
         for name in names:
             self._step(ContainerGone(name))
+
+    def end(self, pod: str) -> None:
+        """A pod goes with all its containers."""
+        self._step(PodGone(pod))
 
     def resize(self, name: str, milli: int) -> str:
         """A container gets another size; the CPUs that it may use then."""

@@ -325,3 +325,14 @@ def test_cpus_of_strangers_are_taken_last() -> None:
 
     assert node.come("new", 2000, **of_type("own")) == "6-7"
     assert node.come("last", 10000, **of_type("own")) == "4-5,8-15"
+
+
+def test_a_pod_goes_with_all_its_containers() -> None:
+    """They leave one after the other, and none of them is known any more when the first one does."""
+    node = world({"name": "fit", "namespaces": ["*"]})
+    for name in ("c0", "c1", "c2"):
+        node.come(name, 1000, pod="pod", annotations={"hide-hyperthreads.criproxy.io": "true"})
+    node.come("other", 1000)
+    node.end("pod")
+
+    assert (list(node.node.grants), node.balloons()["fit[0]"]) == (["other"], node.cpus("other"))

@@ -127,7 +127,8 @@ class BalloonsPolicy:
     def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
         """The containers of *balloon* that see one thread of each core only."""
         default, pods, containers = balloon.kind.type.hide_hyperthreads, node.pods, node.containers
-        own = {key for key in balloon.keys if (pod := pods.get(containers[key].pod)) and pod.annotations}
+        known = (containers[key] for key in balloon.keys if key in containers)
+        own = {each.key for each in known if (pod := pods.get(each.pod)) and pod.annotations}
         hiding = {key for key in own if self._hides(node, containers[key], default=default)}
         return (set(balloon.keys) - own) | hiding if default else hiding
 
