@@ -139,7 +139,7 @@ def test_the_reserved_pool_is_not_for_everybody() -> None:
     assert cluster.run("a", pool="reserved") == "1-15"
     assert cluster.reasons[-1] == "its namespace may not use the pool 'reserved': annotations.allow does not say so"
     assert cluster.run("b", pool="reserved", namespace="ops-1") == "0"
-    assert cluster.run("c", namespace="kube-system") == "1-15"
+    assert cluster.run("c", namespace="kube-system") == "0"
     allowing = Cluster(annotations={"allow": {"shop": ["pool.podpools"]}})
     assert allowing.run("a", pool="reserved") == "0"
 
@@ -203,6 +203,19 @@ def test_owners_from_before() -> None:
     assert [cluster.run(pod, pool="one") for pod in "abc"] == ["1", "4-15", "4-15"]
     cluster.end("old")
     assert [cluster.cpus(f"{pod}/c0") for pod in "abc"] == ["1", "2", "3"]
+
+
+def test_owners_that_share() -> None:
+    """Who owns a CPU and shares others since another policy keeps off those that somebody owns from now on."""
+    cluster = Cluster(EXCLUSIVE)
+    mixed = Container(key="old", pod="p", name="old", qos=QosClass.GUARANTEED, cpu_milli=2500)
+    plus = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "sharedRemainder": True}))
+    cluster.node = step(cluster.node, ContainerCreating(mixed), plus).node
+    assert cluster.cpus("old") == "0-15"
+
+    assert cluster.run("a", pool="rt") == "4-5"
+    assert cluster.cpus("old") == "1-3,10-15"
+    assert cluster.node.grants["old"].exclusive == {2, 3}
 
 
 def test_everybody_is_placed_anew() -> None:

@@ -115,7 +115,7 @@ class PoolsOptions(Options):
     pools: Annotated[tuple[Pool, ...], BeforeValidator(_by_name)] = ()
     """The pools, in the order in which they get their CPUs; what is left is the default pool's."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ("kube-system",)
-    """Namespaces whose pods run in the reserved pool; * and ? stand for anything."""
+    """Namespaces whose pods run in the reserved pool; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers are kept to the CPUs of their pool."""
     pin_memory: bool = True

@@ -1,7 +1,7 @@
 """Who runs in which pool: whole pods, by the name that their annotation gives, else by their namespace."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
@@ -94,7 +94,8 @@ class PoolsPolicy:
 
     def _kind(self, wishes: Wishes) -> tuple[str, str]:
         """The name of the pool that a container is to run in, and why."""
-        system = any(fnmatchcase(wishes.container.namespace, each) for each in self.options.reserved_pool_namespaces)
+        patterns = ("kube-system", *self.options.reserved_pool_namespaces)
+        system = any(fnmatchcase(wishes.container.namespace, each) for each in patterns)
         named = wishes.text(KEY)
         if named == RESERVED and not system and not self.options.annotations.allow:
             wishes.ignored.append(f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not say so")
@@ -148,7 +149,13 @@ class PoolsPolicy:
         moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
         changed = [key]
         for other, grant in grants.items():
-            if grant.exclusive:
+            if grant.exclusive and not grant.shares:
+                continue
+            if grant.exclusive:  # since an earlier policy it owns CPUs beside those that it shares
+                cpus = (grant.cpus & grant.exclusive) | self._shared(plan, plan.default, node.topology, owned)
+                if cpus != grant.cpus:
+                    grants[other] = replace(grant, cpus=cpus)
+                    changed.append(other)
                 continue
             place = grant.cpus, grant.mems, grant.home_mems, grant.pool
             if place not in moved:
