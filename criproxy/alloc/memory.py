@@ -10,17 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from criproxy.alloc.zones import (
-    Crowd,
-    Mask,
-    Memory,
-    MemoryRequest,
-    Priority,
-    Promises,
-    allocate_among,
-    come_back_among,
-    first_zone,
-)
+from criproxy.alloc.moving import Crowd, allocate_among, come_back_among
+from criproxy.alloc.zones import Mask, Memory, MemoryRequest, Priority, Promises, first_zone
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import entries_of, with_entries

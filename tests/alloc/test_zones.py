@@ -8,16 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.alloc.zones import (
-    Memory,
-    MemoryRequest,
-    Placed,
-    Priority,
-    allocate,
-    come_back,
-    first_zone,
-    over_capacity,
-)
+from criproxy.alloc.moving import Placed, allocate, come_back, over_capacity
+from criproxy.alloc.zones import Memory, MemoryRequest, Priority, first_zone
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import MemoryKind, NumaNode, Topology
