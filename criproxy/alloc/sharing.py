@@ -1,6 +1,6 @@
 """Which CPUs of a machine are shared, and who shares which: a function of the pools and of what is owned."""
 
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from criproxy.alloc.capacity import Capacity, capacity, pool_of
@@ -43,7 +43,7 @@ class Division:
         """Reserved CPUs that nobody owns (one may, from before it was reserved)."""
         return self.reserved - node.exclusive_cpus
 
-    def settled(self, grants: dict[str, Grant], hiding: Collection[str] = ()) -> dict[str, Grant]:
+    def settled(self, grants: dict[str, Grant], hides: Callable[[str], bool] = lambda _: False) -> dict[str, Grant]:
         """Change *grants* in place so that everybody who shares has what nobody owns of their pool; returns it.
 
         One whose pool has nothing left gets the shared CPUs of the smallest pool around it that has some, and finds
@@ -51,23 +51,29 @@ class Division:
 
         Args:
             grants: by container key.
-            hiding: keys of those that see one thread of each core only.
+            hides: whether the container of a key sees one thread of each core only; asked of those who may move.
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         # Sharers have few different places: to look at each once keeps 500 containers cheap, and so for their pools.
-        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str, CpuSet, bool], Grant | None] = {}
+        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str, bool], Grant | None] = {}
         shared: dict[str, CpuSet] = {}
-        for key, grant in grants.items():
-            if grant.exclusive and not grant.shares:
-                continue
-            hides = key in hiding
-            place = grant.cpus, grant.mems, grant.exclusive, grant.pool, grant.home_mems, hides
+
+        def settle(grant: Grant, *, hidden: bool) -> Grant | None:
+            place = grant.cpus, grant.mems, grant.exclusive, grant.pool, hidden
             if place not in moved:
                 name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
                 if name not in shared:
                     shared[name] = self.shared_by(name, owned)
-                moved[place] = self._moved(grant, name, shared[name], hides=hides)
-            if new := moved[place]:
+                moved[place] = self._moved(grant, name, shared[name], hides=hidden)
+            return moved[place]
+
+        for key, grant in grants.items():
+            if grant.exclusive and not grant.shares:
+                continue
+            new = settle(grant, hidden=False)
+            if new and hides(key):
+                new = settle(grant, hidden=True)
+            if new:
                 grants[key] = new
         return grants
 

@@ -1,9 +1,27 @@
 """What a container is in match expressions: the keys of affinities and of balloon types, those of CRI-RM."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 from criproxy.alloc.expressions import Attribute
 from criproxy.model.annotations import effective
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
+
+_READERS: Mapping[str, Callable[[Container], str]] = {
+    "name": lambda container: container.name,
+    "namespace": lambda container: container.namespace,
+    "qosclass": lambda container: container.qos.value,
+    "id": lambda container: container.key,
+    "pod/name": lambda container: container.pod_name,
+    "pod/namespace": lambda container: container.namespace,
+    "pod/qosclass": lambda container: container.qos.value,
+    "pod/id": lambda container: container.pod,
+    "labels/io.kubernetes.container.name": lambda container: container.name,
+    "labels/io.kubernetes.pod.name": lambda container: container.pod_name,
+    "labels/io.kubernetes.pod.namespace": lambda container: container.namespace,
+}
+"""What a container knows without its pod."""
 
 
 def attribute_of(node: Node, container: Container) -> Attribute:
@@ -12,21 +30,14 @@ def attribute_of(node: Node, container: Container) -> Attribute:
     A container has no labels but the kubelet's, so that labels/X is the pod's where the kubelet gives no such one.
     tags/X are annotations of criproxy or its peers, pod/annotations/X is one by its full name.
     """
+    return partial(_value, node, container)
+
+
+def _value(node: Node, container: Container, key: str) -> str | None:
+    if read := _READERS.get(key):
+        return read(container)
     pod = node.pods.get(container.pod)
-    plain = {
-        "name": container.name,
-        "namespace": container.namespace,
-        "qosclass": container.qos.value,
-        "id": container.key,
-        "pod/name": container.pod_name,
-        "pod/namespace": container.namespace,
-        "pod/qosclass": container.qos.value,
-        "pod/id": container.pod,
-        "labels/io.kubernetes.container.name": container.name,
-        "labels/io.kubernetes.pod.name": container.pod_name,
-        "labels/io.kubernetes.pod.namespace": container.namespace,
-    }
-    return lambda key: plain[key] if key in plain else _of_pod(pod, container, key) if pod else None
+    return _of_pod(pod, container, key) if pod else None
 
 
 def _of_pod(pod: Pod, container: Container, key: str) -> str | None:

@@ -472,3 +472,11 @@ def test_another_machine_has_other_pools() -> None:
     small, large = World(machine(), by).come("c"), World(n4c16(), by).come("c")
 
     assert pools_used(small.node, "c") | pools_used(large.node, "c") == {"the machine", "NUMA node 1"}
+
+
+def test_reserved_namespaces_own_nothing() -> None:
+    """Where no CPU is reserved for them, they share like all others."""
+    world = World(n4c16(), policy("")).come("system", milli=1000, namespace="kube-system")
+
+    assert world.owned("system") == 0
+    assert world.cpus("system") == ["0-3"]

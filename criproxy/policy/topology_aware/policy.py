@@ -6,6 +6,7 @@ level 3 cache, a NUMA node, a die, a socket or the machine.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.memory import place_memory, return_memory
@@ -20,7 +21,7 @@ from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.criteria import Choosing
@@ -38,6 +39,8 @@ class TopologyAwarePolicy:
     def __init__(self, options: TopologyAwareOptions) -> None:
         self.options = options
         self._last: Division | None = None
+        self._pods: Mapping[str, Pod] = {}
+        self._saying: frozenset[str] = frozenset()
         self._pessimistic = options.rules == "crirm"
 
     def place(self, node: Node, container: Container) -> Layout:
@@ -45,13 +48,14 @@ class TopologyAwarePolicy:
         node = self.options.within(node)
         wishes = self._wishes(node, container)
         if is_left_alone(wishes) and container.key not in node.grants:
-            return Layout(node.grants, (f"{container.title} is left alone: cpu.preserve says so", *wishes.ignored))
+            told = (f"{container.title} is left alone: cpu.preserve says so", *dict.fromkeys(wishes.ignored))
+            return Layout(node.grants, told)
         division = self._divided(node.topology)
         others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
         grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
         placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
         layout = self._with_memory(division, node, placed, wishes)
-        reasons = (reason, *layout.reasons, *wishes.ignored)
+        reasons = (reason, *layout.reasons, *dict.fromkeys(wishes.ignored))
         owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
         return Layout(self._settled(division, node, layout.grants) if owners_differ else layout.grants, reasons)
 
@@ -74,19 +78,24 @@ class TopologyAwarePolicy:
         return self._last
 
     def _settled(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> dict[str, Grant]:
-        return division.settled(dict(grants), self._hiding(node))
+        return division.settled(dict(grants), partial(self._hides, node))
 
-    def _hiding(self, node: Node) -> frozenset[str]:
-        """The keys of containers that see one thread of each core only."""
-        pods = {key for key, pod in node.pods.items() if any(HIDING in name for name in pod.annotations)}
-        said = (each for each in node.containers.values() if each.pod in pods) if pods else ()
-        return frozenset(container.key for container in said if self._hides(node, container))
-
-    def _hides(self, node: Node, container: Container) -> bool:
+    def _hides(self, node: Node, key: str) -> bool:
+        """Whether a container sees one thread of each core only."""
+        container = node.containers.get(key)
+        if container is None or container.pod not in self._hiding(node.pods):
+            return False
         try:
             return hides_threads(self._wishes(node, container))
         except BadAnnotation:  # it came before this policy read annotations
             return False
+
+    def _hiding(self, pods: Mapping[str, Pod]) -> frozenset[str]:
+        """The keys of pods that say something about it, found when pods have come or gone."""
+        if self._pods is not pods:
+            said = (key for key, pod in pods.items() if any(HIDING in name for name in pod.annotations))
+            self._pods, self._saying = pods, frozenset(said)
+        return self._saying
 
     def choosing(self, node: Node, container: Container) -> tuple[Choosing, CpuSet]:
         """How the pools compare for a container, and the isolated CPUs that it may own.
@@ -103,9 +112,10 @@ class TopologyAwarePolicy:
         """A place beside *others*, all its memory open, and why."""
         container = wishes.container
         request = request_of(container, self.options, wishes)
-        left = division.reserved_left(others)
-        if left and is_reserved(self.options, wishes):
-            return _reserved(division, others, container, request, len(left))
+        if is_reserved(self.options, wishes):
+            if left := division.reserved_left(others):
+                return _reserved(division, others, container, request, len(left))
+            request = replace(request, owned=0, shared_milli=shared_milli(container))
         if is_left_alone(wishes):  # it has a place, which must not keep it on CPUs that somebody is to own
             return _everywhere(division, others, container)
         choosing, isolated = self._choosing(division, others, container, request, old)
