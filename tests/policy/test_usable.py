@@ -63,6 +63,9 @@ def test_a_cgroup_says_which() -> None:
         )
         == "1-4,11"
     )
+    topology = n4c16()
+    assert wanted.usable(topology).cpus == topology.cpus
+    assert format_cpuset(wanted.resolved(lambda _: parse_cpuset("1-4")).usable(topology).cpus) == "1-4"
     assert [text for _, text in wanted.resolved(lambda _: None).misfits(n4c16())] == [
         "there is no cgroup '/pods' that says which CPUs are its"
     ]
