@@ -133,6 +133,15 @@ def test_an_owner_without_room_shares() -> None:
     assert any("c asks for 2 exclusive CPUs" in reason for reason in decision.reasons)
 
 
+def test_annotations_count_for_those_that_are_found() -> None:
+    """Who shares because its pod says so does not become an owner."""
+    annotations = {"prefer-shared-cpus.criproxy.io/container.shy": "true"}
+    pods = (Pod(key="s", annotations=annotations),)
+    decision = step(EMPTY, Found(pods, (present("shy", "1-2", 2), present("own", "3-4", 2))), build("topology-aware"))
+
+    assert places(decision) == {"shy": "1-2", "own": "3-4*"}
+
+
 def test_others_own_only_what_they_are_alone_on() -> None:
     """A kubelet's CPU manager that was switched off leaves owners behind; one that shares does not become one."""
     pinned = (present("a", "1-2", 2, ours=False), present("b", "0,3-7", ours=False))
