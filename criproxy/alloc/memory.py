@@ -99,10 +99,10 @@ def place_memory(
         reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
         return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
     machine = _machine(node.topology, pessimistic=pessimistic)
-    first, reason = _first(machine, near, wish, container)
-    first = _wide_enough(machine.memory, first | had.mems if had else first, _counts(container))
+    wanted, reason = _first(machine, near, wish, container)
+    first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, _counts(container))
     mems, moved = _beside_others(machine, node, grants, container, first, had is None)
-    home = had.home_mems if had and had.home_mems < mems else first
+    home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
     own = _with(grants[container.key], _Nodes(mems, home))
     if mems != first:
         reason = f"memory from {_nodes(mems)}: what is promised on {_nodes(first)} leaves too little there"

@@ -227,6 +227,16 @@ def test_a_warm_container_has_all_its_memory() -> None:
     assert world.come("a", "0", 1).mems == {"a": "0,4"}
 
 
+def test_a_warm_container_does_not_come_back_to_its_cold_memory() -> None:
+    """One that had to give way while it was cold comes back to all that a warm one gets."""
+    cold = MemoryWish(cold=True)
+    world = World(tiers()).come("a", "0", 10, B, wish=cold).come("b", "0", 15, wish=MemoryWish(frozenset({PMEM})))
+    assert world.mems == {"a": "4-5", "b": "4"}
+
+    assert world.come("a", "0", 10, B).mems == {"a": "0,4-5", "b": "4"}
+    assert world.go("b").mems == {"a": "0,4"}
+
+
 def test_a_kind_that_is_full_is_found_elsewhere_first() -> None:
     """Of what the container asked for, before other kinds."""
     world = World(tiers())
