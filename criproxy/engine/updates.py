@@ -28,7 +28,7 @@ def updates_between(
 def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) -> Iterator[tuple[bool, Update]]:
     """Each update, and whether its container loses a CPU."""
     # Most containers share one pool, so most comparisons are of the very same two sets.
-    loses: dict[tuple[CpuSet, CpuSet], bool] = {}
+    compared: dict[tuple[CpuSet, CpuSet], tuple[bool, bool]] = {}
     for key in changed_keys(before.grants, after.grants):
         new = after.grants.get(key)
         if new is None or not _has_id(after.containers[key]):
@@ -41,10 +41,11 @@ def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) ->
                 yield True, Update(key, new)
             continue
         pair = old.cpus, new.cpus
-        if pair not in loses:
-            loses[pair] = not old.cpus <= new.cpus
-        if loses[pair] or old != new:
-            yield loses[pair], Update(key, new)
+        if pair not in compared:
+            compared[pair] = not old.cpus <= new.cpus, old.cpus != new.cpus
+        loses, differs = compared[pair]
+        if differs or old != new:
+            yield loses, Update(key, new)
 
 
 def _as_sent(node: Node, key: str) -> Grant | None:
