@@ -258,7 +258,7 @@ def _threads(topology: Topology, cores: Iterable[_Free], picked: CpuSet) -> list
 
     Of several those close to what is picked, then those in the caches with the least room.
     """
-    left = [core for core in cores if core.cpus[0] not in picked]
+    left = [_without(core, picked) for core in cores if not picked.issuperset(core.cpus)]
     rooms = [Counter(of.get(cpu, -1) for core in left for cpu in core.cpus) for of in topology.group_of]
     known = [{of.get(cpu, -1) for cpu in picked} for of in topology.group_of]
 
@@ -269,6 +269,13 @@ def _threads(topology: Topology, cores: Iterable[_Free], picked: CpuSet) -> list
         return core.whole, len(core.cpus), core.place, far, room, core.cpus
 
     return [cpu for core in sorted(left, key=order) for cpu in core.cpus]
+
+
+def _without(core: _Free, picked: CpuSet) -> _Free:
+    """What is left of a core; a cache may have only some of its threads, as the kernel tells it."""
+    if picked.isdisjoint(core.cpus):
+        return core
+    return _Free(False, core.place, [cpu for cpu in core.cpus if cpu not in picked])
 
 
 def _across(cores: Sequence[_Free]) -> list[int]:

@@ -143,6 +143,14 @@ def test_caches(free: str, count: int, expected: str) -> None:
     assert format_cpuset(take_cpus(FOUR_CACHES, parse_cpuset(free), count)) == expected
 
 
+def test_caches_that_split_cores() -> None:
+    """What is left of a core of which a cache has only one thread can be taken, too."""
+    split = replace(TWO_NODES_SMT, l3_groups=(parse_cpuset("0-3"), parse_cpuset("8-11")), l2_groups=())
+
+    assert format_cpuset(take_cpus(split, parse_cpuset("0-3,8-11"), 7)) == "0-3,8-10"
+    assert format_cpuset(take_cpus(split, parse_cpuset("0-3,8-9"), 5)) == "0-3,8"
+
+
 def test_spread_takes_from_where_the_most_is_free() -> None:
     """The node with more free CPUs, and in it the larger cache."""
     assert format_cpuset(take_cpus(TWO_NODES_SMT, parse_cpuset("1-15"), 2, Taste(spread=True))) == "4,12"
