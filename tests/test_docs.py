@@ -1,5 +1,6 @@
 """What the documentation tells users to type, follow and copy exists."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,11 +8,19 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from criproxy.cli import main
+from criproxy.policy import BUILTIN
+from criproxy.policy.keys import KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/policies").glob("*.md")),
+]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&\x22\x27]*)")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
@@ -69,6 +78,53 @@ def test_every_yaml_example_is_yaml(page: Path) -> None:
     for kind, block in _FENCE.findall(page.read_text()):
         if kind == "yaml":
             assert yaml.safe_load(block) is not None, f"{page.name}: {block}"
+
+
+def policy_files() -> Iterator[pytest.ParameterSet]:
+    """The examples of policy files: what is YAML and says ``policy: NAME``; CRI-RM has a group of options there."""
+    for page in PAGES:
+        blocks = [block for kind, block in _FENCE.findall(page.read_text()) if kind == "yaml"]
+        for number, block in enumerate(blocks):
+            data = yaml.safe_load(block)
+            if isinstance(data, dict) and isinstance(data.get("policy"), str):
+                yield pytest.param(block, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("block", list(policy_files()))
+def test_every_policy_file_would_be_taken(tmp_path: Path, block: str) -> None:
+    """``criproxy check`` finds no mistake in it."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(block)
+
+    result = CliRunner().invoke(main, ["check", "--no-machine", str(file)])
+
+    assert result.exit_code == 0, result.output
+
+
+def _option_names(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _option_names(part)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("migrate-*.md")), ids=lambda page: page.stem)
+def test_options_to_move_to_exist(page: Path) -> None:
+    """What a migration page calls the same here, or names beside an old name, can be written here."""
+    known = {*_option_names(json.loads((ROOT / "policies/policy.schema.json").read_text())), *KEYS, *BUILTIN}
+    rows = [
+        line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| ") and line.count(" | ") > 1
+    ]
+    named = {
+        name
+        for there, here, *_ in rows
+        for name in re.findall(r"`([A-Za-z.-]+)`", there if here.strip() == "same" else here)
+    }
+
+    assert len(named) > 8
+    assert {name for name in named - known if not known.issuperset(name.split("."))} == set()
 
 
 def test_every_file_to_copy_is_there() -> None:

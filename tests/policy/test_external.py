@@ -22,7 +22,7 @@ from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from tests.config.files import write
 from tests.conftest import ROOT
 from tests.daemons import LIMIT_S, Serve
-from tests.policy.example import install
+from tests.policy.example import FOLDER, install
 
 MACHINE = machine(nodes=1, cores=4, threads=1)
 
@@ -61,6 +61,17 @@ def test_its_policy_files_are_checked(packages: Path, tmp_path: Path, text: str,
 
     assert done.returncode == status, done.stderr
     assert said in done.stdout + done.stderr
+
+
+def test_its_scenarios_run_as_the_tutorial_says(packages: Path) -> None:
+    """`criproxy simulate` runs the cases beside it; docs/policies/external.md shows the first and the output."""
+    page, file = (ROOT / "docs/policies/external.md").read_text(), FOLDER / "scenario.yaml"
+    done = criproxy(packages, "simulate", file, "--verbose")
+    first = file.read_text().partition("vectors:\n")[2].partition("  - id: another-file")[0]
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "".join(f"    {line}\n" for line in done.stdout.splitlines()) in page
+    assert f"```yaml\n{first}```" in page
 
 
 @pytest.mark.usefixtures("installed")
