@@ -27,21 +27,32 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 @click.command(short_help="Run scenarios of pods through a policy, and tell which expectations do not hold.")
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE", required=False)
 @click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
-@click.option("--policy", type=EXISTING, metavar="FILE|DIR", help="Use this policy file whatever the cases say.")
+@click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Play a load or a recorded trace, in place of FILE.")
+@click.option(
+    "--policy",
+    "policies",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILE|DIR",
+    help="Use this policy file whatever the cases say; with --load, once for each policy to compare.",
+)
 @machine_options
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="With --load, also write a page to FILE.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell the reasons of each decision.")
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,
     /,
     *,
-    file: Path,
+    file: Path | None,
     ids: tuple[str, ...],
-    policy: Path | None,
+    load: Path | None,
+    policies: tuple[Path, ...],
     output: str,
+    html: Path | None,
     verbose: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
@@ -54,13 +65,45 @@ def command(
 
     A case that cannot be read is told with its line, and the others are run all the same.
 
+    With --load, hours of a node are played instead, the same for each --policy, and a table compares them.
+
     Exit status: 0 everything is as expected, 1 something is not, 2 the file or the use of the command is wrong.
     """
+    topology = chosen(**machine)
+    if load:
+        from criproxy.cli.simulate_load import compare
+
+        _refuse(file is not None, "give either a scenario FILE or --load")
+        compare(load, policies, topology, output, html)
+        return
+    _refuse(html is not None, "--html is for --load")
+    _refuse(len(policies) > 1, "several policies are compared with --load; a scenario FILE takes one")
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE', or --load.", ctx)
+    ctx.exit(_cases(file, ids, policies, topology, output, verbose=verbose))
+
+
+def _refuse(wrong: bool, text: str) -> None:
+    from criproxy.errors import UsageError
+
+    if wrong:
+        raise UsageError(text)
+
+
+def _cases(
+    file: Path,
+    ids: tuple[str, ...],
+    policies: tuple[Path, ...],
+    topology: "Topology | None",
+    output: str,
+    *,
+    verbose: bool,
+) -> int:
+    """Run cases and print them; the exit status."""
     from criproxy.sim.scenario.runner import Instead, runs
     from criproxy.sim.scenario.vectors import examine
 
-    topology = chosen(**machine)
-    instead = _by(policy, topology) if policy else Instead(topology)
+    instead = _by(policies[0], topology) if policies else Instead(topology)
     contents = examine(file, ids)
     for mistake in contents.all_mistakes:
         click.echo(mistake.located(file), err=True)
@@ -69,7 +112,7 @@ def command(
         _print_json(results, contents, verbose=verbose)
     else:
         _print(results, contents, verbose=verbose)
-    ctx.exit(2 if contents.all_mistakes else int(any(result.failure for result in results)))
+    return 2 if contents.all_mistakes else int(any(result.failure for result in results))
 
 
 def _by(policy: Path, topology: "Topology | None") -> "Instead":

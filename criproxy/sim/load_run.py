@@ -1,0 +1,150 @@
+"""A load on a node by one policy: what came of it, in counts, scores over time and pictures of the CPUs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event, TopologyChanged
+from criproxy.engine.step import step
+from criproxy.engine.trace import Traced
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import Grant
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.policy.api import Policy
+from criproxy.sim.load import Load
+from criproxy.sim.scores import Scorer, Scores, alive, mean_of
+
+SAMPLES = 120
+"""How many moments of a load are looked at, at equal distances in time."""
+MOST_SENTENCES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A node at one moment."""
+
+    at_s: float
+    scores: Scores
+    owned: CpuSet
+    asked: tuple[tuple[int, float], ...]
+    """For each CPU that somebody asks something of: how many milli-CPU, each container spread evenly over its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a load by one policy."""
+
+    name: str
+    mean: Scores
+    asked: int
+    """Containers that came."""
+    refused: int
+    """Those of them that never got a place, and resizes that were refused; each once however often it is tried."""
+    updates: int
+    """Sent to the runtime for containers that were there already."""
+    moves: int
+    """Those of them after which a container is on other NUMA nodes, with its CPUs or its memory."""
+    samples: tuple[Sample, ...]
+    sentences: tuple[str, ...]
+    """Of the first few refusals."""
+
+    @property
+    def refused_share(self) -> float:
+        """Of the containers that came, from 0 to 1."""
+        return self.refused / self.asked if self.asked else 0.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    refused: dict[tuple[str, ...], str] = field(default_factory=dict)
+    updates: int = 0
+    moves: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A node under a load."""
+
+    name: str
+    policy: Policy
+    load: Load
+    _node: Node = field(init=False)
+    _scorer: Scorer = field(init=False)
+    _samples: list[Sample] = field(default_factory=list)
+    _counts: _Counts = field(default_factory=_Counts)
+
+    def __post_init__(self) -> None:
+        self._node = Node(self.load.topology)
+        self._scorer = Scorer(self.load.topology)
+
+    def play(self, events: Iterable[Traced] | None = None) -> Outcome:
+        """Take the load's events one after the other; *events* are the same ones, such as those with a progress bar."""
+        every_s = self.load.duration_s / SAMPLES
+        for traced in self.load.events if events is None else events:
+            while len(self._samples) < SAMPLES and traced.at_s > (len(self._samples) + 1) * every_s:
+                self._sample((len(self._samples) + 1) * every_s)
+            self._take(traced.event)
+        while len(self._samples) < SAMPLES:
+            self._sample((len(self._samples) + 1) * every_s)
+        return self._outcome()
+
+    def _take(self, event: Event) -> None:
+        identity = self._identity(event)
+        if isinstance(event, ContainerCreating):
+            self._counts.asked.add((event.container.pod, event.container.name))
+        before = self._node
+        try:
+            decision = step(before, event, self.policy)
+        except Refused as error:
+            self._counts.refused.setdefault(identity, str(error))
+            return
+        self._counts.refused.pop(identity, None)
+        self._node = decision.node
+        self._count_updates(before, decision)
+        if isinstance(event, TopologyChanged):
+            self._scorer = Scorer(event.topology)
+
+    def _identity(self, event: Event) -> tuple[str, ...]:
+        """By which repeated tries of the same are known; empty where there is nothing to refuse."""
+        if isinstance(event, ContainerCreating):
+            return event.container.pod, event.container.name
+        return (event.key,) if isinstance(event, ContainerResized) else ()
+
+    def _count_updates(self, before: Node, decision: Decision) -> None:
+        self._counts.updates += len(decision.updates)
+        for update in decision.updates:
+            old = before.grants.get(update.key)
+            self._counts.moves += old is not None and _moved(before.topology, old, update.grant)
+
+    def _sample(self, at_s: float) -> None:
+        asked: dict[int, float] = {}
+        for container in alive(self._node):
+            cpus, _ = self._scorer.place(self._node, container)
+            each = container.cpu_milli / len(cpus) if cpus else 0.0
+            for cpu in cpus if each else ():
+                asked[cpu] = asked.get(cpu, 0.0) + each
+        scores = self._scorer.score(self._node)
+        self._samples.append(Sample(at_s, scores, self._node.exclusive_cpus, tuple(sorted(asked.items()))))
+
+    def _outcome(self) -> Outcome:
+        counts = self._counts
+        return Outcome(
+            name=self.name,
+            mean=mean_of(sample.scores for sample in self._samples),
+            asked=len(counts.asked),
+            refused=len(counts.refused),
+            updates=counts.updates,
+            moves=counts.moves,
+            samples=tuple(self._samples),
+            sentences=tuple(counts.refused.values())[:MOST_SENTENCES],
+        )
+
+
+def _moved(topology: Topology, old: Grant, new: Grant) -> bool:
+    everywhere = topology.mems
+    if (old.mems or everywhere) != (new.mems or everywhere):
+        return True
+    return old.cpus != new.cpus and topology.nodes_of(old.cpus) != topology.nodes_of(new.cpus)

@@ -1,0 +1,34 @@
+"""Reading loads, whichever way they are written: as a specification or as a trace of a real node."""
+
+from pathlib import Path
+
+from criproxy.engine.events import TopologyChanged
+from criproxy.model.topology import Topology
+from criproxy.sim.load import Load, read_spec
+from criproxy.sim.load_made import make
+from criproxy.sim.traces import read_trace
+
+TRACE_SUFFIX = ".jsonl"
+
+
+def read_load(file: Path, topology: Topology | None = None) -> Load:
+    """The load of *file*, a trace if its name ends in ``.jsonl`` and a specification else.
+
+    Args:
+        file: to read.
+        topology: the machine; None takes that of the file.
+
+    Raises:
+        UsageError: it cannot be read or used; the text names the place.
+    """
+    if file.suffix == TRACE_SUFFIX:
+        return _replayed(file, topology)
+    return make(read_spec(file), topology, file.stem)
+
+
+def _replayed(file: Path, topology: Topology | None) -> Load:
+    """What a trace has; on another machine than its own, CPUs neither come nor go."""
+    header, traced = read_trace(file)
+    events = tuple(each for each in traced if topology is None or not isinstance(each.event, TopologyChanged))
+    duration_s = max((each.at_s for each in events), default=0.0)
+    return Load(file.stem, topology or header.topology, events, duration_s)

@@ -1,0 +1,152 @@
+"""``criproxy simulate --load`` as users type it."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+
+from criproxy.cli import main
+from criproxy.cli.load_measures import MEASURES
+from criproxy.engine.trace import Header, header_line
+from criproxy.sim.machines import machine
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs/examples/loads/mixed.yaml"
+SPEC = """
+machine: 1s/2n/4c/2t
+duration: 5m
+every: 5s
+pods:
+  - {pod: db, qos: guaranteed, cpu: 2, mem: 1Gi, lifetime: 2m}
+  - {pod: web, qos: burstable, cpu_req: 250m, lifetime: 1m, weight: 3}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    """A load."""
+    path = tmp_path / "mix.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> list[str]:
+    """The options for two policies."""
+    for name in ("static", "none"):
+        (tmp_path / f"{name}.yaml").write_text(f"policy: {name}\n")
+    return [word for name in ("static", "none") for word in ("--policy", str(tmp_path / f"{name}.yaml"))]
+
+
+def simulate(*arguments: object) -> Result:
+    """What the command says."""
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def test_a_table_side_by_side(spec: Path, policies: list[str]) -> None:
+    """A line about the load, a column for each policy, a row for each measure."""
+    result = simulate("--load", spec, *policies)
+
+    head, columns, *rows = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert re.fullmatch(r"mix: \d+ containers in 0.0833 h, 8 CPUs on 2 NUMA nodes, \d+ pods not sent .*", head)
+    assert columns.split() == ["static", "none"]
+    assert [row.split("  ")[0] for row in rows] == [measure.title for measure in MEASURES]
+
+
+def test_json(spec: Path, policies: list[str]) -> None:
+    """The same for programs, and the same each time."""
+    first, again = (simulate("--load", spec, *policies, "--format", "json") for _ in range(2))
+
+    values = json.loads(first.stdout)
+    assert first.stdout == again.stdout
+    assert values["machine"] == {"cpus": 8, "nodes": 2}
+    assert [each["policy"] for each in values["policies"]] == ["static", "none"]
+    assert values["policies"][0]["containers"] == values["policies"][1]["containers"]
+    assert values["policies"][1]["distance"] == 15
+    assert {measure.key for measure in MEASURES} <= values["policies"][0].keys()
+
+
+def test_on_another_machine(spec: Path, policies: list[str]) -> None:
+    """One that is named comes before that of the file."""
+    result = simulate("--load", spec, *policies, "--machine", "2s/4n/16c/2t", "--format", "json")
+
+    assert json.loads(result.stdout)["machine"] == {"cpus": 32, "nodes": 4}
+
+
+def test_a_page_that_needs_nothing_else(spec: Path, policies: list[str], tmp_path: Path) -> None:
+    """It has a picture of the CPUs for each policy, valid SVG, every measure, and nothing from elsewhere."""
+    page = tmp_path / "page.html"
+
+    assert simulate("--load", spec, *policies, "--html", page).exit_code == 0
+
+    text = page.read_text()
+    HTMLParser().feed(text)
+    pictures = [ET.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]  # noqa: S314
+    titles = [picture.findtext("{http://www.w3.org/2000/svg}title") for picture in pictures]
+    assert titles[-2:] == ["CPUs by static", "CPUs by none"]
+    assert len(titles) == 5
+    assert "For this load take <b>static</b>: 0 refused" in text
+    assert all(measure.title in text for measure in MEASURES)
+    assert not re.search(r"<script|<link|<img|src=|url\(|@import", text)
+
+
+def test_names_are_no_markup(spec: Path, tmp_path: Path) -> None:
+    """A file may be called anything, and the page shows just that."""
+    policy, page = tmp_path / "<b>&.yaml", tmp_path / "page.html"
+    policy.write_text("policy: none\n")
+
+    simulate("--load", spec, "--policy", policy, "--html", page)
+
+    assert "&lt;b&gt;&amp;" in page.read_text()
+    assert "<b>&" not in page.read_text()
+
+
+def test_an_empty_trace(policies: list[str], tmp_path: Path) -> None:
+    """Nothing happens, and that is said."""
+    trace, page = tmp_path / "quiet.jsonl", tmp_path / "page.html"
+    trace.write_text(header_line(Header(machine())) + "\n")
+
+    result = simulate("--load", trace, *policies, "--html", page)
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("quiet: 0 containers in 0 h")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--load", "SPEC"), "give the policies to compare: --policy FILE"),
+        (("SPEC", "--load", "SPEC", "--policy", "NONE"), "either a scenario FILE or --load"),
+        (("SPEC", "--html", "page.html"), "--html is for --load"),
+        (("SPEC", "--policy", "NONE", "--policy", "NONE"), "a scenario FILE takes one"),
+        ((), "FILE"),
+    ],
+)
+def test_wrong_use(spec: Path, policies: list[str], arguments: tuple[str, ...], said: str) -> None:
+    """Exit status 2, and what would be right."""
+    words = {"SPEC": str(spec), "NONE": policies[3]}
+
+    result = simulate(*(words.get(argument, argument) for argument in arguments))
+
+    assert result.exit_code == 2
+    assert said in result.output + str(result.exception)
+
+
+def test_a_page_that_cannot_be_written(spec: Path, policies: list[str], tmp_path: Path) -> None:
+    """Exit status 1, and where."""
+    result = simulate("--load", spec, *policies, "--html", tmp_path / "none/page.html")
+
+    assert result.exit_code == 1
+    assert "page.html cannot be written" in result.output + str(result.exception)
+
+
+def test_the_example() -> None:
+    """The load of the documentation is one."""
+    result = simulate("--load", EXAMPLE, "--policy", ROOT / "policies/topology-aware.yaml", "--format", "json")
+
+    assert json.loads(result.stdout)["policies"][0]["containers"] > 500
