@@ -97,6 +97,7 @@ def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "load": load.name,
         "duration_s": load.duration_s,
         "events": len(load.events),
+        "nodes": load.nodes,
         "turned_away_pods": load.turned_away,
         "machine": {"cpus": len(load.topology.cpus), "nodes": len(load.topology.nodes)},
         "policies": [_policy(outcome) for outcome in outcomes],

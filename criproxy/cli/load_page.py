@@ -43,7 +43,7 @@ def render(load: Load, outcomes: Sequence[Outcome]) -> str:
             f"<p>{escape(heading(load, outcomes))}. Each policy got the same pods at the same times.</p>",
             *_summary(outcomes),
             *_table(outcomes),
-            "<h2>Over time</h2>",
+            "<h2>Over time</h2>" + ("<p>Of the first node.</p>" if load.nodes > 1 else ""),
             _keys((outcome.name, COLOURS[place % len(COLOURS)]) for place, outcome in enumerate(outcomes)),
             *(_line_chart(title, value, load, outcomes) for title, value in CHARTS),
             "<h2>The CPUs over time</h2>",

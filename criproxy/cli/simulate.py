@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from criproxy.sim.scenario.runner import Instead, Result
     from criproxy.sim.scenario.vectors import Contents, Vector
 
+MOST_NODES = 100_000
+
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The cases of the file that begin so, for the shell; nothing where the file cannot be used."""
@@ -41,6 +43,13 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 @machine_options
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="With --load, also write a page to FILE.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_NODES),
+    default=1,
+    metavar="N",
+    help="With --load, play so many nodes alike, each with other pods, in a process for each CPU.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Tell the reasons of each decision.")
 @click.pass_context
 def command(  # noqa: PLR0913 (one for each option)
@@ -53,6 +62,7 @@ def command(  # noqa: PLR0913 (one for each option)
     policies: tuple[Path, ...],
     output: str,
     html: Path | None,
+    nodes: int,
     verbose: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
@@ -71,12 +81,13 @@ def command(  # noqa: PLR0913 (one for each option)
     """
     topology = chosen(**machine)
     if load:
-        from criproxy.cli.simulate_load import compare
+        from criproxy.cli.simulate_load import Question, compare
 
         _refuse(file is not None, "give either a scenario FILE or --load")
-        compare(load, policies, topology, output, html)
+        compare(Question(load, policies, topology, nodes), output, html)
         return
     _refuse(html is not None, "--html is for --load")
+    _refuse(nodes > 1, "--nodes is for --load")
     _refuse(len(policies) > 1, "several policies are compared with --load; a scenario FILE takes one")
     if file is None:
         raise click.UsageError("Missing argument 'FILE', or --load.", ctx)

@@ -1,6 +1,8 @@
 """``criproxy simulate --load``: hours of a node by each of several policies, side by side."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,17 +10,29 @@ import click
 
 if TYPE_CHECKING:
     from criproxy.model.topology import Topology
+    from criproxy.policy.api import Policy
     from criproxy.sim.load import Load
     from criproxy.sim.load_run import Outcome
 
 
-def compare(file: Path, policies: Sequence[Path], topology: "Topology | None", output: str, page: Path | None) -> None:
-    """Play the load of *file* for each policy file, and tell how they did.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be compared, and on how many nodes."""
+
+    file: Path
+    """A specification or a trace."""
+    policies: Sequence[Path]
+    """At least one."""
+    topology: "Topology | None" = None
+    """The machine; None takes that of the file."""
+    nodes: int = 1
+
+
+def compare(question: Question, output: str, page: Path | None) -> None:
+    """Play a load for each policy file, and tell how they did.
 
     Args:
-        file: a specification or a trace.
-        policies: at least one.
-        topology: the machine; None takes that of the file.
+        question: what to play.
         output: ``table`` or ``json``.
         page: where to write a page for a browser.
 
@@ -28,10 +42,11 @@ def compare(file: Path, policies: Sequence[Path], topology: "Topology | None", o
     from criproxy.errors import UsageError
     from criproxy.sim.loads import read_load
 
-    if not policies:
+    if not question.policies:
         raise UsageError("give the policies to compare: --policy FILE, once for each")
-    load = read_load(file, topology)
-    outcomes = _outcomes(load, policies)
+    load = read_load(question.file, question.topology)
+    policies = _built(load, question.policies)
+    load, outcomes = _on_fleet(question, load) if question.nodes > 1 else (load, _on_one(load, policies))
     if page:
         _write(page, load, outcomes)
     if output == "json":
@@ -44,20 +59,41 @@ def compare(file: Path, policies: Sequence[Path], topology: "Topology | None", o
         _print(load, outcomes)
 
 
-def _outcomes(load: "Load", policies: Sequence[Path]) -> "list[Outcome]":
-    import os
-
-    from criproxy.cli.progress import watched
+def _built(load: "Load", policies: Sequence[Path]) -> "dict[str, Policy]":
+    """The policies by what to call them."""
     from criproxy.config.load import load as load_policy
     from criproxy.errors import ConfigError, UsageError
-    from criproxy.sim.load_run import Run
 
     try:
         built = [load_policy(path, os.uname().nodename, topology=load.topology).build_policy() for path in policies]
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    runs = [Run(name, policy, load) for name, policy in zip(names(policies), built, strict=True)]
-    return [run.play(watched(load.events, f"Policy {run.name}")) for run in runs]
+    return dict(zip(names(policies), built, strict=True))
+
+
+def _on_one(load: "Load", policies: "dict[str, Policy]") -> "list[Outcome]":
+    from criproxy.cli.progress import watched
+    from criproxy.sim.load_run import Run
+
+    return [Run(name, policy, load).play(watched(load.events, f"Policy {name}")) for name, policy in policies.items()]
+
+
+def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":
+    """All nodes; the first has the events of *load*."""
+    from criproxy.cli.progress import watched
+    from criproxy.errors import UsageError
+    from criproxy.sim.fleet import Fleet, played, together
+    from criproxy.sim.load import read_spec
+    from criproxy.sim.loads import is_trace
+
+    if is_trace(question.file):
+        raise UsageError(f"{question.file} is a trace, of one node: --nodes is for loads that are made")
+    policies = dict(zip(names(question.policies), question.policies, strict=True))
+    fleet = Fleet(load.name, read_spec(question.file), load.topology, policies, os.uname().nodename)
+    with played(fleet, question.nodes) as under_way:
+        nodes = [node.result() for node in watched(under_way, "Playing nodes")]
+    turned_away = sum(node.turned_away for node in nodes)
+    return replace(load, nodes=question.nodes, turned_away=turned_away), together(nodes)
 
 
 def names(policies: Sequence[Path]) -> list[str]:
@@ -103,6 +139,7 @@ def heading(load: "Load", outcomes: "Sequence[Outcome]") -> str:
     machine = load.topology
     parts = [
         f"{load.name}: {outcomes[0].asked:,} containers in {load.duration_s / 3600:.3g} h",
+        *([f"{load.nodes:,} nodes alike"] if load.nodes > 1 else []),
         f"{len(machine.cpus)} CPUs on {len(machine.nodes)} NUMA nodes",
     ]
     if load.turned_away:

@@ -21,9 +21,14 @@ def read_load(file: Path, topology: Topology | None = None) -> Load:
     Raises:
         UsageError: it cannot be read or used; the text names the place.
     """
-    if file.suffix == TRACE_SUFFIX:
+    if is_trace(file):
         return _replayed(file, topology)
     return make(read_spec(file), topology, file.stem)
+
+
+def is_trace(file: Path) -> bool:
+    """Whether the load of *file* is a trace, by its name."""
+    return file.suffix == TRACE_SUFFIX
 
 
 def _replayed(file: Path, topology: Topology | None) -> Load:

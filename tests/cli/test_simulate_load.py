@@ -150,3 +150,32 @@ def test_the_example() -> None:
     result = simulate("--load", EXAMPLE, "--policy", ROOT / "policies/topology-aware.yaml", "--format", "json")
 
     assert json.loads(result.stdout)["policies"][0]["containers"] > 500
+
+
+def test_a_fleet(spec: Path, policies: list[str]) -> None:
+    """Each node has the load of the next seed: counts are the sums of what the nodes have by themselves."""
+    alone = []
+    for seed in (0, 1):
+        spec.write_text(f"{SPEC}seed: {seed}\n")
+        alone.append(json.loads(simulate("--load", spec, *policies, "--format", "json").stdout))
+    spec.write_text(SPEC)
+
+    result = simulate("--load", spec, *policies, "--nodes", 2, "--format", "json")
+
+    fleet = json.loads(result.stdout)
+    assert fleet["nodes"] == 2
+    assert fleet["turned_away_pods"] == sum(node["turned_away_pods"] for node in alone)
+    for place, values in enumerate(fleet["policies"]):
+        for key in ("containers", "refused", "updates", "moves"):
+            assert values[key] == sum(node["policies"][place][key] for node in alone)
+
+
+def test_a_trace_is_of_one_node(policies: list[str], tmp_path: Path) -> None:
+    """Nobody knows what other nodes were asked."""
+    trace = tmp_path / "quiet.jsonl"
+    trace.write_text(header_line(Header(machine())) + "\n")
+
+    result = simulate("--load", trace, *policies, "--nodes", 2)
+
+    assert result.exit_code == 2
+    assert "--nodes is for loads that are made" in result.output + str(result.exception)
