@@ -155,6 +155,16 @@ class TestTraces:
 
         assert (load.topology, load.events, load.duration_s) == (TWO, tuple(events), 5)
 
+    def test_a_made_load_written_as_a_trace_ends_the_same(self, file: Path, tmp_path: Path) -> None:
+        """A trace has all that matters to a policy."""
+        made, trace = read_load(file), tmp_path / "made.jsonl"
+        trace.write_text("\n".join([header_line(Header(made.topology)), *map(line, made.events)]))
+
+        first, again = (Run("", policy("topology-aware"), load).play() for load in (made, read_load(trace)))
+
+        assert (first.asked, first.refused, first.updates) == (again.asked, again.refused, again.updates)
+        assert first.moves == again.moves
+
     def test_a_create_that_is_tried_again_counts_once(self) -> None:
         """Neither a container nor its refusal counts twice; one that gets a place at last is not refused."""
         full, late = guaranteed("full", 9000), guaranteed("late", 3000)
