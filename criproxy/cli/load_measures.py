@@ -57,6 +57,10 @@ MEASURES = (
         "Mean.",
     ),
     Measure(
+        *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
+        "Share of the CPU asked for that is more than its CPUs have, each container spread evenly over its own. Mean.",
+    ),
+    Measure(
         *("owned_cpus", "CPUs owned", lambda outcome: outcome.mean.owned_cpus, _one, None),
         "CPUs that one container has alone. Mean. Good for latency, and nobody else can use them while they idle.",
     ),
@@ -82,11 +86,17 @@ def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
-    """Which to take for this load: the fewest refused, the nearest memory, the most room, the fewest moves."""
+    """Which to take: by refusals, crowding, distance to memory, fragmentation and moves, in this order."""
 
     def order(outcome: Outcome) -> tuple[float, ...]:
         mean = outcome.mean
-        return outcome.refused, round(mean.distance, 1), round(mean.fragmentation, 3), outcome.moves
+        return (
+            outcome.refused,
+            round(mean.crowded, 1),
+            round(mean.distance, 1),
+            round(mean.fragmentation, 3),
+            outcome.moves,
+        )
 
     return min(outcomes, key=order)
 

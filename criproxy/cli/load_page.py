@@ -21,9 +21,9 @@ PICTURE = (
     "The colour says how much of it is asked for, each container spread evenly over its CPUs."
 )
 ORDER = (
-    "Refusals come first: a container without a place does no work. Then the distance, as programs wait for memory; "
-    "then fragmentation, as large containers still have to come; then moves. Updates and moves are the price of "
-    "keeping containers apart: a policy that places nobody has none."
+    "Refusals come first: a container without a place does no work. Then crowding, as its CPUs have too little for it; "
+    "the distance, as programs wait for memory; fragmentation, as large containers still have to come; then moves. "
+    "Updates and moves are the price of keeping containers apart: a policy that places nobody has none."
 )
 CHARTS = (
     ("Distance from CPUs to memory (10 is local)", lambda sample: sample.scores.distance),

@@ -14,7 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
 from criproxy.sim.load import Load
-from criproxy.sim.scores import Scorer, Scores, alive, mean_of
+from criproxy.sim.scores import Scorer, Scores, mean_of
 
 SAMPLES = 120
 """How many moments of a load are looked at, at equal distances in time."""
@@ -29,7 +29,7 @@ class Sample:
     scores: Scores
     owned: CpuSet
     asked: tuple[tuple[int, float], ...]
-    """For each CPU that somebody asks something of: how many milli-CPU, each container spread evenly over its own."""
+    """See `Scorer.asked`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,7 @@ class Run:
             self._counts.moves += old is not None and _moved(before.topology, old, update.grant)
 
     def _sample(self, at_s: float) -> None:
-        asked: dict[int, float] = {}
-        for container in alive(self._node):
-            cpus, _ = self._scorer.place(self._node, container)
-            each = container.cpu_milli / len(cpus) if cpus else 0.0
-            for cpu in cpus if each else ():
-                asked[cpu] = asked.get(cpu, 0.0) + each
+        asked = self._scorer.asked(self._node)
         scores = self._scorer.score(self._node)
         self._samples.append(Sample(at_s, scores, self._node.exclusive_cpus, tuple(sorted(asked.items()))))
 

@@ -1,6 +1,6 @@
 """How good the placement of a node is, in numbers by which policies compare."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from criproxy.model.cpuset import CpuSet
@@ -25,6 +25,8 @@ class Scores:
     """From a container's CPUs to its memory, weighed by the nodes' sizes, as the kernel measures: 10 is local; mean."""
     fragmentation: float = 0
     """0: the most unasked CPU that a NUMA node could have left is in one; 1: no node has any left, though there is."""
+    crowded: float = 0
+    """Share of the CPU asked for that is more than the CPUs have which it is asked of, see `Scorer.asked`."""
     owned_cpus: float = 0
     """CPUs that somebody has alone."""
 
@@ -64,8 +66,19 @@ class Scorer:
             mean(lambda spread: spread.memory_on_one_node),
             mean(lambda spread: spread.distance),
             self._fragmentation(placed),
+            _crowded(self.asked(node)),
             owned,
         )
+
+    def asked(self, node: Node) -> dict[int, float]:
+        """For each CPU that somebody asks something of: how many milli-CPU, each container spread evenly."""
+        asked: dict[int, float] = {}
+        for container in alive(node):
+            cpus, _ = self.place(node, container)
+            each = container.cpu_milli / len(cpus) if cpus else 0.0
+            for cpu in cpus if each else ():
+                asked[cpu] = asked.get(cpu, 0.0) + each
+        return asked
 
     def place(self, node: Node, container: Container) -> tuple[CpuSet, CpuSet]:
         """CPUs and memory nodes of a container; those without a grant may be everywhere."""
@@ -98,6 +111,11 @@ class Scorer:
         if not total or not largest:
             return 0.0
         return 1 - max(0.0, *left.values()) / min(total, largest)
+
+
+def _crowded(asked: Mapping[int, float]) -> float:
+    total = sum(asked.values())
+    return sum(max(0.0, milli - 1000) for milli in asked.values()) / total if total else 0.0
 
 
 def alive(node: Node) -> Iterator[Container]:

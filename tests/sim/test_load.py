@@ -244,6 +244,13 @@ class TestScores:
         assert Scorer(TWO).score(together).fragmentation == 0
         assert Scorer(TWO).score(apart).fragmentation == pytest.approx(0.5)
 
+    def test_crowding(self) -> None:
+        """Of three CPUs asked for on two, a third is too much; none where each has one of its own."""
+        crowd = self.node(*[({0, 1}, {0})] * 3)
+
+        assert Scorer(TWO).score(crowd).crowded == pytest.approx(1 / 3)
+        assert Scorer(TWO).score(self.node(({0}, {0}), ({1}, {0}))).crowded == 0
+
     def test_who_has_no_grant_may_be_everywhere(self) -> None:
         """So a container that is left alone scores as one that is spread over the machine; an exited one not at all."""
         left_alone = Node(TWO, containers={"a": guaranteed("a")})
