@@ -80,6 +80,7 @@ class Half:
                 await self._pods.close()
                 self._tally.checker = watcher.report
                 self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
+                self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
                 self._tally.seconds = round(time.monotonic() - began, 1)
 
     async def _bring_sentinel(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from grpc.aio import Channel
 
 _REMOVE_AGAIN_S = 0.5
+_FOR_EVER = 8
+"""So many refusals are no race any more."""
+_LEFT_RUNNING = re.compile(r"cannot delete running task (\w+)")
 CALL_TIMEOUT_S = 20.0
 UNKNOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.INTERNAL})
 """Codes after which nobody knows what the runtime has done."""
@@ -205,6 +209,8 @@ class Kubelet:
     journal: Journal
     refused: int = 0
     """Creates and resizes that did not fit."""
+    left_running: int = 0
+    """Tasks that went on after the runtime had called them exited."""
     _mini: MiniKubelet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -261,19 +267,26 @@ class Kubelet:
         """Stop and remove a pod with all that is in it.
 
         As the kubelet, it tries again where containerd refuses because a container is just coming up which the stop did
-        not see.
+        not see. A start whose call was cut can leave a task of which containerd 1.6 believes that it has exited, and
+        then it refuses for ever: that is ended as an operator would, and counted.
         """
         if not pod.sandbox:
             return
         pod.doubtful = True
+        refusals = 0
         async with asyncio.timeout(CALL_TIMEOUT_S):
             while True:
                 try:
                     await self._mini.remove_pod(pod.sandbox)
                     break
                 except RuntimeCallError as error:
-                    if error.code is not StatusCode.FAILED_PRECONDITION:
+                    left = _LEFT_RUNNING.search(error.details)
+                    if left is None:
                         raise
+                refusals += 1
+                if refusals == _FOR_EVER:
+                    self.left_running += 1
+                    self.node.kill_left(left[1])
                 await asyncio.sleep(_REMOVE_AGAIN_S)
         pod.sandbox, pod.doubtful = "", False
 

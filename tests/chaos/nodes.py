@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
@@ -130,6 +130,13 @@ class Node(ABC):
             return parse_cpuset((group / "cpuset.cpus").read_text().strip()) if group else None
         except OSError:
             return None
+
+    def kill_left(self, container_id: str) -> None:
+        """End the processes of a container that the runtime takes for exited, as an operator would."""
+        group = self.group(container_id)
+        for pid in (group / "cgroup.procs").read_text().split() if group else ():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
     async def repin(self, container_id: str, cpus: CpuSet) -> None:
         """As `crictl update` does."""
