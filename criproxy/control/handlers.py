@@ -101,7 +101,7 @@ class Handlers:
         container = self.followups.manager.node.containers.get(key)
         if outcome.kind is not OutcomeKind.OK or container is None or container.state is ContainerState.CREATED:
             self._ask(key, outcome)
-        elif self._may_be_starting(key):
+        elif self._outlasts_a_stop(key):
             self.inquiry.ends(key)
         else:
             self.followups.submit(ContainerExited(key))
@@ -129,15 +129,18 @@ class Handlers:
     def _keep_starts(self, sandbox: str) -> None:
         """Let nobody lose the place that it is just being started in: the stop of a sandbox does not see these."""
         for container in self.followups.manager.node.containers_of(sandbox):
-            if self._may_be_starting(container.key):
+            asked = container.key in self.followups.starting or self.followups.doubts.may_start(container.key)
+            if self._outlasts_a_stop(container.key):
                 self.followups.submit(UnknownOutcome(container.key))
-                self.inquiry.ends(container.key)
-            elif container.state is ContainerState.UNKNOWN and container.key != container.reservation:
-                self.inquiry.ends(container.key)
+            elif container.state is not ContainerState.UNKNOWN or container.key == container.reservation:
+                continue
+            self.inquiry.ends(container.key)
+            if not asked:
                 self.followups.tasks.spawn(f"ask for {container.key}", self.inquiry.settle(container.key))
 
-    def _may_be_starting(self, key: str) -> bool:
-        return key in self.followups.starting or self.followups.doubts.may_start(key)
+    def _outlasts_a_stop(self, key: str) -> bool:
+        """Whether the runtime ends nothing when it is told to stop *key*: it does not know that it runs, or will."""
+        return key in self.followups.starting or self.inquiry.is_doubtful(key)
 
     def _ask(self, key: str, outcome: Outcome) -> None:
         """Ask for the state of a container after a call that should have ended it did not say so."""

@@ -50,9 +50,13 @@ class Inquiry:
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
-            if event and await self.undisturbed(container):
+            if event and not self.is_doubtful(container.key) and await self.undisturbed(container):
                 self.followups.counters.exits["lists"] += 1
                 await self.followups.apply(event)
+
+    def is_doubtful(self, key: str) -> bool:
+        """Whether a list that calls *key* exited is not to be believed: its start may be under way, or was cut."""
+        return self.followups.doubts.may_start(key) or self.followups.kernel.still_runs(key)
 
     async def try_release_exited(self, sandbox_id: str = "") -> None:
         """The same; a runtime that cannot be asked has released nothing."""
@@ -190,6 +194,9 @@ class Inquiry:
             state = ContainerState.EXITED
         await self.followups.apply(_event(container, state))
         if state is ContainerState.RUNNING:
+            if self.followups.kernel.still_runs(key):
+                text = "the runtime calls a container exited whose processes run: it keeps its place"
+                self.followups.log.warning(text, container=container.title, id=key)
             self.followups.kick([key], look=True)
 
 

@@ -108,6 +108,23 @@ def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str]:
     return mount / unified.lstrip("/"), ".effective"
 
 
+def own_group(host_root: Path, info: Mapping[str, str]) -> CpusetGroup | None:
+    """The cpuset cgroup that a verbose ContainerStatus names, whether it is there or not; None where it names none."""
+    path, mount = translate.cgroup_in(info).lstrip("/"), host_root / "sys/fs/cgroup"
+    if not path or ".." in path.split("/"):
+        return None
+    unified = not (mount / "cpuset").is_dir()
+    return CpusetGroup(str((mount if unified else mount / "cpuset") / path), ".effective" if unified else "")
+
+
+def has_processes(group: CpusetGroup) -> bool:
+    """Whether anything runs in *group*; not if it is gone."""
+    try:
+        return bool((Path(group.path) / "cgroup.procs").read_text().strip())
+    except OSError:
+        return False
+
+
 def pid_in(info: Mapping[str, str]) -> int | None:
     """The process id in the *info* of a verbose ContainerStatus; None where the runtime tells none or it is 0."""
     try:
@@ -125,6 +142,7 @@ class Kernel:
         self._runtime = runtime
         self._host_root = host_root
         self._groups: dict[str, CpusetGroup] = {}
+        self._left: dict[str, CpusetGroup] = {}
 
     @property
     def groups(self) -> Mapping[str, CpusetGroup]:
@@ -161,7 +179,32 @@ class Kernel:
         if state is ContainerState.RUNNING:
             return Seen(state, self._sets(container_id, reply)), reply
         self.forget(container_id)
+        if state is ContainerState.EXITED and (applied := self._left_behind(container_id, reply.info)):
+            return Seen(ContainerState.RUNNING, applied), reply
         return Seen(state), reply
+
+    def _left_behind(self, container_id: str, info: Mapping[str, str]) -> Applied | None:
+        """The sets of a container that has exited by the runtime's words and still has processes; see `still_runs`."""
+        group = own_group(self._host_root, info)
+        if group is None or not has_processes(group):
+            return None
+        try:
+            applied = group.read()
+        except OSError:  # gone just now
+            return None
+        self._groups[container_id] = self._left[container_id] = group
+        return applied
+
+    def still_runs(self, container_id: str) -> bool:
+        """Whether processes go on of a container that the runtime was seen to call exited.
+
+        containerd 1.6 does so where the call of a start is cut in the middle, until it is restarted.
+        """
+        group = self._left.get(container_id)
+        if group is None or has_processes(group):
+            return group is not None
+        del self._left[container_id]
+        return False
 
     def forget(self, container_id: str) -> None:
         """Look for the cgroup of that container anew, should it be asked for again."""
@@ -171,6 +214,8 @@ class Kernel:
         """Forget all containers but these."""
         for container_id in self._groups.keys() - known:
             del self._groups[container_id]
+        for container_id in self._left.keys() - known:
+            del self._left[container_id]
 
     def _sets(self, container_id: str, reply: api.ContainerStatusResponse) -> Applied | None:
         if pid := pid_in(reply.info):

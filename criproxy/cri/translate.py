@@ -211,14 +211,19 @@ def cgroup_parent_in(info: Mapping[str, str]) -> str:
 
     Empty where the runtime does not tell; containerd and CRI-O do, in the OCI specification of the container.
     """
+    return cgroup_in(info).rpartition("/")[0]
+
+
+def cgroup_in(info: Mapping[str, str]) -> str:
+    """The container's own cgroup in the *info* of a verbose ContainerStatus, as a path below the mount; or empty."""
     try:
         path = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]["cgroupsPath"]
     except (ValueError, KeyError, TypeError):
         return ""
     if not isinstance(path, str):
         return ""
-    unit, colon, _ = path.partition(":")  # systemd's notation is SLICE:PREFIX:NAME
-    return _slice_path(unit) if colon else path.rpartition("/")[0]
+    unit, colon, scope = path.partition(":")  # systemd's notation is SLICE:PREFIX:NAME
+    return f"{_slice_path(unit)}/{scope.replace(':', '-')}.scope" if colon else path
 
 
 def _slice_path(unit: str) -> str:

@@ -102,7 +102,9 @@ async def test_lines_are_kept_until_they_have_arrived(tmp_path: Path) -> None:
             later += await told(recorder, name, 1 + len(first) + len(later))
 
     assert first == again
-    assert [type(each.event) for each in first][:2] == [PodCreated, ContainerCreating]
+    kinds = [type(each.event) for each in first]
+    # The first create may tell of its pod once more, if it is quicker than the end of RunPodSandbox.
+    assert set(kinds[: kinds.index(ContainerCreating)]) == {PodCreated}
     assert not any(each in first for each in later)
 
 

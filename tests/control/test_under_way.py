@@ -1,6 +1,7 @@
 """What is under way in the runtime while an owner starts: updates that give CPUs, and what criproxy left behind."""
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from tests.control.world import FAST, World, owner, sharer
 LIMIT_S = 20.0
 SLOW_S = 0.3
 POLL_S = 0.005
+
+
+def group_of(root: Path, container_id: str) -> Path:
+    """The cpuset cgroup of a container of the embedded runtime."""
+    (group,) = root.glob(f"sys/fs/cgroup/cpuset/**/{container_id}")
+    return group
 
 
 async def overlaps(world: World, owned: str, other: str, seconds: float) -> set[str]:
@@ -149,6 +156,32 @@ async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: 
         assert world.cpus(shared) == "0,2-3"
         await world.until(lambda: world.cpus(shared) == "0-3")
         assert late in world.controller.node.containers
+
+
+async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_its_place(tmp_path: Path) -> None:
+    """What containerd 1.6 leaves of a start whose call was cut: the kernel knows better, until the processes end."""
+    settings = replace(FAST, drift_period_s=0.02)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+        shared = await world.run(sharer("shared"))
+        pod = owner("late")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.until(lambda: world.cpus(shared) == "0,2-3")
+        await world.stop_criproxy()
+        await MiniKubelet(world.direct).start(late)
+        group = group_of(tmp_path, late)
+        (group / "cgroup.procs").write_text("100001\n")
+        world.runtime.forget_process(late)
+        await world.start_criproxy()
+
+        await world.kubelet.stop(late)
+        await world.kubelet.stop_sandbox(sandbox_id)
+        third = await world.run(sharer("third"))
+
+        assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
+        assert any("whose processes run" in event for event in world.log.events())
+        shutil.rmtree(group)
+        await world.until(lambda: world.cpus(shared) == "0-3")
 
 
 async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:

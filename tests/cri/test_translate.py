@@ -277,6 +277,21 @@ def test_the_cgroup_of_the_pod_is_read_from_the_specification(info: str, expecte
 
 
 @pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/kubepods/burstable/pod1/x", "/kubepods/burstable/pod1/x"),
+        ("kubepods-pod1.slice:cri-containerd:x", "/kubepods.slice/kubepods-pod1.slice/cri-containerd-x.scope"),
+        ("", ""),
+    ],
+)
+def test_the_cgroup_of_a_container_is_read_from_the_specification(path: str, expected: str) -> None:
+    """As a path below the mount, for both cgroup drivers: there the kernel has what runs."""
+    info = json.dumps({"runtimeSpec": {"linux": {"cgroupsPath": path}}})
+    assert translate.cgroup_in({"info": info}) == expected
+    assert translate.cgroup_in({}) == ""
+
+
+@pytest.mark.parametrize(
     ("cpus", "mems", "expected"),
     [
         ("0-1", "0", Applied(frozenset({0, 1}), frozenset({0}))),
