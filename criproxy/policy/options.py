@@ -132,8 +132,9 @@ class Options(BaseModel):
         if available is None or not available.cgroup or (cpus := read_cgroup(available.cgroup)) is None:
             return self
         resources = self.available_resources.model_copy(update={"cpu": replace(available, cpus=cpus)})
-        # A copy must not go on with what these options made of a machine.
-        return self.model_copy(update={"available_resources": resources, "_seen": []})
+        copy = self.model_copy(update={"available_resources": resources})
+        copy.__dict__["_seen"] = []  # it must not go on with what these options made of a machine
+        return copy
 
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask that no machine can give; a policy with more options adds its own."""

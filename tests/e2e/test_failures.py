@@ -19,8 +19,7 @@ POLICY = """
 from pathlib import Path
 
 from criproxy.policy import Entry
-from criproxy.policy.options import Options
-from criproxy.policy.static import StaticPolicy
+from criproxy.policy.static import StaticOptions, StaticPolicy
 
 
 class FragilePolicy(StaticPolicy):
@@ -35,7 +34,7 @@ class FragilePolicy(StaticPolicy):
         return super().release(node, key)
 
 
-ENTRY = Entry(Options, FragilePolicy)
+ENTRY = Entry(StaticOptions, FragilePolicy)
 """
 
 
