@@ -99,7 +99,7 @@ class Modes:
             if not self.active:
                 await self._learn()
             before = self._node
-            decision = await self.followups.apply(Released(reason))
+            decision = await self.followups.apply(Released(reason, self.settings.configuration))
             self._switched()
         answer = await self._answer(before, decision.node, "released")
         left = sum(row["outcome"] == "left" for row in answer["containers"])

@@ -114,6 +114,8 @@ class Released:
 
     reason: str
     """For people: who wanted it, and when."""
+    configuration: str = ""
+    """The one in force, which does not end the release; empty: the node's."""
 
 
 @dataclass(frozen=True, slots=True)

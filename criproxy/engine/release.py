@@ -27,17 +27,20 @@ class LetGo:
 LET_GO = LetGo()
 
 
-def release(node: Node, reason: str) -> Decision:
+def release(node: Node, reason: str, configuration: str = "") -> Decision:
     """Unpin everybody: what is applied is forgotten, so that each is updated and looked at once more.
 
-    Containers that are only watched were never pinned by us and stay as they are.
+    Containers that are only watched were never pinned by us and stay as they are. The *configuration* in force, if it
+    is given, does not end the release.
     """
     whole = Grant(node.topology.cpus, node.topology.mems)
     watched = {key: node.applied[key] for key in node.containers if node.is_watched(key)}
     alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
     grants = {key: whole for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, whole) for key in sorted(grants) if key != node.containers[key].reservation)
-    after = node.replace(grants=grants, applied=watched, released=reason)
+    after = node.replace(
+        grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration
+    )
     return Decision(after, updates, (f"{len(grants)} containers are let go and nobody is placed: {reason}",))
 
 

@@ -49,8 +49,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)
-        case Released(reason):
-            return release(node, reason)
+        case Released(reason, configuration):
+            return release(node, reason, configuration)
     if node.released:
         policy = LET_GO
     match event:
