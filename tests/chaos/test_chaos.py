@@ -93,7 +93,7 @@ def test_nothing_is_wrong_after_kills(tmp_path: Path, scratch: Path) -> None:
 def test_a_planted_fault_is_caught(plant: str, tmp_path: Path) -> None:
     """Within some kills, with a sentence that says what is wrong."""
     sentence, *options = CAUGHT[plant]
-    limits = ("--kills", "20", "--seed", "5", "--stop", "--rest", "8", "--runtime", "containerd")
+    limits = ("--kills", "80", "--seed", "5", "--stop", "--rest", "8", "--runtime", "containerd")
 
     status, report = chaos(tmp_path / "chaos.json", "--plant", plant, *limits, *options)
 
