@@ -64,8 +64,7 @@ class Exits:
             self.followups.log.warning("cannot ask which containers have exited", error=str(error))
             return
         for container in running:
-            doubtful = self.inquiry.is_doubtful(container.key)
-            if container.key in exited and not doubtful and await self.inquiry.undisturbed(container):
+            if container.key in exited and await self.inquiry.has_ended(container):
                 await self._apply(ContainerExited(container.key), container, "lists")
 
     async def _stream(self) -> bool:

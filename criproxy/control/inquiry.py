@@ -50,9 +50,13 @@ class Inquiry:
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
-            if event and not self.is_doubtful(container.key) and await self.undisturbed(container):
+            if event and await self.has_ended(container):
                 self.followups.counters.exits["lists"] += 1
                 await self.followups.apply(event)
+
+    async def has_ended(self, container: Container) -> bool:
+        """Whether a list is to be believed that calls *container* exited or does not have it any more."""
+        return not self.is_doubtful(container.key) and await self.undisturbed(container)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether a list that calls *key* exited is not to be believed: its start may be under way, or was cut."""

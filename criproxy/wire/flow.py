@@ -133,6 +133,13 @@ class Outflow:
         self._blocks: deque[int] = deque()
         self._closing: set[int] = set()
 
+    def take(self) -> bytes:
+        """What is to be written by now, as one piece; empty if nothing is."""
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        return data
+
     def open(self, stream: int) -> None:
         """A new stream: its window at the peer is the initial one."""
         self.deltas[stream] = 0

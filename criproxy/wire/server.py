@@ -297,16 +297,12 @@ class Link:
     def flush(self) -> None:
         """Write what the splice has ready, then tell the handlers."""
         connection, client, runtime = self.splice.connection, self.client, self.runtime
-        chunks = connection.to_runtime.chunks
-        if chunks and runtime.transport:
-            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            chunks.clear()
+        if connection.to_runtime.chunks and runtime.transport:
+            data = connection.to_runtime.take()
             if not runtime.lost:
                 runtime.transport.write(data)
-        chunks = connection.to_client.chunks
-        if chunks and connection.greeted and client.transport:
-            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            chunks.clear()
+        if connection.to_client.chunks and connection.greeted and client.transport:
+            data = connection.to_client.take()
             if not client.lost:
                 client.transport.write(data)
         if client.full or runtime.full:

@@ -46,11 +46,11 @@ class Splice:
 
     def take_for_runtime(self) -> bytes:
         """What is to be written to the runtime."""
-        return _join(self.connection.to_runtime.chunks)
+        return self.connection.to_runtime.take()
 
     def take_for_client(self) -> bytes:
         """What is to be written to the kubelet; nothing before the runtime's SETTINGS (RFC 9113, 3.4)."""
-        return _join(self.connection.to_client.chunks) if self.connection.greeted else b""
+        return self.connection.to_client.take() if self.connection.greeted else b""
 
     def take_events(self) -> list[Event]:
         """What the handlers are to be told, in order; tell them after the bytes are written."""
@@ -112,11 +112,3 @@ class Splice:
     def lost(self) -> None:
         """The connection is over: every open call ends, see `take_events`."""
         self.connection.lost()
-
-
-def _join(chunks: list[bytes]) -> bytes:
-    if not chunks:
-        return b""
-    data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-    chunks.clear()
-    return data
