@@ -74,6 +74,16 @@ class Places:
         return found
 
 
+control_socket_option = click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="Control socket of the daemon.",
+)
+"""For commands that ask the daemon; those that can do without it have all of `places_options`."""
+
+
 def places_options(command: F) -> F:
     """The options that say where to ask."""
     for option in (
@@ -91,13 +101,7 @@ def places_options(command: F) -> F:
             show_default=True,
             help="The daemon's state; read where it does not answer.",
         ),
-        click.option(
-            "--control-socket",
-            default=DEFAULT_CONTROL_SOCKET,
-            show_default=True,
-            metavar="PATH",
-            help="Control socket of the daemon.",
-        ),
+        control_socket_option,
     ):
         command = option(command)
     return command

@@ -2,18 +2,13 @@
 
 import click
 
-from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, ask
+from criproxy.cli.asking import control_socket_option
+from criproxy.cli.client import ask
 
 
 @click.command(short_help="Let every call pass untouched, or place containers again.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
-@click.option(
-    "--control-socket",
-    default=DEFAULT_CONTROL_SOCKET,
-    show_default=True,
-    metavar="PATH",
-    help="Control socket of the daemon.",
-)
+@control_socket_option
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(state: str, control_socket: str, output: str) -> None:
     """Switch the bypass of the running daemon on or off, or show it.

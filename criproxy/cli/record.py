@@ -13,7 +13,8 @@ from typing import IO, Any
 import click
 
 from criproxy.cli.amounts import Duration, Size
-from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, ask
+from criproxy.cli.asking import control_socket_option
+from criproxy.cli.client import ask
 from criproxy.errors import CriproxyError, UsageError
 
 STDOUT = "-"
@@ -24,13 +25,7 @@ STDOUT = "-"
 @click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="End after this time, such as 10m.")
 @click.option("--max-size", type=Size(), default="64Mi", show_default=True, help="End before FILE is larger.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-@click.option(
-    "--control-socket",
-    default=DEFAULT_CONTROL_SOCKET,
-    show_default=True,
-    metavar="PATH",
-    help="Control socket of the daemon.",
-)
+@control_socket_option
 def command(*, file: str, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
     """Write to FILE (- is standard output) who is on this node, then each pod and container that comes, changes, ends.
 
