@@ -50,9 +50,13 @@ class Scene:
 
     async def cpus(self, container_id: str) -> CpuSet:
         """What the container's cgroup says."""
+        return (await self.sets(container_id))[0]
+
+    async def sets(self, container_id: str) -> tuple[CpuSet, CpuSet]:
+        """CPUs and memory nodes that the container's cgroup says."""
         seen = await self._kernel.look(container_id)
         assert seen.applied is not None, f"{container_id} does not run: {seen.state}"
-        return seen.applied.cpus
+        return seen.applied.cpus, seen.applied.mems
 
     async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
         """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
