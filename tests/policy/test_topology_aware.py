@@ -65,6 +65,14 @@ class World:
             assert violations(self.node, self.by.options.reserved_cpus) == []
         return self
 
+    def resize(self, name: str, milli: int) -> "World":
+        """Give a container another size of CPU."""
+        sizes = replace(self.node.containers[name].sizes, cpu_milli=milli)
+        decision = step(self.node, ContainerResized(name, sizes), self.by)
+        self.node, self.reasons = decision.node, decision.reasons
+        assert violations(self.node, self.by.options.reserved_cpus) == []
+        return self
+
     def cpus(self, *names: str) -> list[str]:
         """Where containers may run."""
         return [format_cpuset(self.node.grants[name].cpus) for name in names]
@@ -337,6 +345,39 @@ def test_resize_in_place() -> None:
         assert after.exclusive >= before.exclusive or count < len(before.exclusive)
         assert (after.pool, after.mems) == (before.pool, before.mems)
         assert violations(node, frozenset({0})) == []
+
+
+def test_an_owner_that_outgrows_its_node_keeps_its_cpus() -> None:
+    """The next ones come from the smallest part of the machine around it, whatever else is emptier."""
+    world = World(n4c16(), policy()).come("own", milli=4000)
+    assert (world.cpus("own"), world.mems("own")) == (["4-7"], ["1"])
+    world.resize("own", 5000)
+    assert (world.cpus("own"), world.mems("own")) == (["1,4-7"], ["0-1"])
+
+    full = World(n4c16(), policy()).come("own", milli=2000).come("a", "b", "c", milli=3000).come("d", milli=2000)
+    assert full.cpus("own", "d") == ["4-5", "6-7"]
+    full.go("a").resize("own", 3000)
+    assert full.cpus("own") == ["4-5,15"]
+
+
+def test_a_sharer_that_outgrows_its_node_gets_more_around_it() -> None:
+    """It keeps its NUMA node, where its memory is, though another one has all that it asks for."""
+    world = World(n4c16(), policy()).come("own", milli=2000, qos=B).come("a", "b", "c", milli=3000, qos=B)
+    world.come("d", milli=2000, qos=B)
+    assert world.cpus("own", "a", "d") == ["4-7", "8-11", "4-7"]
+    world.go("a").resize("own", 3000)
+
+    assert (world.cpus("own"), world.mems("own")) == (["1-15"], ["0-3"])
+
+
+def test_a_sharer_that_outgrows_its_cache_moves_within_its_node() -> None:
+    """Another level 3 cache of the same NUMA node is as near to its memory as its own."""
+    topology = replace(machine(nodes=2, cores=4, threads=1), l3_groups=tuple(map(parse_cpuset, ("0-1", "2-3", "4-7"))))
+    world = World(topology, policy("")).come("far", "own", "b", milli=1000, qos=B).come("c", "d", milli=1000, qos=B)
+    assert world.cpus("far", "own", "b", "c", "d") == ["4-7", "0-1", "2-3", "4-7", "0-1"]
+    world.go("b", "far", "c").come("e", milli=500, qos=B).go("e").resize("own", 1500)
+
+    assert (world.cpus("own"), world.mems("own")) == (["2-3"], ["0"])
 
 
 @pytest.mark.parametrize(

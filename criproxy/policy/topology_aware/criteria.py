@@ -4,7 +4,7 @@ The order is nri-plugins', or CRI-RM's where the policy file says so. Ours are t
 are taken last, and who has a place stays there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -50,11 +50,21 @@ class Choosing:
         return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]
 
     def _allowed(self) -> Iterator[Pool]:
-        """The pools that are near enough to what it must be near."""
+        """The pools that are near enough to what it must be near, and to where it is already."""
         hints = self.request.hints if self.request.strict else ()
-        for pool in self.room.tree.pools:
+        for pool in self._around_home():
             if not hints or is_near_all(self.room.tree.topology, pool.cpus, hints):
                 yield pool
+
+    def _around_home(self) -> Iterable[Pool]:
+        """For one that runs, where its memory is near: on the same NUMA nodes, or in a part of the machine around."""
+        tree = self.room.tree
+        home = tree.by_name.get(self.home)
+        if home is None:
+            return tree.pools
+        return (
+            pool for pool in tree.pools if pool.index in home.path or tree.nodes[pool.index] <= tree.nodes[home.index]
+        )
 
     def sharing(self) -> list[Candidate]:
         """The pools with room for a container that shares."""
