@@ -1,7 +1,7 @@
 """Tables of options in the documentation, made from the code: ``python -m tests.tables`` renews them, a test checks.
 
-A page has the place for one between ``<!-- options: MODULE.CLASS -->`` and ``<!-- end -->``, and for one of annotations
-after ``<!-- annotations: POLICY -->``.
+A page has the place for one between ``<!-- options: MODULE.CLASS -->`` (or several classes) and ``<!-- end -->``, and
+for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``.
 """
 
 import json
@@ -17,7 +17,7 @@ from criproxy.config.schema import _properties
 from criproxy.policy.keys import KEYS
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- (options|annotations): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (options|annotations): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 
@@ -31,26 +31,47 @@ def renewed(text: str) -> str:
     """The page with its tables as the code has them now."""
 
     def new(found: re.Match[str]) -> str:
-        rows = table(_model(found[3])) if found[2] == "options" else annotations(found[3])
+        named = found[3].split()
+        rows = table(*map(_model, named)) if found[2] == "options" else annotations(*named)
         return f"{found[1]}{rows}{found[4]}"
 
     return PLACE.sub(new, text)
 
 
-def annotations(policy: str) -> str:
-    """The annotations that a policy reads."""
+def annotations(*named: str) -> str:
+    """The annotations of these keys, or that the policy of this name reads."""
     rows = (
-        f"| `{key}` | {known.value} | {known.meaning} |\n" for key, known in KEYS.items() if policy in known.policies
+        f"| `{key}` | {known.value} | {known.meaning} |\n"
+        for key, known in KEYS.items()
+        if {key, *known.policies} & set(named)
     )
     return "| Annotation | Value | Meaning |\n|---|---|---|\n" + "".join(rows)
 
 
-def table(model: type[BaseModel]) -> str:
-    """The options that *model* has and what it derives from has not, or says something else about."""
+def table(*models: type[BaseModel]) -> str:
+    """The options that each model has and what it derives from has not, or says something else about."""
+    return HEAD + "".join(row for model in models for row in _own(model))
+
+
+def _own(model: type[BaseModel]) -> Iterator[str]:
     definitions: dict[str, Any] = {}
     properties = _properties(model, definitions)
-    own = [model.model_fields[name].alias or name for name in model.__annotations__ if name in model.model_fields]
-    return HEAD + "".join(_row(name, _resolved(properties[name], definitions)) for name in own)
+    for name in model.__annotations__:
+        if name in model.model_fields:
+            option = model.model_fields[name].alias or name
+            schema = _resolved(properties[option], definitions)
+            yield from _rows(option, schema, definitions, required=model.model_fields[name].is_required())
+
+
+def _rows(name: str, schema: dict[str, Any], definitions: dict[str, Any], *, required: bool) -> Iterator[str]:
+    """That of an option, or of each option in the group that it is."""
+    group = definitions.get(str(schema.get("$ref")).rpartition("/")[2])
+    if group is None:
+        yield _row(name, schema, required=required)
+        return
+    for inner, each in group["properties"].items():
+        needed = inner in group.get("required", ())
+        yield from _rows(f"{name}.{inner}", _resolved(each, definitions), definitions, required=needed)
 
 
 def _resolved(schema: Any, definitions: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -71,22 +92,25 @@ def _model(path: str) -> type[BaseModel]:
     return model
 
 
-def _row(name: str, schema: dict[str, Any]) -> str:
+def _row(name: str, schema: dict[str, Any], *, required: bool) -> str:
     default = schema.get("default")
-    shown = "must be given" if "default" not in schema else "" if default in (None, "", [], {}) else _code(default)
+    shown = "must be given" if required else "" if default in (None, "", [], {}) else _code(default)
     value = " or ".join(dict.fromkeys(_values(schema))).replace("|", "\\|")
     return f"| `{name}` | {value} | {shown} | {schema.get('description', '').replace('|', chr(92) + '|')} |\n"
 
 
 def _values(schema: dict[str, Any]) -> Iterator[str]:
     """What a value may be, in words."""
+    if "examples" in schema:
+        yield f"such as {', '.join(map(_code, schema['examples']))}"
+        return
     if "enum" in schema:
         yield ", ".join(f"`{value}`" for value in schema["enum"])
     for part in schema.get("anyOf", []):
         yield from _values(part)
     match schema.get("type"):
         case "array":
-            word = next(_values(schema["items"]), "values")
+            word = next(_values({key: value for key, value in schema["items"].items() if key != "examples"}), "values")
             yield f"a list of {_PLURALS.get(word, word)}"
         case "string" if "enum" not in schema:
             yield "text"
@@ -94,6 +118,8 @@ def _values(schema: dict[str, Any]) -> Iterator[str]:
             yield "a number"
         case "boolean":
             yield "`true`, `false`"
+        case "object" if patterns := schema.get("patternProperties"):
+            yield f"for each name {next(_values(next(iter(patterns.values()))), 'a value')}"
         case "object":
             yield "a group"
     if "$ref" in schema:

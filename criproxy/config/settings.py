@@ -29,16 +29,18 @@ class Common(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     policy: str
-    """The policy that decides where containers run."""
+    """Who decides where containers run: none, static, pools, balloons, topology-aware or an installed policy."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
-    """What becomes of a container when criproxy itself fails: it goes on with the last known shared CPUs, passes as
-    the kubelet sent it, or is refused, and the kubelet tries again."""
+    """What becomes of a container when criproxy itself fails (policy, disk, a handler that hangs): it runs on the CPUs
+    that nobody owns; it is created as the kubelet sent it, and gets its CPUs before it starts; or it is refused, and
+    the kubelet tries again. In no case does it start on CPUs that another owns."""
     adopt: Literal["pin", "watch"] = "pin"
-    """What becomes of a container that criproxy finds and did not place: it keeps the CPUs that it is on, but for those
-    that others own; or it is left alone, and nobody becomes the owner of a CPU that it is on."""
+    """What becomes of a container that runs already and that criproxy did not place: it stays on the CPUs that it is
+    on, but for those that others own; or it is left alone, and as long as it runs no container becomes the owner of a
+    CPU that it is on."""
     apply: Literal["new", "all"] = "new"
-    """Whom a changed policy file concerns: containers that come after it only, or all: then those that run are placed
-    anew, too, and keep of their CPUs what they can. Their memory never moves."""
+    """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
+    and keep of their CPUs what they can. Their memory never moves."""
 
 
 @dataclass(frozen=True, slots=True)

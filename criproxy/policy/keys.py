@@ -54,7 +54,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "memory-type": Key(
         "some of `dram`, `pmem`, `hbm`, or `mixed`",
-        "the kinds of memory that it gets near its CPUs; by default DRAM, and PMEM next to it",
+        "the kinds of memory that it gets, of each the NUMA nodes nearest to its CPUs",
         ("topology-aware", "balloons", "pools"),
     ),
     "cold-start": Key(

@@ -103,7 +103,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that no container owns: they stay with those that share, and keep the node itself alive."""
+    """CPUs that no container owns, such as "0-1,8": they stay with those that share, and keep the node itself alive."""
     available_resources: AvailableResources = AvailableResources()
     """The part of the machine that containers get; everything that pods may use where nothing is said."""
     reserved_resources: ReservedResources = ReservedResources()

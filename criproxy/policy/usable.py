@@ -136,7 +136,9 @@ class AvailableResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: AvailableOption | None = None
-    """The CPUs of pods: cpuset:LIST, exclude-cpuset:LIST, or a cgroup whose CPUs these are (its path)."""
+    """The CPUs that containers get, of those that pods may use: "cpuset:4-11", "exclude-cpuset:0-1", or the path of a
+    cgroup, whose CPUs are read with the file. Nobody is put on others, nor on the memory of NUMA nodes whose CPUs are
+    all others. Reserved CPUs must be among these. Where nothing is said: all."""
 
 
 class ReservedResources(BaseModel):
@@ -145,8 +147,8 @@ class ReservedResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: ReservedOption | None = None
-    """CPUs that no container owns: cpuset:LIST, or an amount such as 750m: that many CPUs, rounded up, the first that
-    are available."""
+    """The same as reservedCpus in the words of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2: of
+    that, rounded up to CPUs, the first available cores. Give this or reservedCpus."""
 
 
 def narrowed(topology: Topology, available: AvailableCpus) -> Topology:
