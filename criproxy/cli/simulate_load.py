@@ -10,9 +10,8 @@ import click
 
 if TYPE_CHECKING:
     from criproxy.model.topology import Topology
-    from criproxy.policy.api import Policy
     from criproxy.sim.load import Load
-    from criproxy.sim.load_run import Outcome
+    from criproxy.sim.load_run import Outcome, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,7 @@ def compare(question: Question, output: str, page: Path | None) -> None:
 
     Raises:
         UsageError: a file cannot be used.
+        PolicyAtFault: a policy failed where it should have placed somebody.
     """
     from criproxy.errors import UsageError
     from criproxy.sim.loads import read_load
@@ -45,8 +45,8 @@ def compare(question: Question, output: str, page: Path | None) -> None:
     if not question.policies:
         raise UsageError("give the policies to compare: --policy FILE, once for each")
     load = read_load(question.file, question.topology)
-    policies = _built(load, question.policies)
-    load, outcomes = _on_fleet(question, load) if question.nodes > 1 else (load, _on_one(load, policies))
+    runs = _runs(load, question.policies)
+    load, outcomes = _on_fleet(question, load) if question.nodes > 1 else (load, _on_one(load, runs))
     if page:
         _write(page, load, outcomes)
     if output == "json":
@@ -59,23 +59,26 @@ def compare(question: Question, output: str, page: Path | None) -> None:
         _print(load, outcomes)
 
 
-def _built(load: "Load", policies: Sequence[Path]) -> "dict[str, Policy]":
-    """The policies by what to call them."""
+def _runs(load: "Load", policies: Sequence[Path]) -> "list[Run]":
+    """A node for each policy."""
     from criproxy.config.load import load as load_policy
     from criproxy.errors import ConfigError, UsageError
-
-    try:
-        built = [load_policy(path, os.uname().nodename, topology=load.topology).build_policy() for path in policies]
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
-    return dict(zip(names(policies), built, strict=True))
-
-
-def _on_one(load: "Load", policies: "dict[str, Policy]") -> "list[Outcome]":
-    from criproxy.cli.progress import watched
     from criproxy.sim.load_run import Run
 
-    return [Run(name, policy, load).play(watched(load.events, f"Policy {name}")) for name, policy in policies.items()]
+    host = os.uname().nodename
+    try:
+        return [
+            Run.by(load_policy(path, host, topology=load.topology), name, load)
+            for name, path in zip(names(policies), policies, strict=True)
+        ]
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _on_one(load: "Load", runs: "list[Run]") -> "list[Outcome]":
+    from criproxy.cli.progress import watched
+
+    return [run.play(watched(load.events, f"Policy {run.name}")) for run in runs]
 
 
 def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":

@@ -55,8 +55,16 @@ class Settings:
     source: Path
 
     def build_policy(self) -> Policy:
-        """A policy with these options."""
-        return self.entry.build(self.options)
+        """A policy with these options.
+
+        Raises:
+            ConfigError: its own code cannot make one of them.
+        """
+        try:
+            return self.entry.build(self.options)
+        except Exception as error:
+            who = f"{self.source}: the policy {self.common.policy!r}"
+            raise ConfigError(f"{who} cannot be made of these options: {error!r}") from error
 
     @property
     def external(self) -> bool:

@@ -4,19 +4,14 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from criproxy.control.settings import Adopt, Log, OnError, Settings
 from criproxy.discovery.cgroup import read_cgroup
 from criproxy.engine.guard import Guarded
-from criproxy.errors import ConfigError
 from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-
-if TYPE_CHECKING:  # pydantic is loaded only where there is a file
-    from criproxy.config.settings import Settings as FileSettings
 
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 
@@ -66,7 +61,7 @@ def load_configuration(
 
     file = load(config or DEFAULT_CONFIG, os.uname().nodename, read_cgroup=partial(read_cgroup, base.host_root))
     common = file.common
-    policy = _built(file)
+    policy = file.build_policy()
     if file.external:
         policy = Guarded(policy, common.policy, file.options)
     settings = replace(
@@ -79,11 +74,3 @@ def load_configuration(
     )
     misfits = tuple((".".join(map(str, path)), text) for path, text in file.options.misfits(topology))
     return Configuration(policy, settings, file.source, misfits)
-
-
-def _built(file: "FileSettings") -> Policy:
-    try:
-        return file.build_policy()
-    except Exception as error:
-        who = f"{file.source}: the policy {file.common.policy!r}"
-        raise ConfigError(f"{who} cannot be made of these options: {error!r}") from error

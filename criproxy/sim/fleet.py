@@ -33,8 +33,8 @@ class Fleet:
         load = make(replace(self.spec, seed=self.spec.seed + index), self.topology, self.name)
         outcomes = []
         for name, path in self.policies.items():
-            policy = load_policy(path, self.hostname, topology=self.topology).build_policy()
-            outcome = Run(name, policy, load).play()
+            settings = load_policy(path, self.hostname, topology=self.topology)
+            outcome = Run.by(settings, name, load).play()
             outcomes.append(replace(outcome, samples=()) if index else outcome)
         return NodeOutcomes(tuple(outcomes), load.turned_away)
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from criproxy.config.settings import Settings
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event, TopologyChanged
+from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.engine.trace import Traced
 from criproxy.errors import Refused
@@ -13,6 +15,7 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
+from criproxy.sim.faults import PolicyAtFault, about, told
 from criproxy.sim.load import Load
 from criproxy.sim.scores import Scorer, Scores, mean_of
 
@@ -71,6 +74,10 @@ class Run:
     name: str
     policy: Policy
     load: Load
+    checked: bool = False
+    """Whether what the policy answers is checked after every event: it is not ours."""
+    reserved: CpuSet = frozenset()
+    """The CPUs that nobody may own, for that check."""
     _node: Node = field(init=False)
     _scorer: Scorer = field(init=False)
     _samples: list[Sample] = field(default_factory=list)
@@ -80,18 +87,29 @@ class Run:
         self._node = Node(self.load.topology)
         self._scorer = Scorer(self.load.topology)
 
+    @classmethod
+    def by(cls, settings: Settings, name: str, load: Load) -> "Run":
+        """A node with the policy of a policy file; raises ConfigError if it cannot be made."""
+        reserved = settings.options.reserved(load.topology)
+        return cls(name, settings.build_policy(), load, settings.external, reserved)
+
     def play(self, events: Iterable[Traced] | None = None) -> Outcome:
-        """Take the load's events one after the other; *events* are the same ones, such as those with a progress bar."""
+        """Take the load's events one after the other; *events* are the same ones, such as those with a progress bar.
+
+        Raises:
+            PolicyAtFault: the policy raised something else than a refusal, or broke a rule.
+        """
         every_s = self.load.duration_s / SAMPLES
         for traced in self.load.events if events is None else events:
             while len(self._samples) < SAMPLES and traced.at_s > (len(self._samples) + 1) * every_s:
                 self._sample((len(self._samples) + 1) * every_s)
-            self._take(traced.event)
+            self._take(traced)
         while len(self._samples) < SAMPLES:
             self._sample((len(self._samples) + 1) * every_s)
         return self._outcome()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, traced: Traced) -> None:
+        event = traced.event
         identity = self._identity(event)
         if isinstance(event, ContainerCreating):
             self._counts.asked.add((event.container.pod, event.container.name))
@@ -101,11 +119,19 @@ class Run:
         except Refused as error:
             self._counts.refused.setdefault(identity, str(error))
             return
+        except Exception as error:
+            raise self._fault(traced, told(error)) from error
+        if self.checked and (broken := violations(decision.node, self.reserved)):
+            raise self._fault(traced, f"its placement is broken: {broken[0]}")
         self._counts.refused.pop(identity, None)
         self._node = decision.node
         self._count_updates(before, decision)
         if isinstance(event, TopologyChanged):
             self._scorer = Scorer(event.topology)
+
+    def _fault(self, traced: Traced, what: str) -> PolicyAtFault:
+        when = f"{traced.at_s:.1f} s after the beginning, at {about(traced.event, self._node)}"
+        return PolicyAtFault(f"the policy {self.name!r} is at fault {when}: {what}")
 
     def _identity(self, event: Event) -> tuple[str, ...]:
         """By which repeated tries of the same are known; empty where there is nothing to refuse."""

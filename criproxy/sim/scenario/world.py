@@ -1,6 +1,5 @@
 """A node and its policy while the steps of a scenario are taken: the events that the daemon would have."""
 
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.api import Policy
+from criproxy.sim.faults import told
 from criproxy.sim.scenario.assertions import Assertion
 from criproxy.sim.scenario.expected import ExpectedPools
 from criproxy.sim.scenario.pods import ContainerPlan, PodPlan, seen_sizes
@@ -226,9 +226,7 @@ class World:
         except Refused:
             raise
         except Exception as error:  # whatever is wrong with a policy, other cases go on
-            *_, last = traceback.extract_tb(error.__traceback__)
-            where = f"{type(error).__name__} in {last.filename}:{last.lineno}: {error}"
-            raise Failure(f"the policy is at fault at {type(event).__name__}: {where}", self._line) from error
+            raise Failure(f"the policy is at fault at {type(event).__name__}: {told(error)}", self._line) from error
         self._node = decision.node
         if decision.reasons:
             self.told.append(Told(self._line, decision.reasons))
