@@ -1,4 +1,8 @@
-"""Builds all parts of the daemon and connects them: the only file that knows them all."""
+"""Builds all parts of the daemon and connects them: the only file that knows them all.
+
+The data plane serves first: it needs little, and calls that nobody touches need nothing else. What decides about
+containers is three times as much to load, which a thread does meanwhile; the calls that concern it wait (`wire.early`).
+"""
 
 import asyncio
 import gc
@@ -17,16 +21,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from criproxy import __version__
-from criproxy.control.configuration import DEFAULT_CONFIG, load_configuration
-from criproxy.control.controller import Controller
-from criproxy.control.notices import Notice
-from criproxy.control.reload import Reload
-from criproxy.control.settings import OnError, Settings
-from criproxy.control.tasks import Tasks
-from criproxy.cri.methods import KNOWN_METHODS
-from criproxy.cri.runtime import RuntimeClient
-from criproxy.cri.trace import resolve, traced
-from criproxy.discovery.machine import discover
+from criproxy.cri.paths import touched_paths
 from criproxy.errors import UsageError
 from criproxy.observe.address import Address
 from criproxy.observe.bypass import Bypass, BypassMode
@@ -35,13 +30,18 @@ from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier, adopt_sockets
 from criproxy.observe.writer import LineWriter
-from criproxy.store.store import Store
-from criproxy.wire.calls import Call, ErrorHandler, Verdict
-from criproxy.wire.server import Proxy, pass_on_error
+from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
+from criproxy.wire.early import Early
+from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen, unix_path
 
 if TYPE_CHECKING:
+    from criproxy.control.configuration import Configuration
+    from criproxy.control.controller import Controller
+    from criproxy.control.notices import Notice
     from criproxy.control.recording import Recorder
+    from criproxy.control.reload import Reload
+    from criproxy.model.topology import Topology
 
 DRAIN_S = 2.0
 """What calls under way get to finish when we are told to stop."""
@@ -50,6 +50,9 @@ SWITCH_INTERVAL_S = 0.0005
 Python's own 5 ms are more than a hundred calls' worth."""
 PROBE_S = 1.0
 """How long the runtime may take to accept the connection that tells whether it is there."""
+
+CONTROL_MODULES = ("criproxy.control.configuration", "criproxy.control.controller", "criproxy.control.reload")
+"""What a thread imports while the data plane serves."""
 
 MAIN = "criproxy"
 """The name of the socket for the kubelet, among those of `systemd.SOCKET_NAMES`."""
@@ -132,7 +135,7 @@ class Daemon:
         self._notifier = Notifier(os.environ)
         self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s)
         self._dropped_lines = 0
-        self._traced = resolve(options.trace_calls)
+        self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy] = []
         self._serving = ""
         self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
@@ -151,8 +154,11 @@ class Daemon:
             listeners = self._listen(stack)
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)
-            controller = await self._start_controller(stack)
-            await self._start_proxies(stack, listeners, controller)
+            early = await self._start_proxies(listeners)
+            controller = await self._start_controller(stack, early)
+            stack.push_async_callback(self._drain)
+            stack.callback(self._bypass.close)
+            self._touch(controller, early)
             await self._start_control(stack, listeners["control"], controller)
             self._announce(listeners)
             await self._start_http(stack, listeners.get(HTTP), controller)
@@ -183,10 +189,48 @@ class Daemon:
             stack.callback(listeners[HTTP].close)
         return listeners
 
-    async def _start_controller(self, stack: AsyncExitStack) -> Controller:
+    async def _start_proxies(self, listeners: Mapping[str, Listener]) -> Early:
+        """Serve; calls that the controller may want wait for it."""
+        early = Early(touched_paths() | self._traced)
+        for name, (_, runtime) in self._endpoints.pairs.items():
+            # What is behind the image socket has no containers: nothing there is for the controller.
+            if name == MAIN:
+                proxy = Proxy(runtime, early.table, on_error=early.on_error)
+            else:
+                proxy = Proxy(runtime, self._table({}))
+            self._proxies.append(proxy)
+            await proxy.start(listeners[name].sock)
+        return early
+
+    async def _start_controller(self, stack: AsyncExitStack, early: Early) -> "Controller":
+        """Load what decides about containers, and let it begin; where that fails, nobody is left waiting."""
+        try:
+            for module in CONTROL_MODULES:
+                await asyncio.to_thread(import_module, module)
+            return await self._controller_on(stack, *await asyncio.to_thread(self._read_machine))
+        except BaseException as error:
+            early.fail(f"criproxy cannot serve: {error}")
+            await self._drain()
+            raise
+
+    def _read_machine(self) -> "tuple[Topology, Configuration]":
+        """What there is, and what the policy file says; may block."""
+        from criproxy.control.configuration import load_configuration
+        from criproxy.control.settings import Settings
+        from criproxy.discovery.machine import discover
+
         topology = discover(self._options.host_root)
         base = Settings(host_root=self._options.host_root)
-        configuration = load_configuration(self._options.config, topology, base)
+        return topology, load_configuration(self._options.config, topology, base)
+
+    async def _controller_on(
+        self, stack: AsyncExitStack, topology: "Topology", configuration: "Configuration"
+    ) -> "Controller":
+        from criproxy.control.controller import Controller
+        from criproxy.control.reload import Reload
+        from criproxy.cri.runtime import RuntimeClient
+        from criproxy.store.store import Store
+
         configuration.tell(log)
         store = Store(self._options.state_dir, may_fail=True)
         stack.callback(store.close)
@@ -206,24 +250,27 @@ class Daemon:
         self._reload = Reload(self._options.config, configuration, controller, self._notifier, self._status_text, log)
         return controller
 
-    async def _start_proxies(
-        self, stack: AsyncExitStack, listeners: Mapping[str, Listener], controller: Controller
-    ) -> None:
-        stack.push_async_callback(self._drain)
-        stack.callback(self._bypass.close)
-        for name, (_, runtime) in self._endpoints.pairs.items():
-            # What is behind the image socket has no containers: nothing there is for the controller.
-            table = controller.table() if name == MAIN else {}
-            on_error = self._on_error(controller) if name == MAIN else pass_on_error
-            on_lost = controller.resync if name == MAIN else _nothing
-            proxy = Proxy(runtime, traced(table, self._traced, log.info), on_error=on_error, on_runtime_lost=on_lost)
-            self._proxies.append(proxy)
-            if name == MAIN:
-                controller.modes.changed = partial(self._mode_changed, controller, proxy)
-            await proxy.start(listeners[name].sock)
+    def _touch(self, controller: "Controller", early: Early) -> None:
+        """From now on the controller says what becomes of which calls, of those that wait, too."""
+        main = self._proxies[0]
+        controller.modes.changed = partial(self._mode_changed, controller, main)
+        main.on_error = self._on_error(controller)
+        main.on_runtime_lost = controller.resync
+        main.use(self._table(controller.table()))
+        early.settle(self._table(controller.table()), main.on_error)
 
-    def _on_error(self, controller: Controller) -> ErrorHandler:
+    def _table(self, table: Table) -> Table:
+        """*table* with the calls that are traced."""
+        if not self._traced:
+            return table
+        from criproxy.cri.trace import traced
+
+        return traced(table, self._traced, log.info)
+
+    def _on_error(self, controller: "Controller") -> ErrorHandler:
         """Who wants refusals gets them: only otherwise failures that repeat switch the bypass on."""
+        from criproxy.control.settings import OnError
+
         watched = self._bypass.watch(controller.on_error)
 
         async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
@@ -232,18 +279,18 @@ class Daemon:
 
         return on_error
 
-    def _mode_changed(self, controller: Controller, proxy: Proxy) -> None:
+    def _mode_changed(self, controller: "Controller", proxy: Proxy) -> None:
         changed = controller.settings.configuration != self._bypassed_configuration
         if changed and self._bypass.mode is BypassMode.AUTOMATIC:
             self._bypass.set(BypassMode.OFF, "trying another configuration")
-        proxy.use(traced(controller.table(), self._traced, log.info))
+        proxy.use(self._table(controller.table()))
         if self._serving:
             self._notifier.status(self._status_text())
 
     async def _drain(self) -> None:
         await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
 
-    async def _start_control(self, stack: AsyncExitStack, listener: Listener, controller: Controller) -> None:
+    async def _start_control(self, stack: AsyncExitStack, listener: Listener, controller: "Controller") -> None:
         started_s = time.time()
 
         async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
@@ -266,8 +313,10 @@ class Daemon:
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
 
-    def _notices(self) -> list[Notice]:
+    def _notices(self) -> "list[Notice]":
         """What `criproxy status` tells beside what the controller knows."""
+        from criproxy.control.notices import Notice
+
         bypass = self._bypass
         return [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
 
@@ -277,12 +326,13 @@ class Daemon:
         self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, listen=places, runtime=self._endpoints.pairs[MAIN][1], pid=os.getpid())
 
-    async def _start_http(self, stack: AsyncExitStack, listener: Listener | None, controller: Controller) -> None:
+    async def _start_http(self, stack: AsyncExitStack, listener: Listener | None, controller: "Controller") -> None:
         """Serve metrics and health; who asks earlier waits, and the kubelet does not."""
         if listener is None:
             return
         for module in ("criproxy.observe.http", "criproxy.observe.metrics"):
             await asyncio.to_thread(import_module, module)  # 0.1 s, in which calls shall not wait
+        from criproxy.cri.methods import KNOWN_METHODS
         from criproxy.observe.http import HttpServer, Sources
         from criproxy.observe.metrics import Gauges, Metrics
 
@@ -303,6 +353,8 @@ class Daemon:
         assert self._reload is not None
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
+        from criproxy.control.configuration import DEFAULT_CONFIG
+        from criproxy.control.tasks import Tasks
 
         tasks = Tasks(log)
         stack.push_async_callback(tasks.stop)
@@ -336,7 +388,7 @@ class Daemon:
         overdue_s = self._heartbeat.overdue_s()
         return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
 
-    async def _ready(self, controller: Controller) -> str | None:
+    async def _ready(self, controller: "Controller") -> str | None:
         for _, runtime in self._endpoints.pairs.values():
             if (problem := await _probe(runtime)) is not None:
                 return problem
@@ -366,8 +418,13 @@ class Daemon:
         self._stop.set()
 
 
-def _nothing() -> None:
-    """The image service has no containers: its restarts are its own business."""
+def _resolved(names: tuple[str, ...]) -> frozenset[str]:
+    """The paths of the calls to be traced; raises UsageError for a name that CRI has not."""
+    if not names:
+        return frozenset()
+    from criproxy.cri.trace import resolve  # it loads the messages of CRI
+
+    return resolve(names)
 
 
 async def _until_impossible(watch: Awaitable[None]) -> None:

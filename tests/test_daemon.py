@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri import api_pb2
-from criproxy.cri.runtime import RuntimeClient
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.engine.events import PodCreated
-from criproxy.errors import CriproxyError
+from criproxy.errors import CriproxyError, StatusCode
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.sim.traces import read_trace
@@ -314,12 +314,87 @@ async def test_a_container_is_placed_and_stays_over_a_restart(tmp_path: Path) ->
             assert cpus(runtime, owner["main"]) == {1, 2}
 
 
+async def test_calls_pass_before_the_machine_is_known(tmp_path: Path) -> None:
+    """Version is answered and a pod waits while the machine is still read; it is placed when that is known."""
+    small_machine(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('policy: static\nreservedCpus: "0"\n')
+    slow = tmp_path / "sys/devices/system/cpu/online"
+    slow.unlink()
+    os.mkfifo(slow)
+    path = tmp_path / "activated.sock"
+    whole = ContainerSpec("main", IMAGE, cpu_limit_milli=2000, memory_limit_bytes=1 << 30)
+    with socket.socket(socket.AF_UNIX) as kept:
+        kept.bind(str(path))
+        kept.listen(8)
+        serve = Serve(tmp_path, "--config", str(policy), "--host-root", str(tmp_path), passed=kept)
+        async with (
+            EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)) as runtime,
+            starting(serve) as ready,
+            kubelet_at(path) as kubelet,
+        ):
+            assert await version(path) == "criproxy-sim"
+            pod = asyncio.create_task(kubelet.run_pod(PodSpec("owner", (whole,))))
+            assert await version(path) == "criproxy-sim"
+            assert not pod.done()
+            assert not ready.done()
+
+            await asyncio.to_thread(tell, slow, "0-3\n")
+
+            _, owner = await pod
+            assert cpus(runtime, owner["main"]) == {1, 2}
+            await ready
+
+
+async def test_who_waits_for_a_failing_start_is_told_why(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
+    """A pod that came while the policy file was read is refused with what is wrong in it."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("policy: statik\n")
+    path = tmp_path / "activated.sock"
+    with socket.socket(socket.AF_UNIX) as kept:
+        kept.bind(str(path))
+        kept.listen(8)
+        serve = Serve(tmp_path, "--config", str(policy), passed=kept)
+        async with kubelet_at(path) as kubelet:
+            pod = asyncio.create_task(kubelet.run_pod(PodSpec("early", (ContainerSpec("main", IMAGE),))))
+            await serve.spawn()
+            with pytest.raises(RuntimeCallError, match=r"criproxy cannot serve: .*statik") as refused:
+                await pod
+            assert refused.value.code is StatusCode.UNAVAILABLE
+            assert await serve.exit_status() == 1
+
+
+def tell(fifo: Path, text: str) -> None:
+    """Let who reads *fifo* read *text*, and whoever comes later an ordinary file with it; waits for the reader."""
+    with fifo.open("w") as writer:
+        later = fifo.with_suffix(".later")
+        later.write_text(text)
+        later.rename(fifo)
+        writer.write(text)
+
+
 @asynccontextmanager
-async def kubelet_of(serve: Serve) -> AsyncIterator[MiniKubelet]:
-    """A small kubelet that talks to *serve*."""
-    client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+async def starting(serve: Serve) -> AsyncIterator["asyncio.Task[Serve]"]:
+    """Start it without waiting until it is ready, which the task does."""
+    ready = asyncio.create_task(serve.__aenter__())
+    try:
+        yield ready
+    finally:
+        await serve.__aexit__(None, None, None)
+        ready.cancel()
+
+
+@asynccontextmanager
+async def kubelet_at(path: Path) -> AsyncIterator[MiniKubelet]:
+    """A small kubelet that talks to who listens on *path*."""
+    client = RuntimeClient(f"unix://{path}", timeout_s=LIMIT_S)
     yield MiniKubelet(client)
     await client.close()
+
+
+def kubelet_of(serve: Serve) -> AbstractAsyncContextManager[MiniKubelet]:
+    """A small kubelet that talks to *serve*."""
+    return kubelet_at(serve.socket)
 
 
 def cpus(runtime: EmbeddedRuntime, container_id: str) -> frozenset[int]:

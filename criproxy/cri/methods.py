@@ -13,9 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from criproxy.cri import api_pb2
-
-PACKAGES = ("runtime.v1", "runtime.v1alpha2")
-"""Both packages a client may call, the current one first."""
+from criproxy.cri.paths import call_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Method:
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of its calls, one per package of `PACKAGES`."""
-        return tuple(f"/{package}.{self.service}/{self.name}" for package in PACKAGES)
+        return call_paths(self.service, self.name)
 
 
 def _method(descriptor: MethodDescriptor) -> Method:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods import METHODS, PACKAGES
+from criproxy.cri.methods import METHODS
+from criproxy.cri.paths import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tests.bench import rows
 from tests.bench.bars import REFERENCE_US, UNSCALED, Speed
 from tests.bench.measure import Result
 from tests.bench.pods import Pods, Sandbox
-from tests.bench.processes import Serve, annotate_command, running, seconds_to_answer
+from tests.bench.processes import Serve, Start, annotate_command, measured_start, running
 from tests.bench.rows import Effort
 from tests.bench.runtimes import EMBEDDED, Runtime, started
 from tests.bench.ways import DIRECT, Memory, Way
@@ -59,7 +59,7 @@ class Findings:
     """Known containers → size of the reply of ListContainers."""
     memory: dict[int, dict[str, Memory]] = field(default_factory=dict)
     """Known containers → way → memory."""
-    starts: list[list[tuple[float, float]]] = field(default_factory=list)
+    starts: list[list[Start]] = field(default_factory=list)
     """Run → seconds until the first answer, and seconds of CPU, of each start."""
     load_per_cpu: float = 0.0
     """The greatest of the machine's load averages over a minute, taken before each run."""
@@ -160,7 +160,7 @@ class Bench:
             self.say(f"{self.runtime.name}: starting criproxy {self.settings.starts} times")
             log = self.directory / "serve.log"
             self.findings.starts.append(
-                [seconds_to_answer(self._serve, log, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
+                [measured_start(self._serve, log, CRIPROXY, rows.VERSION) for _ in range(self.settings.starts)]
             )
 
 

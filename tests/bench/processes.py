@@ -1,6 +1,7 @@
 """The processes of a run: criproxy, the annotating proxy, the embedded runtime. Each ends with its block."""
 
 import os
+import queue
 import select
 import signal
 import socket
@@ -11,8 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.bench.ways import Way
+import grpc
+
+from tests.bench.ways import Way, cpu_ns_of
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 20.0
@@ -90,24 +94,80 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def seconds_to_answer(serve: Serve, log: Path, name: str, version: bytes) -> tuple[float, float]:
-    """Start criproxy, call Version, stop it.
+class Start(NamedTuple):
+    """How long a start took, in seconds from exec."""
 
-    Returns:
-        Seconds from exec to the answer, and seconds of CPU that it used for that.
-    """
-    begun_ns = time.perf_counter_ns()
-    with running(serve.command(), log) as process, Way(name, serve.listen, process.pid) as way:
-        way.bytes_call("Version")(version)
-        return (time.perf_counter_ns() - begun_ns) / 1e9, way.cpu_ns() / 1e9
+    answer_s: float
+    """Until a client that was waiting at the socket had its answer to Version."""
+    ready_s: float
+    """Until systemd was told, and calls that have to be decided were."""
+    cpu_s: float
+    """CPU time until both."""
+
+
+def measured_start(serve: Serve, log: Path, name: str, version: bytes) -> Start:
+    """Start criproxy on a socket that it is handed over, as systemd does, call Version, stop it."""
+    with (
+        _listening(serve.listen) as listener,
+        _notified() as (heard, environ),
+        Way(name, serve.listen, os.getpid()) as way,
+    ):
+        call = way.begin("Version", version, wait_for_ready=True)
+        begun_ns = time.perf_counter_ns()
+        with log.open("ab") as errors:
+            process = subprocess.Popen(
+                ["sh", "-c", _HAND_OVER.format(listener.fileno()), "sh", *serve.command()],
+                env={**os.environ, **environ},
+                stderr=errors,
+                pass_fds=[listener.fileno()],
+            )
+        answered_ns = _moment_of(call)
+        try:
+            _await(process, heard.fileno(), lambda: b"READY=1" in heard.recv(4096), log)
+            ready_ns = time.perf_counter_ns()
+            cpu_s = cpu_ns_of(process.pid) / 1e9
+            return Start((answered_ns() - begun_ns) / 1e9, (ready_ns - begun_ns) / 1e9, cpu_s)
+        finally:
+            stop(process)
+
+
+def _moment_of(call: "grpc.Future[bytes]") -> Callable[[], int]:
+    """When *call* was answered, on the clock of `time.perf_counter_ns`; waits for that."""
+    moments = queue.SimpleQueue[int]()
+    call.add_done_callback(lambda _: moments.put(time.perf_counter_ns()))
+
+    def moment_ns() -> int:
+        call.result()  # raises what went wrong
+        return moments.get()
+
+    return moment_ns
+
+
+_HAND_OVER = 'LISTEN_PID=$$ LISTEN_FDS=1; export LISTEN_PID LISTEN_FDS; exec "$@" 3<&{}'
+"""What systemd does to a service with a socket, in a shell that becomes the service."""
+
+
+@contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(16)
+        yield listener
+    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _notified() -> Iterator[tuple[socket.socket, dict[str, str]]]:
+    """A socket that hears what is told to systemd, and the environment that names it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(b"")  # the kernel finds a free abstract address
+        yield heard, {"NOTIFY_SOCKET": "@" + heard.getsockname()[1:].decode()}
 
 
 def _start_notifying(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard, log.open("ab") as errors:
-        heard.bind(b"")  # the kernel finds a free abstract address
-        address = heard.getsockname()
-        environ = {**os.environ, "NOTIFY_SOCKET": "@" + address[1:].decode()}
-        process = subprocess.Popen(command, env=environ, stderr=errors)
+    with _notified() as (heard, environ), log.open("ab") as errors:
+        process = subprocess.Popen(command, env={**os.environ, **environ}, stderr=errors)
         _await(process, heard.fileno(), lambda: b"READY=1" in heard.recv(4096), log)
     return process
 

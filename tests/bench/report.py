@@ -122,7 +122,7 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "process": [{**asdict(line), "ok": all(c.ok for c in line.checks)} for line in process_lines(findings)],
         "list_reply_bytes": findings.reply_bytes,
         "load_per_cpu": findings.load_per_cpu,
-        "starts_s": [[seconds for seconds, _ in run] for run in findings.starts],
+        "starts": [[start._asdict() for start in run] for run in findings.starts],
         "lives": {pods: asdict(memory) for pods, memory in findings.lives.items()},
         "raw": [
             {"call": call, "known": known, "runs": [_run(run) for run in runs]}

@@ -98,7 +98,9 @@ def process_lines(findings: Findings) -> Iterator[ProcessLine]:
     name = findings.runtime
     if findings.starts:
         yield _start_line(findings)
-        cpu_s = median(cpu_s for run in findings.starts for _, cpu_s in run)
+        starts = [start for run in findings.starts for start in run]
+        ready_s, cpu_s = median(start.ready_s for start in starts), median(start.cpu_s for start in starts)
+        yield ProcessLine(name, f"exec to READY, {LOADED_AT} known", CRIPROXY, "s", ready_s)
         yield ProcessLine(name, f"CPU until then, {LOADED_AT} known", CRIPROXY, "s", cpu_s)
     least = min(findings.memory, default=0)
     for known, of in findings.memory.items():
@@ -110,7 +112,7 @@ def process_lines(findings: Findings) -> Iterator[ProcessLine]:
 
 
 def _start_line(findings: Findings) -> ProcessLine:
-    medians_s = [median(seconds for seconds, _ in run) for run in findings.starts]
+    medians_s = [median(start.answer_s for start in run) for run in findings.starts]
     speeds = [run.speed for run in findings.rows.get((VERSION, LOADED_AT), [])] or [UNSCALED] * len(medians_s)
     checks = [Check(value, speed.limit(bars.START_S)) for value, speed in zip(medians_s, speeds, strict=True)]
     what = f"exec to first Version, {LOADED_AT} known"

@@ -79,9 +79,9 @@ class Way:
         multi = self._multi(method)
         return lambda request: multi(request, timeout=_TIMEOUT_S, wait_for_ready=True)
 
-    def begin(self, method: str, request: bytes) -> "grpc.Future[bytes]":
+    def begin(self, method: str, request: bytes, *, wait_for_ready: bool = False) -> "grpc.Future[bytes]":
         """Start a call without waiting for its answer."""
-        return self._multi(method).future(request, timeout=_TIMEOUT_S)
+        return self._multi(method).future(request, timeout=_TIMEOUT_S, wait_for_ready=wait_for_ready)
 
     def call(self, method: str, request: Message) -> Message:
         """Call *method* with messages, where time does not matter."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.paths import touched_paths
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.stamp import read_stamp
 from criproxy.errors import StatusCode
@@ -229,3 +230,8 @@ class Garbage:
     def SerializeToString(self) -> bytes:
         """A field with the reserved wire type 7."""
         return b"\x0f\xff"
+
+
+async def test_every_touched_call_is_known_to_wait(world: World) -> None:
+    """What has a rule is in the list of what waits while the controller is still being loaded, and nothing else."""
+    assert world.controller.table().keys() == touched_paths()

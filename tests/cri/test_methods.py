@@ -3,6 +3,7 @@
 import pytest
 
 from criproxy.cri import api_pb2, methods
+from criproxy.cri.paths import PACKAGES
 
 SERVICES = {name: [m.name for m in s.methods] for name, s in api_pb2.DESCRIPTOR.services_by_name.items()}
 
@@ -25,7 +26,7 @@ def test_short_names_are_unique() -> None:
     assert sum(len(names) for names in SERVICES.values()) == len(methods.METHODS)
 
 
-@pytest.mark.parametrize("package", methods.PACKAGES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_path_leads_to_its_message_classes(package: str) -> None:
     """Both packages are read with the classes of `api_pb2`."""
     method = methods.BY_PATH[f"/{package}.RuntimeService/CreateContainer"]

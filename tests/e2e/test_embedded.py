@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from criproxy.cri.methods import PACKAGES
+from criproxy.cri.paths import PACKAGES
 from criproxy.sim.containerd import PrivateContainerd
 from criproxy.sim.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.e2e.conversation import Registries, talk

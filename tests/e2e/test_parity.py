@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.cri.methods import METHODS, PACKAGES, paths
+from criproxy.cri.methods import METHODS, paths
+from criproxy.cri.paths import PACKAGES
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.sim.containerd import PrivateContainerd
 from criproxy.sim.kubelet import MiniKubelet, container_config

@@ -1,0 +1,28 @@
+"""Paths of calls, for who needs them before the messages of CRI are loaded."""
+
+PACKAGES = ("runtime.v1", "runtime.v1alpha2")
+"""Both packages a client may call, the current one first."""
+
+TOUCHED = (
+    "CreateContainer",
+    "RemoveContainer",
+    "RemovePodSandbox",
+    "RestorePod",
+    "RunPodSandbox",
+    "StartContainer",
+    "StopContainer",
+    "StopPodSandbox",
+    "UpdateContainerResources",
+    "UpdatePodSandboxResources",
+)
+"""The methods of RuntimeService whose calls the controller may hold, watch or edit, in whatever mode."""
+
+
+def call_paths(service: str, name: str) -> tuple[str, ...]:
+    """The paths of the calls of one method, one per package of `PACKAGES`."""
+    return tuple(f"/{package}.{service}/{name}" for package in PACKAGES)
+
+
+def touched_paths() -> frozenset[str]:
+    """The paths of the methods in `TOUCHED`."""
+    return frozenset(path for name in TOUCHED for path in call_paths("RuntimeService", name))
