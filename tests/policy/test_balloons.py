@@ -309,6 +309,20 @@ def test_kinds_of_memory() -> None:
     assert node.node.grants["pod1"].mems == frozenset()
 
 
+def test_a_balloon_shrinks_where_it_is_lent_what_it_gives_up() -> None:
+    """Its containers may run where they did, and its own CPUs are fewer: others may have the rest."""
+    wide = {"name": "wide", "namespaces": ["*"], "shareIdleCPUsInSame": "system"}
+    node = world(wide, {"name": "own"}, {"name": "default", "maxBalloons": 1}, reserved="cpuset:0")
+    node.come("pod0", 1000)
+    node.come("pod1", 14_000)
+    assert (node.cpus("pod0"), node.balloons()["wide[0]"]) == ("1-15", "1-15")
+    node.go("pod1")
+
+    assert (node.cpus("pod0"), len(node.state().balloons["wide[0]"].home)) == ("1-15", 1)
+    node.come("pod2", 14_000, **of_type("own"))
+    assert len(node.node.grants["pod0"].cpus) == 1
+
+
 def test_cpus_may_be_left_alone() -> None:
     """With ``pinCPU: false`` a balloon still has CPUs, and its containers may use all."""
     node = world({"name": "fit", "namespaces": ["*"]}, pinCPU=False)

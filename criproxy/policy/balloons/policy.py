@@ -113,7 +113,7 @@ class BalloonsPolicy:
         made: dict[tuple[int, int, bool], Grant] = {}
         for other in balloon.keys:
             grant, hide = grants[other], other in hidden
-            if other == key or (grant.cpus is whole and not grant.home and not hide):
+            if other == key or (plain and grant.cpus is whole and not grant.home and not hide):
                 continue
             place = id(grant.mems), id(grant.home_mems), hide
             if place not in made:
