@@ -104,12 +104,23 @@ def take_near(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> Cpu
     Raises:
         NotEnough: *free* is smaller than *count*.
     """
+    return take_in_order(topology, free, count, (near, *rings(topology, topology.nodes_of(near))))
+
+
+def take_in_order(
+    topology: Topology, free: CpuSet, count: int, parts: Iterable[CpuSet], taste: Taste = PLAIN
+) -> CpuSet:
+    """Pick CPUs in the first of *parts*, what it lacks in the next one, and so on; in the end, anywhere.
+
+    Raises:
+        NotEnough: *free* is smaller than *count*.
+    """
     if count > len(free):
         raise NotEnough(f"{count} CPUs wanted, {len(free)} free")
     picked: CpuSet = frozenset()
-    for ring in (near, *_rings(topology, topology.nodes_of(near)), free):
-        part = (free & ring) - picked
-        picked |= take_cpus(topology, part, min(len(part), count - len(picked)))
+    for part in (*parts, free):
+        left = (free & part) - picked
+        picked |= take_cpus(topology, left, min(len(left), count - len(picked)), taste)
     return picked
 
 
@@ -121,13 +132,13 @@ def one_per_core(topology: Topology, cpus: CpuSet) -> CpuSet:
     )
 
 
-def _rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
+def rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
     """The CPUs of the nodes *near*, then of those at each further distance."""
-    rings: dict[int, CpuSet] = {}
+    found: dict[int, CpuSet] = {}
     for node in topology.nodes:
         distance = min((topology.distance(one, node.id) for one in near), default=0)
-        rings[distance] = rings.get(distance, frozenset()) | node.cpus
-    return [rings[distance] for distance in sorted(rings)]
+        found[distance] = found.get(distance, frozenset()) | node.cpus
+    return [found[distance] for distance in sorted(found)]
 
 
 def _chosen(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from criproxy.alloc.cpus import Taste, take_cpus
+from criproxy.alloc.cpus import Taste, rings, take_cpus, take_in_order
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
@@ -138,16 +138,23 @@ class StaticPolicy:
         taste = self.options.taste(
             topology, isolated=self.options.prefer_isolated_cpus or None if wish is None else wish
         )
-        if own:
-            return resize_cpus(topology, own, free, count), []
+        whole, why = self._whole(topology, free, count)
+        kept = own & whole
+        if own and not kept:  # of a core of which it has only a part it can make nothing whole
+            cpus = take_in_order(topology, whole, count, rings(topology, topology.nodes_of(own)), taste)
+        else:
+            cpus = resize_cpus(topology, kept, whole, count, taste)
+        return cpus, [f"it has a core together with others: {why}"] if why else []
+
+    def _whole(self, topology: Topology, free: CpuSet, count: int) -> tuple[CpuSet, str]:
+        """Where an owner's CPUs come from: wholly free cores where these are wanted, else all *free* ones, and why."""
         if not self.options.full_pcpus_only:
-            return take_cpus(topology, free, count, taste), []
+            return free, ""
         whole = free.difference(*(core.cpus for core in topology.cores if not core.cpus <= free))
         threads = max((len(core.cpus) for core in topology.cores), default=1)
-        if len(whole) >= count and not count % threads:
-            return take_cpus(topology, whole, count, taste), []
-        why = f"cores have {threads} threads" if count % threads else f"only {len(whole)} CPUs of free cores are left"
-        return take_cpus(topology, free, count, taste), [f"it has a core together with others: {why}"]
+        if count % threads:
+            return free, f"cores have {threads} threads"
+        return (whole, "") if len(whole) >= count else (free, f"only {len(whole)} CPUs of free cores are left")
 
     def _why_shared(self, container: Container) -> str:
         if container.qos.value not in self.options.exclusive_for:

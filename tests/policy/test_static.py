@@ -228,6 +228,36 @@ def test_align_by_socket() -> None:
     assert places(chosen(reservedCpus=reserved, alignBySocket=True), eight, container("a", 8000)) == ["0-4,8-10"]
 
 
+def resized(by: StaticPolicy, *cpu_milli: int) -> str:
+    """The CPUs of an owner that is alone and asks for these sizes, one after the other."""
+    node = Node(MACHINE)
+    for size in cpu_milli:
+        node = place(node, container("a", size), by)
+    return format_cpuset(node.grants["a"].cpus)
+
+
+def test_options_hold_for_a_resize() -> None:
+    """Whole cores, or threads of as many cores as possible, are what an owner gets more, and what it keeps."""
+    cores = chosen(fullPcpusOnly=True, reservedCpus="0")
+    assert resized(cores, 1000) == "8"
+    assert resized(cores, 1000, 2000) == "1,9"
+    assert resized(cores, 2000, 4000) == "1-2,9-10"
+    assert resized(cores, 4000, 2000) == "1,9"
+    across = chosen(distributeCPUsAcrossCores=True, reservedCpus="0")
+    assert resized(across, 1000, 3000) == resized(across, 3000)
+    assert resized(across, 7000, 3000) == "1-3"
+
+
+def test_who_leaves_a_core_for_whole_ones_stays_in_its_node() -> None:
+    """A newcomer would get the tight one of the other node."""
+    half = place(Node(MACHINE), container("a", 1000), chosen(fullPcpusOnly=True, reservedCpus="0,4-7,12-15"))
+    by = chosen(fullPcpusOnly=True, reservedCpus="0,4-6,12-14")
+
+    assert format_cpuset(half.grants["a"].cpus) == "8"
+    assert format_cpuset(place(half, container("a", 2000), by).grants["a"].cpus) == "1,9"
+    assert places(by, MACHINE, container("a", 2000)) == ["7,15"]
+
+
 def test_strict_reservation() -> None:
     """Nobody runs on reserved CPUs, and one other CPU always stays for those that share."""
     by = chosen(strictCPUReservation=True, reservedCpus="0-1,8-9")
