@@ -1,23 +1,29 @@
-"""Tables of options in the documentation, made from the code: ``python -m tests.tables`` renews them, a test checks.
+"""What the documentation has from the code: ``python -m tests.tables`` renews it, a test checks.
 
-A page has the place for one between ``<!-- options: MODULE.CLASS -->`` (or several classes) and ``<!-- end -->``, and
-for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``.
+A page has the place for a table of options between ``<!-- options: MODULE.CLASS -->`` (or several classes) and
+``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
+and for a command with what it prints after ``<!-- output: ARGUMENTS -->``.
 """
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
+from contextlib import chdir
 from importlib import import_module
 from pathlib import Path
+from textwrap import indent, wrap
 from typing import Any
 
+from click.testing import CliRunner
 from pydantic import BaseModel
 
+from criproxy.cli import main
 from criproxy.config.schema import _properties
 from criproxy.policy.keys import KEYS
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- (options|annotations): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (options|annotations|output): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 
@@ -31,9 +37,7 @@ def renewed(text: str) -> str:
     """The page with its tables as the code has them now."""
 
     def new(found: re.Match[str]) -> str:
-        named = found[3].split()
-        rows = table(*map(_model, named)) if found[2] == "options" else annotations(*named)
-        return f"{found[1]}{rows}{found[4]}"
+        return f"{found[1]}{MADE[found[2]](*found[3].split())}{found[4]}"
 
     return PLACE.sub(new, text)
 
@@ -48,9 +52,23 @@ def annotations(*named: str) -> str:
     return "| Annotation | Value | Meaning |\n|---|---|---|\n" + "".join(rows)
 
 
-def table(*models: type[BaseModel]) -> str:
-    """The options that each model has and what it derives from has not, or says something else about."""
-    return HEAD + "".join(row for model in models for row in _own(model))
+def table(*models: str) -> str:
+    """The options that each class has and what it derives from has not, or says something else about."""
+    return HEAD + "".join(row for model in models for row in _own(_model(model)))
+
+
+def output(*arguments: str) -> str:
+    """What a user types, and below it what criproxy prints."""
+    with chdir(ROOT):
+        result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert not result.exit_code, result.output
+    typed = wrap(shlex.join(["criproxy", *arguments]), 130, break_long_words=False, break_on_hyphens=False)
+    lines = [" \\\n    ".join(typed), "", *result.stdout.splitlines()]
+    return "\n" + indent("\n".join(lines), "    ") + "\n\n"
+
+
+MADE = {"options": table, "annotations": annotations, "output": output}
+"""By the word in the mark, what makes the text after it of the words behind."""
 
 
 def _own(model: type[BaseModel]) -> Iterator[str]:

@@ -20,6 +20,14 @@ class Measure:
     best: Callable[[Sequence[float]], float] | None
     """Which of several is best; None where none is."""
     meaning: str
+    wins: str = ""
+    """What the policy with the best number does, for those measures that decide which one to take."""
+    digits: int = 0
+    """After the point; less is no difference to decide by."""
+
+    def decisive(self, outcome: Outcome) -> float:
+        """The number by which outcomes are put into order: the smaller, the better."""
+        return round(self.value(outcome), self.digits)
 
 
 def _share(value: float) -> str:
@@ -34,15 +42,42 @@ def _one(value: float) -> str:
     return f"{value:.1f}"
 
 
-MEASURES = (
+DECIDING = (
     Measure(
         *("refused", "refused", lambda outcome: outcome.refused, _whole, min),
-        "Containers and resizes for which the policy never had a place.",
+        "Containers and resizes for which the policy never had a place. A container without a place does no work.",
+        "it leaves the fewest containers without a place",
+    ),
+    Measure(
+        *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
+        "Share of the CPU asked for that is more than the container's CPUs have to give, if each container spreads "
+        "evenly over its own: they run slower than they asked for. Mean over time.",
+        "its containers lack the least of the CPU that they ask for",
+        2,
     ),
     Measure(
         *("distance", "distance to memory", lambda outcome: outcome.mean.distance, _one, min),
-        "From the CPUs of a container to its memory as the kernel measures it: 10 is the same NUMA node. Mean.",
+        "From the CPUs of a container to its memory as the kernel measures it: 10 is the same NUMA node, about 20 the "
+        "other socket. Programs wait for memory, so near is fast. Mean over containers and time.",
+        "its containers are nearest to their memory",
+        1,
     ),
+    Measure(
+        *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
+        "How far the CPU that nobody asked for is from being on one NUMA node, where the next large container fits: "
+        "0 % is as near as can be. Mean over time.",
+        "it keeps the most room in one piece for large containers",
+        2,
+    ),
+    Measure(
+        *("moves", "moves", lambda outcome: outcome.moves, _whole, min),
+        "How often a running container got CPUs or memory on other NUMA nodes: its caches and pages are far then.",
+        "it moves running containers least",
+    ),
+)
+"""What decides which policy to take: the first of these in which two of them differ. Of each, less is better."""
+
+TELLING = (
     Measure(
         *("cpu_on_one_node", "CPUs on one NUMA node", lambda outcome: outcome.mean.cpu_on_one_node, _share, max),
         "Share of a container's CPUs that are on the NUMA node where it has most of them. Mean.",
@@ -52,27 +87,19 @@ MEASURES = (
         "Share of the memory that a container may use which is on a single NUMA node. Mean.",
     ),
     Measure(
-        *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
-        "How far the CPU that nobody asked for is from being on one NUMA node, where the next large container fits. "
-        "Mean.",
-    ),
-    Measure(
-        *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
-        "Share of the CPU asked for that is more than its CPUs have, each container spread evenly over its own. Mean.",
-    ),
-    Measure(
         *("owned_cpus", "CPUs owned", lambda outcome: outcome.mean.owned_cpus, _one, None),
-        "CPUs that one container has alone. Mean. Good for latency, and nobody else can use them while they idle.",
+        "CPUs that one container has alone. Good for its latency, and nobody else can use them while they idle: "
+        "neither more nor less is better. Mean.",
     ),
     Measure(
         *("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
-        "Calls to the runtime that changed running containers, since others came or went.",
-    ),
-    Measure(
-        *("moves", "moves", lambda outcome: outcome.moves, _whole, min),
-        "Those of them after which a container is on other NUMA nodes, with its CPUs or its memory.",
+        "Calls to the runtime that changed running containers, since others came or went: the work of keeping "
+        "containers apart.",
     ),
 )
+"""What else is told."""
+
+MEASURES = (*DECIDING, *TELLING)
 
 
 def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
@@ -86,19 +113,24 @@ def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
 
 
 def recommended(outcomes: Sequence[Outcome]) -> Outcome:
-    """Which to take: by refusals, crowding, distance to memory, fragmentation and moves, in this order."""
+    """Which to take: by what is `DECIDING`; the first of those that do equally well."""
+    return min(outcomes, key=_order)
 
-    def order(outcome: Outcome) -> tuple[float, ...]:
-        mean = outcome.mean
-        return (
-            outcome.refused,
-            round(mean.crowded, 1),
-            round(mean.distance, 1),
-            round(mean.fragmentation, 3),
-            outcome.moves,
-        )
 
-    return min(outcomes, key=order)
+def as_good(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those with which nothing that decides is worse than with the `recommended` one, itself among them."""
+    top = _order(recommended(outcomes))
+    return [outcome for outcome in outcomes if _order(outcome) == top]
+
+
+def decided(first: Outcome, other: Outcome) -> Measure | None:
+    """What makes the `recommended` one better than another; None where nothing does."""
+    pairs = zip(DECIDING, _order(first), _order(other), strict=True)
+    return next((measure for measure, one, two in pairs if one != two), None)
+
+
+def _order(outcome: Outcome) -> tuple[float, ...]:
+    return tuple(measure.decisive(outcome) for measure in DECIDING)
 
 
 def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
 
     from criproxy.cli.console import show
     from criproxy.cli.load_measures import MEASURES, best
+    from criproxy.cli.load_verdict import headline, reasons
 
     click.echo(heading(load, outcomes))
     table = Table(box=None, pad_edge=False)
@@ -135,6 +136,8 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
         ]
         table.add_row(measure.title, *cells)
     show(table)
+    if len(outcomes) > 1:
+        click.echo("\n".join(["", f"{headline(outcomes)}.", *reasons(outcomes)]))
 
 
 def heading(load: "Load", outcomes: "Sequence[Outcome]") -> str:

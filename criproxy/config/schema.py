@@ -34,7 +34,7 @@ def policy_schema(policies: Iterable[str]) -> Schema:
     entries = {name: find(name) for name in policies}
     definitions: Schema = {}
     common = _properties(Common, definitions)
-    common["policy"] |= {"enum": list(entries), "enumDescriptions": [_summary(entry) for entry in entries.values()]}
+    common["policy"] |= {"enum": list(entries), "enumDescriptions": [summary(entry) for entry in entries.values()]}
     branches = [_branch(name, entry, common, definitions) for name, entry in entries.items()]
     schema: Schema = {
         "$schema": DIALECT,
@@ -107,6 +107,6 @@ def _field_docstrings(model: type) -> dict[str, str]:
     return found
 
 
-def _summary(entry: Entry) -> str:
+def summary(entry: Entry) -> str:
     """The first paragraph of what the policy says of itself."""
     return " ".join((inspect.getdoc(entry.build) or "").partition("\n\n")[0].split())

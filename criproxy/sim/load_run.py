@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from criproxy.config.schema import summary
 from criproxy.config.settings import Settings
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event, TopologyChanged
@@ -52,6 +53,10 @@ class Outcome:
     samples: tuple[Sample, ...]
     sentences: tuple[str, ...]
     """Of the first few refusals."""
+    policy: str = ""
+    """What the policy file calls it; `name` is whatever its user does."""
+    about: str = ""
+    """What the policy says of itself."""
 
     @property
     def refused_share(self) -> float:
@@ -78,6 +83,10 @@ class Run:
     """Whether what the policy answers is checked after every event: it is not ours."""
     reserved: CpuSet = frozenset()
     """The CPUs that nobody may own, for that check."""
+    kind: str = ""
+    """The policy's name in policy files."""
+    about: str = ""
+    """What it says of itself."""
     _node: Node = field(init=False)
     _scorer: Scorer = field(init=False)
     _samples: list[Sample] = field(default_factory=list)
@@ -91,7 +100,8 @@ class Run:
     def by(cls, settings: Settings, name: str, load: Load) -> "Run":
         """A node with the policy of a policy file; raises ConfigError if it cannot be made."""
         reserved = settings.options.reserved(load.topology)
-        return cls(name, settings.build_policy(), load, settings.external, reserved)
+        kind, about = settings.common.policy, summary(settings.entry)
+        return cls(name, settings.build_policy(), load, settings.external, reserved, kind, about)
 
     def play(self, events: Iterable[Traced] | None = None) -> Outcome:
         """Take the load's events one after the other; *events* are the same ones, such as those with a progress bar.
@@ -161,6 +171,8 @@ class Run:
             moves=counts.moves,
             samples=tuple(self._samples),
             sentences=tuple(counts.refused.values())[:MOST_SENTENCES],
+            policy=self.kind,
+            about=self.about,
         )
 
 

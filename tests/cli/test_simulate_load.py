@@ -11,10 +11,12 @@ from click.testing import CliRunner, Result
 
 from criproxy.cli import main
 from criproxy.cli.load_measures import MEASURES
+from criproxy.cli.load_pictures import LEGEND
 from criproxy.engine.trace import Header, header_line
 from criproxy.sim.machines import machine
 
 ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
 EXAMPLE = ROOT / "docs/examples/loads/mixed.yaml"
 SPEC = """
 machine: 1s/2n/4c/2t
@@ -51,11 +53,25 @@ def test_a_table_side_by_side(spec: Path, policies: list[str]) -> None:
     """A line about the load, a column for each policy, a row for each measure."""
     result = simulate("--load", spec, *policies)
 
-    head, columns, *rows = result.stdout.splitlines()
+    head, columns, *rest = result.stdout.splitlines()
+    rows, verdict = rest[: len(MEASURES)], rest[len(MEASURES) :]
     assert result.exit_code == 0
     assert re.fullmatch(r"mix: \d+ containers in 0.0833 h, 8 CPUs on 2 NUMA nodes, \d+ pods not sent .*", head)
     assert columns.split() == ["static", "none"]
     assert [row.split("  ")[0] for row in rows] == [measure.title for measure in MEASURES]
+    assert verdict[:2] == ["", "For this load, take static."]
+
+
+def test_one_policy_alone(spec: Path, policies: list[str], tmp_path: Path) -> None:
+    """There is nothing to choose, so nothing is advised, neither in the table nor on the page."""
+    page = tmp_path / "page.html"
+
+    result = simulate("--load", spec, *policies[:2], "--html", page)
+
+    assert result.stdout.splitlines()[-1].startswith(MEASURES[-1].title)
+    assert "<h1>A policy under a load</h1>" in page.read_text()
+    assert "take static" not in page.read_text()
+    assert "★" not in page.read_text()
 
 
 def test_json(spec: Path, policies: list[str]) -> None:
@@ -86,13 +102,42 @@ def test_a_page_that_needs_nothing_else(spec: Path, policies: list[str], tmp_pat
 
     text = page.read_text()
     HTMLParser().feed(text)
-    pictures = [ET.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]  # noqa: S314
-    titles = [picture.findtext("{http://www.w3.org/2000/svg}title") for picture in pictures]
-    assert titles[-2:] == ["CPUs by static", "CPUs by none"]
-    assert len(titles) == 5
-    assert "For this load take <b>static</b>: 0 refused" in text
-    assert all(measure.title in text for measure in MEASURES)
+    drawn = [ET.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]  # noqa: S314
+    titles = [picture.findtext(f"{SVG}title") or "" for picture in drawn if picture.get("role") == "img"]
+    assert [title.partition(":")[0] for title in titles[-2:]] == ["CPUs by static", "CPUs by none"]
+    assert all(picture.get("role") == "img" or picture.get("aria-hidden") == "true" for picture in drawn)
+    assert all(measure.title in text and measure.meaning.replace("'", "&#x27;") in text for measure in MEASURES)
     assert not re.search(r"<script|<link|<img|src=|url\(|@import", text)
+
+
+def test_the_page_tells_which_to_take(spec: Path, policies: list[str], tmp_path: Path) -> None:
+    """First of all, with the reason; then what each policy is, and the best numbers are marked by more than colour."""
+    page = tmp_path / "page.html"
+
+    simulate("--load", spec, *policies, "--html", page)
+
+    text = page.read_text()
+    assert text.index("<h2>For this load, take static</h2>") < text.index("<h2>What each does</h2>")
+    assert "<p>Why: its containers are nearest to their memory; in what counts more, no other is better.</p>" in text
+    assert "Exclusive whole CPUs, and one shared pool that is never empty." in text
+    assert re.search(r'<td class="best"><span title="best">★</span> 1\d\.\d</td><td>15\.0</td>', text)
+    assert "all policies do the same" in text  # nobody is refused: the lines of how many have a place are one
+
+
+def test_pictures_show_what_their_legends_say(spec: Path, policies: list[str], tmp_path: Path) -> None:
+    """Every class of a picture is in the legend and has a colour, on light and on dark screens."""
+    page = tmp_path / "page.html"
+
+    simulate("--load", spec, *policies, "--html", page)
+
+    text = page.read_text()
+    light, dark = text.split("@media (prefers-color-scheme: dark)")
+    shades = {shade for _, shade in LEGEND}
+    assert set(re.findall(r'<path class="(\w+)" d="M[\d.]+ [\d.]+h', text)) - {"grid"} <= shades
+    for shade in shades:
+        assert f"--{shade}: #" in light
+        assert f"--{shade}: #" in dark
+        assert f".{shade} {{ fill: var(--{shade}) }}" in dark
 
 
 def test_names_are_no_markup(spec: Path, tmp_path: Path) -> None:
