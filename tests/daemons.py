@@ -48,6 +48,7 @@ class Serve:
         self.directory = directory
         self.socket = directory / "run" / "criproxy.sock"
         self.control = directory / "run" / "control.sock"
+        self.policy = directory / "policy.yaml"
         self.runtime = directory / "runtime.sock"
         self.log = directory / "serve.log"
         self._passed = passed
@@ -108,6 +109,18 @@ class Serve:
                 lines = (await loop.sock_recv(self._notify, 65_536)).decode().splitlines()
                 if wanted in lines:
                     return lines
+
+    async def reload(self, policy: str) -> None:
+        """Replace the policy file, which is `policy` then, and wait until the new one is in force.
+
+        It must differ from the one before: what says the same is no reason for a reload.
+        """
+        new = self.policy.with_name("policy.new")
+        new.write_text(policy)
+        new.rename(self.policy)  # nobody reads half of it
+        await self.message("RELOADING=1")
+        said = await self.message("READY=1")
+        assert not any("POLICY FILE NOT USED" in line for line in said), said
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

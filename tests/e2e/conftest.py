@@ -11,10 +11,9 @@ import pytest
 
 from criproxy.sim import busybox
 from criproxy.sim.containerd import PrivateContainerd, available
-from tests.daemons import Serve
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
-from tests.e2e.scene import ALL, Scene
+from tests.e2e.scene import ALL, Scene, proxied
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,11 +58,6 @@ def registries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registries]
 @pytest.fixture
 async def scene(tmp_path: Path, containerd: PrivateContainerd) -> AsyncIterator[Scene]:
     """The static policy, with the lowest CPU reserved."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f'policy: static\nreservedCpus: "{min(ALL)}"\n')
-    (tmp_path / "runtime.sock").symlink_to(containerd.socket)
-    async with asyncio.timeout(60), Serve(tmp_path, "--config", str(policy)) as serve:
-        scene = Scene(serve, containerd)
+    policy = f'policy: static\nreservedCpus: "{min(ALL)}"\n'
+    async with asyncio.timeout(60), proxied(tmp_path, containerd, policy) as scene:
         yield scene
-        await scene.client.close()
-        await scene.direct.close()

@@ -2,7 +2,10 @@
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from criproxy.control.kernel import Kernel
 from criproxy.cri import api_pb2 as api
@@ -33,6 +36,13 @@ def sharer(name: str) -> PodSpec:
     return PodSpec(name, (ContainerSpec("c0", IMAGE),))
 
 
+class Ran(NamedTuple):
+    """The ids of a pod of one container."""
+
+    sandbox_id: str
+    container_id: str
+
+
 class Scene:
     """Criproxy as a process between a small kubelet and containerd."""
 
@@ -43,10 +53,18 @@ class Scene:
         self.kubelet = MiniKubelet(self.client, containerd.cgroups)
         self._kernel = Kernel(self.direct, Path("/"))
 
-    async def run(self, pod: PodSpec) -> tuple[str, str]:
-        """Run a pod of one container; returns the ids of sandbox and container."""
+    async def run(self, pod: PodSpec) -> Ran:
+        """Run a pod of one container."""
         sandbox_id, ids = await self.kubelet.run_pod(pod)
-        return sandbox_id, ids["c0"]
+        return Ran(sandbox_id, ids["c0"])
+
+    async def remove(self, one: Ran) -> None:
+        """Remove a pod as the kubelet does."""
+        await self.kubelet.remove_pod(one.sandbox_id)
+
+    async def kernel_sets(self, one: Ran) -> tuple[CpuSet, CpuSet]:
+        """What its cgroup says."""
+        return await self.sets(one.container_id)
 
     async def cpus(self, container_id: str) -> CpuSet:
         """What the container's cgroup says."""
@@ -70,6 +88,21 @@ class Scene:
         await self.serve.exit_status()
         await self.serve.spawn()
         await self.serve.message("READY=1")
+
+
+@asynccontextmanager
+async def proxied(directory: Path, containerd: PrivateContainerd, policy: str) -> AsyncIterator[Scene]:
+    """Criproxy in front of *containerd*, with *policy* as the text of its policy file."""
+    file = directory / "policy.yaml"
+    file.write_text(policy)
+    (directory / "runtime.sock").symlink_to(containerd.socket)
+    async with Serve(directory, "--config", str(file)) as serve:
+        scene = Scene(serve, containerd)
+        try:
+            yield scene
+        finally:
+            await scene.client.close()
+            await scene.direct.close()
 
 
 async def exited(client: RuntimeClient, container_id: str) -> None:
