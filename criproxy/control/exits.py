@@ -102,7 +102,7 @@ class Exits:
             await self._apply(ContainerGone(container.key), container, "events")
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
-            if states.get(container.key) is ContainerState.EXITED:
+            if states.get(container.key) is ContainerState.EXITED and not self.inquiry.is_doubtful(container.key):
                 await self._apply(ContainerExited(container.key), container, "events")
             else:
                 await self.inquiry.settle(container.key)

@@ -59,7 +59,7 @@ class Inquiry:
         return not self.is_doubtful(container.key) and await self.undisturbed(container)
 
     def is_doubtful(self, key: str) -> bool:
-        """Whether a list that calls *key* exited is not to be believed: its start may be under way, or was cut."""
+        """Whether a runtime that calls *key* exited is not to be believed: its start may be under way, or was cut."""
         return self.followups.doubts.may_start(key) or self.followups.kernel.still_runs(key)
 
     async def try_release_exited(self, sandbox_id: str = "") -> None:

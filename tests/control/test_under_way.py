@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
+from criproxy.model.workload import ContainerState
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.world import FAST, World, owner, sharer
@@ -158,30 +159,53 @@ async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: 
         assert late in world.controller.node.containers
 
 
+async def left_running(world: World, root: Path, *sharing: str) -> str:
+    """An owner of CPU 1 that containerd 1.6 calls exited though it runs: criproxy died in the middle of its start."""
+    pod = owner("late")
+    sandbox_id = await world.kubelet.run_sandbox(pod)
+    late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+    await world.until(lambda: all(world.cpus(other) == "0,2-3" for other in sharing))
+    await world.stop_criproxy()
+    await MiniKubelet(world.direct).start(late)
+    (group_of(root, late) / "cgroup.procs").write_text("100001\n")
+    world.runtime.forget_process(late)
+    await world.start_criproxy()
+    return late
+
+
 async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_its_place(tmp_path: Path) -> None:
     """What containerd 1.6 leaves of a start whose call was cut: the kernel knows better, until the processes end."""
     settings = replace(FAST, drift_period_s=0.02)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
         shared = await world.run(sharer("shared"))
-        pod = owner("late")
-        sandbox_id = await world.kubelet.run_sandbox(pod)
-        late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
-        await world.until(lambda: world.cpus(shared) == "0,2-3")
-        await world.stop_criproxy()
-        await MiniKubelet(world.direct).start(late)
-        group = group_of(tmp_path, late)
-        (group / "cgroup.procs").write_text("100001\n")
-        world.runtime.forget_process(late)
-        await world.start_criproxy()
+        late = await left_running(world, tmp_path, shared)
 
         await world.kubelet.stop(late)
-        await world.kubelet.stop_sandbox(sandbox_id)
+        await world.kubelet.stop_sandbox(world.controller.node.containers[late].pod)
         third = await world.run(sharer("third"))
 
         assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
         assert any("whose processes run" in event for event in world.log.events())
-        shutil.rmtree(group)
+        shutil.rmtree(group_of(tmp_path, late))
         await world.until(lambda: world.cpus(shared) == "0-3")
+
+
+async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Path) -> None:
+    """The stream says of such a container what the lists say, and is believed as little."""
+    only_events = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=only_events) as world:
+        shared, other = await world.run(sharer("shared")), await world.run(sharer("other"))
+        late = await left_running(world, tmp_path, shared, other)
+        await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
+        core = world.runtime.core
+        await world.poll(lambda: bool(core.events.listeners))
+
+        core.events.of_container(api.CONTAINER_STOPPED_EVENT, core.records.container(late))
+        world.runtime.exit_container(other)
+
+        await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
+        third = await world.run(sharer("third"))
+        assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
 
 
 async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:
