@@ -6,6 +6,7 @@ from the machine's busybox, and pods use the host's network.
 
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox")
 _READY_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 30.0
+_LEFT = re.compile(r"cannot delete running task (\w+)")
 _CONFIG = """version = 2
 root = "{directory}/root"
 state = "{directory}/state"
@@ -63,6 +65,16 @@ _CHANNEL_OPTIONS = (
 )
 
 Reply = TypeVar("Reply", bound=Message)
+
+
+def left_task(refusal: str) -> str:
+    """The id of a container that containerd refuses to remove because of a task; empty if it refuses something else.
+
+    Where the call of a start was cut, containerd 1.6 can keep a task of a container that it calls exited, and then it
+    removes neither that nor its pod. `PrivateContainerd.end_task` helps, and a restart of containerd does.
+    """
+    left = _LEFT.search(refusal)
+    return left[1] if left else ""
 
 
 def available() -> str | None:
@@ -136,12 +148,35 @@ class PrivateContainerd:
         self._launch()
 
     def remove_pods(self) -> None:
-        """Stop and remove every sandbox with its containers; grpc.RpcError if containerd refuses."""
+        """Stop and remove every sandbox with its containers and all tasks; grpc.RpcError if containerd refuses."""
         for sandbox in self.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items:
             stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id)
             self.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
-            remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id)
-            self.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
+            self._remove_pod(sandbox.id)
+
+    def _remove_pod(self, sandbox_id: str) -> None:
+        remove, ended = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id), set[str]()
+        while True:
+            try:
+                self.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
+            except grpc.RpcError as error:
+                left = left_task(str(error))
+                if not left or left in ended:
+                    raise
+                self.end_task(left)
+                ended.add(left)
+            else:
+                return
+
+    def end_task(self, container_id: str) -> None:
+        """Kill a container's processes and delete its task, past CRI; nothing if it has none.
+
+        Raises:
+            ContainerdError: if that cannot be done.
+        """
+        result = self._ctr("tasks", "delete", "--force", container_id)
+        if result.returncode and "not found" not in result.stderr:
+            raise ContainerdError(f"cannot end the task of container {container_id}: {result.stderr}")
 
     def stop(self) -> None:
         """Remove pods, daemon, shims, mounts, cgroups and files; the second call does nothing."""
@@ -210,12 +245,15 @@ class PrivateContainerd:
     def _import_image(self) -> None:
         archive = self.directory / "image.tar"
         archive.write_bytes(busybox.build(_busybox(), platform.machine()).archive(IMAGE, _PAUSE))
-        command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", "images", "import", str(archive)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        result = self._ctr("images", "import", str(archive))
         if result.returncode:
             raise ContainerdError(f"cannot import the image made from busybox: {result.stderr}\n{self.log[-2000:]}")
         # The CRI part learns of images by an event inside containerd.
         self._wait_until(lambda: self._has(IMAGE) and self._has(_PAUSE), "know its images")
+
+    def _ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def _answers(self) -> bool:
         try:

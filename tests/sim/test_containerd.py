@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.sim import leftovers
-from criproxy.sim.containerd import IMAGE, ContainerdError, PrivateContainerd, available
+from criproxy.sim.containerd import IMAGE, ContainerdError, PrivateContainerd, available, left_task
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 
 pytestmark = pytest.mark.e2e
@@ -102,6 +103,32 @@ async def test_pods_can_be_removed_between_tests(containerd: PrivateContainerd) 
     assert not containerd.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
     assert not containerd.call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse).containers
     await run_pod(containerd)
+
+
+async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containerd: PrivateContainerd) -> None:
+    """What a start whose call was cut can leave: CRI calls the container not running, and refuses to remove it."""
+    sandbox_id, container_id = await _created(containerd)
+    program = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
+    subprocess.run([*program, "tasks", "start", "--detach", container_id], check=True)
+    remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
+    with pytest.raises(grpc.RpcError) as refused:
+        containerd.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
+    assert left_task(str(refused.value)) == container_id
+
+    containerd.remove_pods()
+
+    assert not containerd.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
+    containerd.end_task(container_id)
+
+
+async def _created(containerd: PrivateContainerd) -> tuple[str, str]:
+    """The ids of a sandbox and of a container in it that has not been started."""
+    client = RuntimeClient(containerd.endpoint)
+    kubelet = MiniKubelet(client, containerd.cgroups)
+    sandbox_id = await kubelet.run_sandbox(POD)
+    container_id = await kubelet.create(POD, sandbox_id, POD.containers[0])
+    await client.close()
+    return sandbox_id, container_id
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["in order", "after the daemon was killed"])
