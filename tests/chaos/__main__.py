@@ -3,7 +3,9 @@
     python -m tests.chaos --kills 500 --seed 7 --json build/chaos.json
     python -m tests.chaos --kills 60 --seed 7 --runtime embedded
 
-Exit status: 0 all as it must be, 1 violations or missed phases, 2 wrong use.
+Where something is wrong, logs, journals and databases stay beside it, in the folder `build/chaos.logs`.
+
+Exit status: 0 all as it must be, 1 violations, missed phases or a half that broke off, 2 wrong use.
 """
 
 import argparse
@@ -22,9 +24,10 @@ from secrets import randbits
 from typing import Any
 
 from criproxy.sim.containerd import available
-from tests.chaos.half import Half, Tally
+from tests.chaos.half import Half
 from tests.chaos.nodes import ROOT, SNAPSHOT, ContainerdNode, EmbeddedNode, Node
 from tests.chaos.phases import POLICIES, RUNTIMES, Kill, Phase, Shares, plan
+from tests.chaos.tally import Tally
 
 
 def main() -> int:
@@ -74,8 +77,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lost", type=float, default=0.1, help="share of kills that cost the database (%(default)s)")
     parser.add_argument("--calm", type=float, default=0.1, help="share of kills with a rest before (%(default)s)")
     parser.add_argument("--rest", type=float, default=20.0, help="seconds until all must be right (%(default)s)")
+    parser.add_argument("--cycle", type=float, default=300.0, help="seconds after which a kill is stuck (%(default)s)")
     parser.add_argument("--stop", action="store_true", help="end at the first violation")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put logs, journals and databases here")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="logs, journals, databases: in any case, and here")
     parser.add_argument("--verbose", action="store_true", help="a line for each kill")
     parser.add_argument("--plant", default="none", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -104,11 +108,11 @@ async def _run(options: argparse.Namespace, seed: int, folder: Path, snapshot: P
                 node = _node(tally.runtime, folder, options, snapshot)
                 kills = plan(seed, tally.runtime, count, options.phases, Shares(options.lost, options.calm))
                 half = Half(node, kills, tally, progress.tell)
-                group.create_task(half.run(options.rest, stop_at_violation=options.stop))
+                group.create_task(half.run(options.rest, options.cycle, stop_at_violation=options.stop))
     finally:
         progress.end()
-        if options.keep:
-            _keep(folder, options.keep)
+        if options.keep or any(tally.violations or tally.missed or tally.broken for tally in tallies):
+            _keep(folder, options.keep or options.json.with_suffix(".logs"))
 
 
 def _node(runtime: str, folder: Path, options: argparse.Namespace, snapshot: Path) -> Node:
@@ -165,6 +169,7 @@ def _report(options: argparse.Namespace, seed: int, tallies: list[Tally]) -> dic
         "phases": dict(phases),
         "violations": sum(len(tally.violations) for tally in tallies),
         "missed": sum(len(tally.missed) for tally in tallies),
+        "broken": sum(len(tally.broken) for tally in tallies),
         "halves": [{**asdict(tally), **_durations(tally)} for tally in tallies],
         "command": f"make chaos KILLS={options.kills} SEED={seed}",
     }
@@ -187,9 +192,17 @@ def _say(report: dict[str, Any], file: Path) -> int:
             print(f"VIOLATION {half['runtime']}, kill {found['kill']} ({found['phase']}): {found['what']}")
         for missed in half["missed"]:
             print(f"missed {half['runtime']}, kill {missed}")
+        for broken in half["broken"]:
+            print(_told(half["runtime"], broken))
     if not report["violations"]:
         print("no violation")
-    return 1 if report["violations"] or report["missed"] else 0
+    return 1 if report["violations"] or report["missed"] or report["broken"] else 0
+
+
+def _told(runtime: str, broken: dict[str, Any]) -> str:
+    where = f"kill {broken['kill']} ({broken['phase']}), " if "kill" in broken else ""
+    calls = "".join(f"\n    {call}" for call in broken["calls"])
+    return f"BROKEN {runtime}, {where}{broken['step']}: {broken['error']}; the last calls before:{calls}"
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Pods:
 
     def kubelet(self, name: str) -> Kubelet:
         """A further kubelet with a connection of its own."""
-        caller = Caller(f"unix://{self.node.directory}/run/criproxy.sock", name, self.node.directory / "calls.log")
+        caller = Caller(f"unix://{self.node.directory}/run/criproxy.sock", name, self.node.calls)
         self.kubelets.append(Kubelet(self.node, caller, self.journal))
         return self.kubelets[-1]
 
@@ -76,6 +76,8 @@ class Pods:
 async def repeated(kubelet: Kubelet, work: Callable[[], Awaitable[None]]) -> None:
     """Do *work* again while it fails because criproxy or the runtime is away, as a kubelet does.
 
+    What a start may wait for in vain, a task that the runtime has given up, is ended meanwhile.
+
     Raises:
         RuntimeCallError: something else is wrong, or it still fails after many tries.
     """
@@ -88,6 +90,7 @@ async def repeated(kubelet: Kubelet, work: Callable[[], Awaitable[None]]) -> Non
                 raise
             if error.code not in UNKNOWN and error.code is not StatusCode.UNKNOWN:
                 raise
+            await kubelet.end_left()
             await asyncio.sleep(_POLL_S * (1 + tries))  # the runtime tells nobody that it is back
         else:
             return

@@ -3,9 +3,9 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from criproxy.cri import api_pb2 as api
@@ -15,34 +15,16 @@ from tests.chaos.kills import WAYS, Missed, Scene
 from tests.chaos.kubelet import Journal, Pod, best_effort, burstable, guaranteed, replica
 from tests.chaos.nodes import Node
 from tests.chaos.phases import Kill, Phase
+from tests.chaos.tally import Tally
 from tests.chaos.watcher import Watcher
 
 _WORKERS = {"containerd": 2, "embedded": 4}
 _PODS = {"containerd": 6, "embedded": 14}
-_CYCLE_LIMIT_S = 300.0
-"""A cycle that takes longer is stuck: the run ends with what it waits for."""
+_TOLD_CALLS = 12
+"""How many of the last calls are told of a cycle that broke off."""
 _TRIES = 4
 """How often it is tried to bring criproxy into a phase: whether a start has to wait depends on the churn, too."""
 _SHRINKS = {Phase.SHRINK_SENT, Phase.START_HELD, Phase.RELEASE}
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of the kills on one node."""
-
-    runtime: str
-    kills: int = 0
-    phases: dict[str, int] = field(default_factory=dict)
-    missed: list[str] = field(default_factory=list)
-    """Cycles in which the phase was not reached; criproxy was killed all the same."""
-    violations: list[dict[str, Any]] = field(default_factory=list)
-    rest_s: list[float] = field(default_factory=list)
-    """Seconds from the last call until all was as it must be."""
-    away_s: list[float] = field(default_factory=list)
-    """Seconds from SIGKILL until criproxy was ready again."""
-    done: dict[str, int] = field(default_factory=dict)
-    checker: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 class Half:
@@ -53,35 +35,55 @@ class Half:
         self._journal = Journal(node.journal)
         self._pods = Pods(node, self._journal, _PODS[node.runtime])
         self._sentinel = best_effort()
+        self._at: dict[str, Any] = {"step": "starting"}
 
-    async def run(self, rest_limit_s: float, *, stop_at_violation: bool = False) -> None:
-        """All kills; raises what is not criproxy's fault.
+    async def run(self, rest_limit_s: float, cycle_limit_s: float, *, stop_at_violation: bool = False) -> None:
+        """All kills; what ends it before the last one is in the tally, as far as it came.
 
         Args:
             rest_limit_s: within this time after the last call everything must be as it should: two lists after a
                 create of unknown outcome, and repairs.
+            cycle_limit_s: a cycle that takes longer is stuck, and ends the half.
             stop_at_violation: leave out the rest of the plan.
         """
         self._rest_limit_s = rest_limit_s
         began = time.monotonic()
-        async with self._node.running(), Watcher(self._node) as watcher:
-            self._victim = self._pods.kubelet("victim")
-            self._workers = [self._pods.kubelet(f"worker-{n}") for n in range(_WORKERS[self._node.runtime])]
-            await self._bring_sentinel()
-            try:
-                for kill in self._plan:
-                    async with asyncio.timeout(_CYCLE_LIMIT_S):
-                        await self._cycle(kill, watcher)
-                    self._told(self._tally, kill)
-                    if stop_at_violation and self._tally.violations:
-                        break
-                await watcher.finish()
-            finally:
+        with self._telling():
+            async with self._node.running(), Watcher(self._node) as watcher:
+                with self._telling():
+                    await self._cycles(watcher, cycle_limit_s, stop_at_violation=stop_at_violation)
+                self._at["step"] = "cleaning up"
                 await self._pods.close()
+                await watcher.finish()
+                self._found(watcher.violations)
                 self._tally.checker = watcher.report
-                self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
-                self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
-                self._tally.seconds = round(time.monotonic() - began, 1)
+        self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
+        self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
+        self._tally.seconds = round(time.monotonic() - began, 1)
+
+    async def _cycles(self, watcher: Watcher, limit_s: float, *, stop_at_violation: bool) -> None:
+        self._victim = self._pods.kubelet("victim")
+        self._workers = [self._pods.kubelet(f"worker-{n}") for n in range(_WORKERS[self._node.runtime])]
+        await self._bring_sentinel()
+        for kill in self._plan:
+            self._at = {"kill": kill.number, "phase": kill.phase.value}
+            async with asyncio.timeout(limit_s):
+                await self._cycle(kill, watcher)
+            self._told(self._tally, kill)
+            if stop_at_violation and self._tally.violations:
+                break
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Go on behind an error, whatever it is, and tell it: the other half and the report do not depend on it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            calls = self._node.calls.read_text().splitlines() if self._node.calls.exists() else []
+            told = traceback.format_exception(error)
+            self._tally.broken.append(
+                {**self._at, "error": repr(error), "calls": calls[-_TOLD_CALLS:], "traceback": told}
+            )
 
     async def _bring_sentinel(self) -> None:
         """A pod that shares, from the beginning to the end: at rest it shows what is withheld.
@@ -98,20 +100,34 @@ class Half:
     async def _cycle(self, kill: Kill, watcher: Watcher) -> None:
         chance = random.Random(kill.seed)
         pod = self._victims_pod(kill, chance)
+        self._at["step"] = "making room"
         await self._pods.make_room(self._victim, pod.owns, chance)
         if kill.calm:
+            self._at["step"] = "at rest without a kill"
             await self._rest_alive(kill, chance, watcher)
         scene = Scene(self._node, self._victim, kill, pod)
-        async with self._busy(chance):
-            await self._disturb(kill, chance)
-            await self._kill(scene)
-            await self._revive(kill, chance)
-            await scene.ended()
+        await self._storm(scene, chance)
+        self._at["step"] = f"going on with {scene.pod.spec.name}"
         await self._settle(scene)
+        self._at["step"] = "finding out what became of pods"
         await self._pods.tidy(self._victim, chance)
         if kill.lost:
+            self._at["step"] = "bringing a guest"
             await self._bring_guest()
-        await self._rest(kill, watcher)
+        self._at["step"] = "coming to rest"
+        await self._rest(watcher)
+
+    async def _storm(self, scene: Scene, chance: random.Random) -> None:
+        """The kill, amid the workers' churn."""
+        async with self._busy(chance):
+            self._at["step"] = "disturbing"
+            await self._disturb(scene.kill, chance)
+            self._at["step"] = "bringing criproxy into the phase"
+            await self._kill(scene)
+            self._at["step"] = "starting criproxy again"
+            await self._revive(scene.kill, chance)
+            self._at["step"] = "ending the calls and the churn"
+            await scene.ended()
 
     async def _bring_guest(self) -> None:
         """A pod that comes and goes: who is taken in after a lost database stays put until the next placement."""
@@ -134,7 +150,7 @@ class Half:
         """Some churn, and then a rest before our kubelet finds out what became of calls without an answer."""
         async with self._busy(chance):
             await self._disturb(kill, chance)
-        await self._rest(kill, watcher)
+        await self._rest(watcher)
         await self._pods.tidy(self._victim, chance)
         self._count("rests without a kill")
 
@@ -203,6 +219,7 @@ class Half:
     async def _anew(self, scene: Scene) -> None:
         """Another pod of the same kind in place of the one that did not bring criproxy there."""
         await scene.ended()
+        await self._victim.end_left()  # it may be that which was in the way
         await self._pods.remove(self._victim, scene.pod)
         scene.pod = replica(scene.pod)
         self._pods.living.append(scene.pod)
@@ -241,7 +258,16 @@ class Half:
             except RuntimeCallError:
                 return  # "name … is reserved", most likely; tidying finds what there is
         elif after % 4 < 3 and pod.members[0].state != api.CONTAINER_RUNNING:
-            await repeated(self._victim, lambda: self._victim.start(pod, pod.members[0]))
+            await repeated(self._victim, lambda: self._start(pod))
+
+    async def _start(self, pod: Pod) -> None:
+        """Start its container, unless an earlier try did, or was cut and left it exited: tidying sees to that."""
+        if pod.doubtful:
+            await refresh(self._victim, pod)
+        if pod.members[0].state == api.CONTAINER_CREATED:
+            await self._victim.start(pod, pod.members[0])
+        elif not pod.running:
+            pod.doubtful = True
 
     async def _again(self, pod: Pod, after: int) -> None:
         """Create it again: the very same, or the next attempt."""
@@ -252,12 +278,16 @@ class Half:
         if after % 4 < 3:
             await self._victim.start(pod, member)
 
-    async def _rest(self, kill: Kill, watcher: Watcher) -> None:
+    async def _rest(self, watcher: Watcher) -> None:
+        await self._victim.end_left()  # it keeps its place as long as it runs, and no pod has a use for it
         answer = await watcher.rest(self._rest_limit_s)
         self._tally.rest_s.append(answer["after_s"])
-        for sentence in [*watcher.violations, *answer["problems"]]:
-            self._tally.violations.append({"kill": kill.number, "phase": kill.phase.value, "what": sentence})
+        self._found([*watcher.violations, *answer["problems"]])
         watcher.violations.clear()
+
+    def _found(self, violations: list[str]) -> None:
+        at = {"kill": self._at.get("kill"), "phase": self._at.get("phase")}
+        self._tally.violations += [{**at, "what": sentence} for sentence in violations]
 
     def _count(self, what: str) -> None:
         self._tally.done[what] = self._tally.done.get(what, 0) + 1

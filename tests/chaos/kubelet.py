@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import json
-import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import Reply, RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
+from criproxy.sim.containerd import left_task
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
 from criproxy.sim.runtime import IMAGE
 from tests.chaos.nodes import Node
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _REMOVE_AGAIN_S = 0.5
 _FOR_EVER = 8
 """So many refusals are no race any more."""
-_LEFT_RUNNING = re.compile(r"cannot delete running task (\w+)")
 CALL_TIMEOUT_S = 20.0
 UNKNOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.INTERNAL})
 """Codes after which nobody knows what the runtime has done."""
@@ -210,7 +210,7 @@ class Kubelet:
     refused: int = 0
     """Creates and resizes that did not fit."""
     left_running: int = 0
-    """Tasks that went on after the runtime had called them exited."""
+    """Tasks of containers that the runtime had called exited, which were ended."""
     _mini: MiniKubelet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -267,8 +267,7 @@ class Kubelet:
         """Stop and remove a pod with all that is in it.
 
         As the kubelet, it tries again where containerd refuses because a container is just coming up which the stop did
-        not see. A start whose call was cut can leave a task of which containerd 1.6 believes that it has exited, and
-        then it refuses for ever: that is ended as an operator would, and counted.
+        not see. Where it refuses for ever, as `left_task` tells, the task is ended as an operator would, and counted.
         """
         if not pod.sandbox:
             return
@@ -280,15 +279,23 @@ class Kubelet:
                     await self._mini.remove_pod(pod.sandbox)
                     break
                 except RuntimeCallError as error:
-                    left = _LEFT_RUNNING.search(error.details)
-                    if left is None:
+                    left = left_task(error.details)
+                    if not left:
                         raise
                 refusals += 1
                 if refusals == _FOR_EVER:
-                    self.left_running += 1
-                    self.node.kill_left(left[1])
+                    refusals = 0
+                    self.left_running += await self.node.end_left(left)
                 await asyncio.sleep(_REMOVE_AGAIN_S)
         pod.sandbox, pod.doubtful = "", False
+
+    async def end_left(self) -> None:
+        """End all that runs though the runtime calls it exited: its CPUs are no others' until then, and it is no pod's.
+
+        A runtime that cannot be asked has nothing.
+        """
+        with suppress(RuntimeCallError):
+            self.left_running += await self.node.end_left()
 
     async def resize(self, pod: Pod, member: Member, milli: int) -> None:
         """Resize the one container of a Guaranteed pod."""

@@ -12,8 +12,9 @@ import sys
 import tarfile
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
@@ -55,6 +56,8 @@ class Node(ABC):
         self.policy = policy
         self._plant = plant
         self.journal = directory / "journal"
+        self.calls = directory / "calls.log"
+        """A line for each call of our kubelets that has ended."""
         self.relay: Relay
         self.serve: Serve
         self.direct: RuntimeClient
@@ -131,12 +134,16 @@ class Node(ABC):
         except OSError:
             return None
 
-    def kill_left(self, container_id: str) -> None:
-        """End the processes of a container that the runtime takes for exited, as an operator would."""
-        group = self.group(container_id)
-        for pid in (group / "cgroup.procs").read_text().split() if group else ():
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+    async def end_left(self, container_id: str = "") -> int:
+        """End tasks that the runtime has of containers that it calls exited, as an operator would.
+
+        Args:
+            container_id: whose; all that have processes if not given.
+
+        Returns:
+            How many there were.
+        """
+        return 0
 
     async def repin(self, container_id: str, cpus: CpuSet) -> None:
         """As `crictl update` does."""
@@ -157,6 +164,15 @@ class Node(ABC):
         """End and start it; containers go on."""
 
 
+async def in_thread(work: Callable[[], None]) -> None:
+    """Do what blocks in a thread; if this is cancelled, at its end, since a thread goes on: nothing overtakes it."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(thread)
+    finally:
+        await asyncio.wait([thread])
+
+
 class ContainerdNode(Node):
     """This machine, with a private containerd."""
 
@@ -165,17 +181,39 @@ class ContainerdNode(Node):
 
     async def _start_runtime(self, stack: AsyncExitStack) -> None:
         self._containerd = PrivateContainerd()
-        stack.push_async_callback(asyncio.to_thread, self._containerd.stop)
-        await asyncio.to_thread(self._containerd.start)
+        stack.push_async_callback(in_thread, self._containerd.stop)
+        await in_thread(self._containerd.start)
+        stack.callback(self._save_log)
         self.endpoint, self.cgroups = self._containerd.socket, self._containerd.cgroups
         mount = Path("/sys/fs/cgroup/cpuset")
         self.cpus = parse_cpuset((mount / "cpuset.cpus").read_text().strip())
         self.reserved = frozenset([min(self.cpus)])
         self.cgroup_root = mount / self._containerd.cgroups.root.lstrip("/") / "kubepods"
 
+    async def end_left(self, container_id: str = "") -> int:
+        """Containerd 1.6 leaves them where the call of a start was cut."""
+        left = [container_id] if container_id else await self._left()
+        for each in left:
+            await in_thread(partial(self._containerd.end_task, each))
+        return len(left)
+
+    async def _left(self) -> list[str]:
+        listed = await self.direct.list_containers()
+        return [item.id for item in listed if item.state == api.CONTAINER_EXITED and self._has_processes(item.id)]
+
+    def _has_processes(self, container_id: str) -> bool:
+        group = self.group(container_id)
+        try:
+            return group is not None and bool((group / "cgroup.procs").read_text())
+        except OSError:  # gone meanwhile
+            return False
+
+    def _save_log(self) -> None:
+        (self.directory / "containerd.log").write_text(self._containerd.log)
+
     async def restart_runtime(self) -> None:
         """As systemd would, for an upgrade."""
-        await asyncio.to_thread(self._containerd.restart)
+        await in_thread(self._containerd.restart)
 
 
 class EmbeddedNode(Node):

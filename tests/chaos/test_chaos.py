@@ -101,14 +101,31 @@ def test_a_planted_fault_is_caught(plant: str, tmp_path: Path) -> None:
     assert [found["what"] for found in report["halves"][0]["violations"] if sentence in found["what"]]
 
 
-@pytest.mark.timeout(120)
+def test_a_run_that_cannot_go_on_says_where(tmp_path: Path, scratch: Path) -> None:
+    """The results are written all the same, with the step at which a kill was stuck, and the logs are kept."""
+    report = tmp_path / "chaos.json"
+
+    status, results = chaos(report, "--runtime", "embedded", "--kills", "3", "--calm", "0", "--cycle", "0.01")
+
+    assert status == 1
+    (half,) = results["halves"]
+    (broken,) = half["broken"]
+    assert (broken["kill"], broken["step"], broken["error"]) == (0, "disturbing", "TimeoutError()")
+    assert broken["phase"] in {phase.value for phase in Phase}
+    assert any("StartContainer" in call for call in broken["calls"])
+    assert half["checker"]["looks"] > 0
+    assert (tmp_path / "chaos.logs" / "embedded" / "serve.log").stat().st_size
+    assert traces(scratch) == set()
+
+
+@pytest.mark.timeout(240)
 async def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, scratch: Path) -> None:
     """Ctrl-C in the middle of it: containerd, cgroups, sockets and folders are gone."""
     process = await asyncio.create_subprocess_exec(
         *command(tmp_path / "chaos.json", "--kills", "1000", "--verbose"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout
-    while b"kill 0" not in await process.stdout.readline():
+    while b"containerd kill 0" not in await process.stdout.readline():
         assert process.returncode is None
     left = traces(scratch)
     assert len(left) >= 3
