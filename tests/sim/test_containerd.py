@@ -108,8 +108,7 @@ async def test_pods_can_be_removed_between_tests(containerd: PrivateContainerd) 
 async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containerd: PrivateContainerd) -> None:
     """What a start whose call was cut can leave: CRI calls the container not running, and refuses to remove it."""
     sandbox_id, container_id = await _created(containerd)
-    program = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
-    subprocess.run([*program, "tasks", "start", "--detach", container_id], check=True)
+    _start_past_cri(containerd, container_id)
     remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
     with pytest.raises(grpc.RpcError) as refused:
         containerd.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
@@ -119,6 +118,11 @@ async def test_a_task_that_cri_does_not_know_of_is_removed_with_its_pod(containe
 
     assert not containerd.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
     containerd.end_task(container_id)
+
+
+def _start_past_cri(containerd: PrivateContainerd, container_id: str) -> None:
+    program = ["ctr", "--address", str(containerd.socket), "--namespace", "k8s.io"]
+    subprocess.run([*program, "tasks", "start", "--detach", container_id], check=True)
 
 
 async def _created(containerd: PrivateContainerd) -> tuple[str, str]:
