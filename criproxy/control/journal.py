@@ -83,14 +83,10 @@ class Journal:
         return [self._record(entry) for entry in entries]
 
     def take(self) -> list[Record]:
-        """Everything that waits; it is the caller's to write, or to give back."""
+        """Everything that waits; it is the caller's to write."""
         taken = list(self._pending)
         self._pending.clear()
         return taken
-
-    def give_back(self, records: Iterable[Record]) -> None:
-        """Keep *records* for the next time: they could not be written."""
-        self._pending = deque([*records, *self._pending], maxlen=MAX_PENDING)
 
     def _record(self, entry: Entry) -> Record:
         about = entry.about

@@ -6,7 +6,7 @@ happened meanwhile is written when it is back.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -30,7 +30,7 @@ class NodeStore(Protocol):
         """The node as it was saved last."""
         ...
 
-    async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+    def save(self, before: Node, after: Node, records: Sequence[Record]) -> Awaitable[None]:
         """Write the rows that differ and the records, in one transaction; raises StoreError."""
         ...
 

@@ -252,18 +252,25 @@ class Manager:
     async def _publish(self, steps: "Sequence[_Step]") -> None:
         """Store the node after *steps*, then let everybody see it.
 
+        A call waits for a reservation: its history is written after it, with the next change.
+
         Raises:
             StoreError: there is only one, a reservation, and nothing has come of it.
         """
         node = steps[-1].decision.node if steps else self.node
         entries = [entry for one in steps for entry in entries_of(one.before, one.event, one.decision)]
         if node is not self.node:
-            await self._save(node, entries, needed=_is_reservation(steps[0].event) and not self.bypassed)
+            needed = bool(steps) and _is_reservation(steps[0].event) and not self.bypassed
+            await (self._reserve(node) if needed else self._save(node, entries))
+            entries = entries if needed else []
             self.node = node
             self.stir()
-        else:
-            for entry in entries:
-                self.note(entry.about, entry.kind, *entry.sentences, **entry.facts)
+        for entry in entries:
+            self.note(entry.about, entry.kind, *entry.sentences, **entry.facts)
+        asyncio.get_running_loop().call_soon(self._tell, steps)
+
+    def _tell(self, steps: "Sequence[_Step]") -> None:
+        """Count and log; whoever waits for the decisions goes on first."""
         for one in steps:
             self._count(one)
             tell(self._log, one.event, one.before, one.decision, one.took_s)
@@ -274,21 +281,21 @@ class Manager:
         if _can_be_refused(one.event):
             self.counters.decision_times.add(one.took_s)
 
-    async def _save(self, node: Node, entries: Iterable[Entry], *, needed: bool) -> None:
-        """Write *node* with everything that the history has been told; raises StoreError if it was *needed*."""
-        told = self._journal.take()
-        try:
-            await self._keeper.save(Change(node, [*told, *self._journal.records(entries)]), needed=needed)
-        except StoreError:  # what was about to happen did not
-            self._journal.give_back(told)
-            raise
+    async def _reserve(self, node: Node) -> None:
+        """Write *node*; raises StoreError, and then what was about to happen did not."""
+        await self._keeper.save(Change(node), needed=True)
+
+    async def _save(self, node: Node, entries: Iterable[Entry]) -> None:
+        """Write *node* with everything that the history has been told."""
+        records = [*self._journal.take(), *self._journal.records(entries)]
+        await self._keeper.save(Change(node, records), needed=False)
 
     async def _write_history(self) -> None:
         if self._flush_at is not None:
             self._flush_at.cancel()
             self._flush_at = None
         if self._journal and self.store_error is None:  # else it goes along with the next change
-            await self._save(self.node, (), needed=False)
+            await self._save(self.node, ())
 
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""

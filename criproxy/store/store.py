@@ -59,7 +59,7 @@ class Store:
         """The node as it was saved last, on the machine *topology*. Blocks; for the start, before the first save."""
         return self._database.load(topology) if self._database else Node(topology)
 
-    async def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> None:
+    def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> "asyncio.Future[None]":
         """Write the rows in which *after* differs from *before*, and *records*, in one transaction.
 
         *before* is the state of the last save that succeeded: so the disk catches up after a failed one.
@@ -67,7 +67,7 @@ class Store:
         Raises:
             StoreError: nothing was written: the disk is full, read-only or broken. The next save tries again.
         """
-        await self._run(lambda: self._save(before, after, records))
+        return self._run(lambda: self._save(before, after, records))
 
     async def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
@@ -106,11 +106,11 @@ class Store:
         database.save(before, after, records)
         self.missing = None
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    def _run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         if self._closed:
             raise StoreError("the state database is closed: criproxy is shutting down")
         # Shielded: what the node has become is written even where nobody waits for it any more.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, work))
+        return asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, work))
 
 
 def _lock(directory: Path) -> int:

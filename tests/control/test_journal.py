@@ -179,17 +179,13 @@ async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> No
 
 
 def test_what_cannot_be_written_is_bounded() -> None:
-    """While the store fails, the newest entries are kept; what is given back comes first again."""
+    """While nobody takes them, the newest entries are kept."""
     journal = Journal(clock=lambda: 1.0)
     for number in range(MAX_PENDING + 5):
         journal.add(Entry(None, Kind.NODE, (f"{number}",), {}))
     taken = journal.take()
     assert (len(taken), taken[0].sentences) == (MAX_PENDING, ("5",))
     assert not journal
-
-    journal.add(Entry(None, Kind.NODE, ("last",), {}))
-    journal.give_back(taken[-2:])
-    assert [record.sentences[0] for record in journal.take()] == [*(r.sentences[0] for r in taken[-2:]), "last"]
 
 
 def test_a_decision_about_everybody_is_told_to_each(tmp_path: Path) -> None:

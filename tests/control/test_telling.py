@@ -27,7 +27,7 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
         reservation = world.controller.node.containers[ids["main"]].reservation
         await world.kubelet.remove_pod(sandbox_id)
-        await world.until(lambda: not world.owned())
+        await world.poll(lambda: len(world.log.lines) == 2)
 
         placed, given_back = lines(world)
 

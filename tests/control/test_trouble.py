@@ -224,11 +224,11 @@ class FailingStore(Store):
 
     full = True
 
-    async def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> None:
+    def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> "asyncio.Future[None]":
         """Fail while `full`."""
         if self.full:
             raise StoreError("cannot store the state: disk is full")
-        await super().save(before, after, records)
+        return super().save(before, after, records)
 
 
 @pytest.mark.parametrize("on_error", OnError)
