@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from criproxy.alloc.cpus import take_cpus
+from criproxy.alloc.cpus import Taste, take_cpus
 from criproxy.alloc.pools import Pool, PoolTree
 from criproxy.alloc.resize import resize_cpus
 from criproxy.model.cpuset import CpuSet
@@ -73,17 +73,17 @@ class Capacity:
         """CPUs of a pool that can be owned, if those who share need none of them."""
         return self.shared[index] - self.watched
 
-    def take(self, index: int, count: int, own: CpuSet = NO_CPUS) -> CpuSet:
-        """Choose *count* CPUs of a pool to be owned, of them as many as possible from *own*.
+    def take(self, index: int, count: int, own: CpuSet = NO_CPUS, liked: CpuSet = NO_CPUS) -> CpuSet:
+        """Choose *count* CPUs of a pool to be owned, of them as many as possible from *own*, and then from *liked*.
 
         What pools under it need is left to them while it suffices otherwise; whether all CPUs that can be had suffice
         is for the caller to know.
         """
         topology, everything = self.tree.topology, self.ownable(index)
         own &= everything
-        spare = self._spare_within(index, own)
-        taken = resize_cpus(topology, own, spare, min(count, len(spare)))
-        return taken | take_cpus(topology, everything - spare, count - len(taken))
+        spare, taste = self._spare_within(index, own | liked), Taste(first=liked)
+        taken = resize_cpus(topology, own, spare, min(count, len(spare)), taste)
+        return taken | take_cpus(topology, everything - spare, count - len(taken), taste)
 
     def spare_cpus(self, index: int, count: int) -> CpuSet:
         """CPUs of a pool to choose *count* from: those that pools under it do not need, all if these are too few."""

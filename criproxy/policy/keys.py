@@ -28,6 +28,10 @@ KEYS: Mapping[str, Key] = {
         ("topology-aware", "static"),
     ),
     "require-isolated-cpus": Key(_BOOL, "the same, and it is refused where there are not enough of them"),
+    "prefer-cpu-priority": Key(
+        "`high`, `normal`, `low` or `none`",
+        "which CPUs it owns where a machine has several kinds: the fastest, usual ones, efficiency cores, or any",
+    ),
     "prefer-shared-cpus": Key(
         _BOOL, "`true`: it shares also where it would own CPUs; `false`: of 2500m it owns two and shares the rest"
     ),

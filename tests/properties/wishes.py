@@ -12,6 +12,7 @@ from tests.properties.shapes import POOLS
 
 SAMPLES: Mapping[str, Sequence[str]] = {
     "unlimited-burstable": ["system", "socket", "package", "die", "numa", "l3cache", "core"],
+    "prefer-cpu-priority": ["high", "normal", "low", "none", "highest"],
     "topologyhints": ["true", "false", "none", "devices,pod-resources", "gpus"],
     "affinity": [
         "c0: [c1, c2]\nc3: [c4]",

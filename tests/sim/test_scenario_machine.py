@@ -51,6 +51,16 @@ def test_split_threads_within_a_node_only() -> None:
         made("nodes: {0: {cpus: 0-1, mem: 1G}, 1: {cpus: 2-3, mem: 1G}}")
 
 
+def test_kinds_of_cores_and_level_2_caches() -> None:
+    """Efficiency cores come first, the fastest last; where all are alike there are no kinds."""
+    nodes = "nodes: {0: {cpus: 0-7, mem: 1G}}"
+    hybrid = made(f"{{threads: none, l2: 4, efficient: 4-7, fast: 0, {nodes}}}")
+
+    assert lists(hybrid.cpu_kinds) == ["4-7", "1-3", "0"]
+    assert lists(hybrid.l2_groups) == ["0-3", "4-7"]
+    assert made(f"{{threads: none, fast: 0-7, {nodes}}}").cpu_kinds == ()
+
+
 def test_packages_dies_and_caches() -> None:
     """Dies are told apart where a package has several; level 3 caches are those of nodes, or of so many CPUs."""
     topology = made("""

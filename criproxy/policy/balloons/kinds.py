@@ -11,6 +11,7 @@ from typing import Any
 
 from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.locality import Tree, Wants, build_tree
+from criproxy.alloc.priority import Priority, cpus_of_priority
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.topology import Topology
@@ -157,7 +158,7 @@ def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
             away=_others(kind.name, types, devices, topology),
             balanced=_either(kind.allocator_topology_balancing, default=options.allocator_topology_balancing),
             spread=_either(kind.prefer_spread_on_physical_cores, default=options.prefer_spread_on_physical_cores),
-            first=_of_priority(kind.allocator_priority, topology),
+            first=cpus_of_priority(topology, Priority(kind.allocator_priority)),
             alone=tuple(sorted(alone)),
         )
         close = any(path.startswith(POD_RESOURCES) for path in kind.prefer_close_to_devices)
@@ -172,14 +173,6 @@ def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
 def _composed(kind: Kind, kinds: Mapping[str, Kind]) -> Kind:
     parts = (kinds[part.balloon_type] for part in kind.type.components if part.balloon_type in kinds)
     return replace(kind, parts=tuple(_composed(part, kinds) for part in parts))
-
-
-def _of_priority(priority: str, topology: Topology) -> CpuSet:
-    """The CPUs that a priority stands for on a machine with several kinds of cores."""
-    kinds = topology.cpu_kinds
-    if not kinds or priority not in ("high", "low"):
-        return NO_CPUS
-    return kinds[-1 if priority == "high" else 0].cpus
 
 
 def _either(own: bool | None, *, default: bool) -> bool:

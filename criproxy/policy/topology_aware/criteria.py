@@ -11,9 +11,11 @@ from itertools import chain
 
 from criproxy.alloc.capacity import Capacity
 from criproxy.alloc.pools import Pool
+from criproxy.alloc.priority import cpus_of_priority
 from criproxy.alloc.rank import Candidate, Criterion
 from criproxy.alloc.sharing import Division
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.topology_aware.memory import ByPool, burst_criteria, kind_criteria, room_criteria
@@ -35,6 +37,11 @@ class Choosing:
     """The name of the pool that it is in already; empty for a newcomer."""
     is_nri: bool
     """Whether nri-plugins' rules count where they are others than CRI-RM's."""
+
+    @cached_property
+    def liked(self) -> CpuSet:
+        """The CPUs that it would rather own than others; none where all are as good."""
+        return cpus_of_priority(self.room.tree.topology, self.request.priority) if self.request.owned else NO_CPUS
 
     @cached_property
     def _memory_fits(self) -> ByPool:
@@ -139,11 +146,19 @@ class Choosing:
             *self._memory_fits[pool.index],
             Criterion("it has isolated CPUs", int(not quiet)),
             *self._near[pool.index],
+            *self._of_kind(pool, quiet=quiet),
             Criterion("it is smaller", self.room.tree.heights[pool.index]),
             Criterion("it has more isolated CPUs", -isolated),
             Criterion("it has more free CPU", -self.room.free_milli(pool.index)),
             Criterion("it has fewer containers", self.room.loads[pool.index].containers),
         )
+
+    def _of_kind(self, pool: Pool, *, quiet: bool) -> tuple[Criterion, ...]:
+        """How many of the CPUs that it would own are of the kind that it prefers."""
+        if not self.liked or quiet:
+            return ()
+        there = min(self.request.owned, len(self.room.ownable(pool.index) & self.liked))
+        return (Criterion("it has more CPUs of the kind that it prefers", -there),)
 
     def _short(self, pool: Pool, *, quiet: bool) -> int:
         """How many CPUs are missing in *pool* to those who share there, itself included."""

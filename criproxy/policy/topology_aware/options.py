@@ -35,6 +35,9 @@ class TopologyAwareOptions(Options):
     """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
     prefer_isolated_cpus: bool = Field(default=True, alias="preferIsolatedCPUs")
     """Whether owners of a single CPU get one of those that the kernel keeps free (isolcpus), as long as there are."""
+    default_cpu_priority: Literal["high", "normal", "low", "none"] = Field(default="none", alias="defaultCPUPriority")
+    """Which CPUs owners get first where a machine has several kinds: the fastest (high), usual ones (normal),
+    efficiency cores (low), or any (none); the annotation prefer-cpu-priority says it for a pod."""
     prefer_shared_cpus: bool = Field(default=False, alias="preferSharedCPUs")
     """Whether everybody shares, Guaranteed pods that ask for whole CPUs included."""
     colocate_pods: bool = False

@@ -214,4 +214,4 @@ def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> Cpu
         return resize_cpus(topology, had & isolated, isolated, request.owned)
     if request.by_hint and not had and request.hints:
         return take_near(topology, room.spare_cpus(pool.index, request.owned), request.owned, request.hints)
-    return room.take(pool.index, request.owned, had)
+    return room.take(pool.index, request.owned, had, choosing.liked)

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from criproxy.alloc.affinity import SAME_POD, Affinity, parse_affinities
 from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.expressions import ALWAYS, Expression
+from criproxy.alloc.priority import Priority
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.hierarchy import Level
 from criproxy.model.topology import MemoryKind
@@ -31,6 +32,8 @@ class Request:
     """Whether what it owns should be isolated CPUs."""
     isolated_only: bool = False
     """Whether it must be."""
+    priority: Priority = Priority.NONE
+    """Of the CPUs that it owns."""
     limit_milli: int | None = None
     """What a Burstable container may use at most, where the rules look at it."""
     burst: Level | None = None
@@ -76,6 +79,7 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
         rest,
         isolated=bool(owned) and isolated,
         isolated_only=bool(owned) and isolated_only,
+        priority=wishes.read("prefer-cpu-priority", _priority) or Priority(options.default_cpu_priority),
         limit_milli=limit,
         burst=burst,
         hints=hints,
@@ -115,6 +119,13 @@ def _isolation(owned: int, options: TopologyAwareOptions, wishes: Wishes) -> tup
         return preferred, False
     # Processes on several isolated CPUs have to spread by themselves: only who says so gets them.
     return options.prefer_isolated_cpus and owned == 1, False
+
+
+def _priority(text: str) -> Priority:
+    try:
+        return Priority(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"{text!r} must be one of {', '.join(Priority)}") from None
 
 
 def _hints(container: Container, wishes: Wishes) -> tuple[tuple[CpuSet, ...], bool]:

@@ -5,15 +5,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.model.cpuset import CpuSet, parse_cpuset
-from criproxy.model.topology import LOCAL_DISTANCE, Core, Die, MemoryKind, NumaNode, Package, Topology
+from criproxy.model.topology import LOCAL_DISTANCE, Core, CpuKind, Die, MemoryKind, NumaNode, Package, Topology
 from criproxy.sim.scenario.place import At
 
-MACHINE_KEYS = ("nodes", "threads", "distance", "l3", "isolated")
+MACHINE_KEYS = ("nodes", "threads", "distance", "l2", "l3", "isolated", "efficient", "fast")
+KINDS = ("efficient", "fast")
 NODE_KEYS = ("cpus", "pkg", "die", "kind", "mem", "closest", "dist", "movable")
 SAME_DIE, REMOTE, CLOSEST, NOT_CLOSEST = 11, 21, 17, 28
 """Distances where the file gives none: those of the virtual machines in which CRI-RM and nri-plugins test."""
 THREADS = 2
 """Of a core, unless there are none."""
+
+EFFICIENT, PERFORMANCE = 512, 1024
+"""The kernel scheduler's measures of cores."""
+USUAL_KHZ, FAST_KHZ = 2_000_000, 3_000_000
 
 _SIZE = re.compile(r"([0-9]{1,12})\s*(|kB|[KMGT](?:i?B)?|[KMGT]i)")
 _SHIFTS = {"": 0, "k": 10, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -54,8 +59,9 @@ def read_machine(at: At) -> Topology:
         ),
         online_cpus=online,
         dies=_dies(described),
-        l2_groups=tuple(cores),
-        l3_groups=_l3_groups(described, cores, fields["l3"].number(1) if "l3" in fields else 0),
+        l2_groups=_caches(described, cores, fields["l2"].number(1)) if "l2" in fields else tuple(cores),
+        l3_groups=_caches(described, cores, fields["l3"].number(1) if "l3" in fields else 0),
+        cpu_kinds=_kinds(online, *(fields[key].cpuset() if key in fields else frozenset() for key in KINDS)),
         distances=_matrix(fields["distance"], len(described)) if "distance" in fields else _distances(described),
         isolated_cpus=fields["isolated"].cpuset() & online if "isolated" in fields else frozenset(),
     )
@@ -153,7 +159,19 @@ def _dies(described: list[_Described]) -> tuple[Die, ...]:
     return tuple(Die(package, die, cpus) for (package, die), cpus in sorted(found.items()))
 
 
-def _l3_groups(described: list[_Described], cores: list[CpuSet], size: int) -> tuple[CpuSet, ...]:
+def _kinds(online: CpuSet, efficient: CpuSet, fast: CpuSet) -> tuple[CpuKind, ...]:
+    """Efficiency cores, usual ones and fast ones, as far as there are any; nothing where all are alike."""
+    usual = online - efficient - fast
+    every = (
+        CpuKind(online & efficient, EFFICIENT, USUAL_KHZ, USUAL_KHZ),
+        CpuKind(usual, PERFORMANCE, USUAL_KHZ, USUAL_KHZ),
+        CpuKind((online & fast) - efficient, PERFORMANCE, FAST_KHZ, FAST_KHZ),
+    )
+    kinds = tuple(kind for kind in every if kind.cpus)
+    return kinds if len(kinds) > 1 else ()
+
+
+def _caches(described: list[_Described], cores: list[CpuSet], size: int) -> tuple[CpuSet, ...]:
     """One for each NUMA node, or groups of *size* CPUs within it, whole cores together."""
     groups = []
     for each in described:
