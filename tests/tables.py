@@ -2,16 +2,18 @@
 
 A page has the place for a table of options between ``<!-- options: MODULE.CLASS -->`` (or several classes) and
 ``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
-and for a command with what it prints after ``<!-- output: ARGUMENTS -->``.
+for a command with what it prints after ``<!-- output: ARGUMENTS -->``, and for a picture of a scenario after
+``<!-- picture: FILE CASE PICTURE -->``, whose names are those from the root.
 """
 
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import indent, wrap
 from typing import Any
 
@@ -21,9 +23,10 @@ from pydantic import BaseModel
 from criproxy.cli import main
 from criproxy.config.schema import _properties
 from criproxy.policy.keys import KEYS
+from criproxy.sim.scenario.vectors import load
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- (options|annotations|output): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (options|annotations|output|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 
@@ -67,7 +70,29 @@ def output(*arguments: str) -> str:
     return "\n" + indent("\n".join(lines), "    ") + "\n\n"
 
 
-MADE = {"options": table, "annotations": annotations, "output": output}
+def picture(file: str, case: str, target: str) -> str:
+    """A link to a picture that lies beside the page; the case's title is for those who cannot see it."""
+    (vector,) = load(ROOT / file, [case])
+    return f"![{vector.title}]({Path(target).name})\n"
+
+
+def pictures() -> Iterator[tuple[Path, str]]:
+    """Each picture that pages have, and what `criproxy simulate` draws there now."""
+    for page in pages():
+        for kind, words in ((found[2], found[3]) for found in PLACE.finditer(page.read_text())):
+            if kind == "picture":
+                file, case, target = words.split()
+                with TemporaryDirectory() as folder:
+                    output("simulate", file, case, "--svg", folder)
+                    yield ROOT / target, Path(folder, f"{case}.svg").read_text()
+
+
+MADE: Mapping[str, Callable[..., str]] = {
+    "options": table,
+    "annotations": annotations,
+    "output": output,
+    "picture": picture,
+}
 """By the word in the mark, what makes the text after it of the words behind."""
 
 
@@ -151,3 +176,5 @@ def _code(value: object) -> str:
 if __name__ == "__main__":
     for each in pages():
         each.write_text(renewed(each.read_text()))
+    for target, drawn in pictures():
+        target.write_text(drawn)

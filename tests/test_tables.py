@@ -7,7 +7,7 @@ import pytest
 
 from criproxy.policy.keys import KEYS
 from tests.conftest import ROOT
-from tests.tables import PLACE, annotations, pages, renewed, table
+from tests.tables import PLACE, annotations, pages, pictures, renewed, table
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
@@ -16,6 +16,15 @@ def test_tables_are_those_of_the_code(page: Path) -> None:
     text = page.read_text()
 
     assert renewed(text) == text
+
+
+def test_pictures_are_what_simulate_draws() -> None:
+    """Each shows where containers are now: ``python -m tests.tables`` draws them anew. None is without a page."""
+    drawn = dict(pictures())
+
+    for file, content in drawn.items():
+        assert file.read_text() == content, file.name
+    assert drawn.keys() == set((ROOT / "docs").rglob("*.svg"))
 
 
 def test_every_table_of_options_and_annotations_is_made() -> None:

@@ -44,6 +44,12 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="With --load, also write a page to FILE.")
 @click.option(
+    "--svg",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also write a picture of each case to DIR: who is where, whenever something is expected and at the end.",
+)
+@click.option(
     "--nodes",
     type=click.IntRange(1, MOST_NODES),
     default=1,
@@ -62,6 +68,7 @@ def command(  # noqa: PLR0913 (one for each option)
     policies: tuple[Path, ...],
     output: str,
     html: Path | None,
+    svg: Path | None,
     nodes: int,
     verbose: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
@@ -84,6 +91,7 @@ def command(  # noqa: PLR0913 (one for each option)
         from criproxy.cli.simulate_load import Question, compare
 
         _refuse(file is not None, "give either a scenario FILE or --load")
+        _refuse(svg is not None, "--svg is for a scenario FILE; --html has pictures of a load")
         compare(Question(load, policies, topology, nodes), output, html)
         return
     _refuse(html is not None, "--html is for --load")
@@ -91,7 +99,12 @@ def command(  # noqa: PLR0913 (one for each option)
     _refuse(len(policies) > 1, "several policies are compared with --load; a scenario FILE takes one")
     if file is None:
         raise click.UsageError("Missing argument 'FILE', or --load.", ctx)
-    ctx.exit(_cases(file, ids, policies, topology, output, verbose=verbose))
+    results, status = _cases(file, ids, policies, topology, output, verbose=verbose)
+    if svg:
+        from criproxy.cli.simulate_pictures import write
+
+        write(svg, results)
+    ctx.exit(status)
 
 
 def _refuse(wrong: bool, text: str) -> None:
@@ -109,8 +122,8 @@ def _cases(
     output: str,
     *,
     verbose: bool,
-) -> int:
-    """Run cases and print them; the exit status."""
+) -> "tuple[list[Result], int]":
+    """Run cases and print them; how they went, and the exit status."""
     from criproxy.sim.scenario.runner import Instead, runs
     from criproxy.sim.scenario.vectors import examine
 
@@ -123,7 +136,7 @@ def _cases(
         _print_json(results, contents, verbose=verbose)
     else:
         _print(results, contents, verbose=verbose)
-    return 2 if contents.all_mistakes else int(any(result.failure for result in results))
+    return results, 2 if contents.all_mistakes else int(any(result.failure for result in results))
 
 
 def _by(policy: Path, topology: "Topology | None") -> "Instead":

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from criproxy.model.topology import Topology
-from criproxy.sim.scenario.seen import Placed
+from criproxy.sim.scenario.seen import Moment, Placed
 from criproxy.sim.scenario.vectors import Vector
 from criproxy.sim.scenario.world import Failure, SettingsOf, Told, World
 
@@ -24,6 +24,10 @@ class Result:
     told: tuple[Told, ...] = ()
     checked: int = 0
     """Assertions that hold."""
+    moments: tuple[Moment, ...] = ()
+    """Where everybody was at each step that expects something, and at the end or the failure."""
+    topology: Topology | None = None
+    """The machine; None of a unit vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ def run(vector: Vector, rules: str, instead: Instead = Instead()) -> Result:
         _live(vector, world)
     except Failure as error:
         failure, line = str(error), error.line
-    return Result(vector, rules, failure, line, world.seen().placed, tuple(world.told), world.checked)
+    world.note()
+    told, moments = tuple(world.told), tuple(world.moments)
+    return Result(vector, rules, failure, line, world.seen().placed, told, world.checked, moments, topology)
 
 
 def _live(vector: Vector, world: World) -> None:

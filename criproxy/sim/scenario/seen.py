@@ -16,6 +16,8 @@ class Placed:
     mems: CpuSet
     exclusive: CpuSet = frozenset()
     pool: str = ""
+    pod: str = ""
+    """The name of its pod."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Seen:
             "die": dies,
             "package": packages,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where everybody is after something has happened."""
+
+    happened: tuple[str, ...]
+    """Since the moment before, such as ``web comes``."""
+    placed: Mapping[str, Placed]
+    """By the container's name, in the order in which they came."""
 
 
 UNITS = {

@@ -1,7 +1,7 @@
 """A node and its policy while the steps of a scenario are taken: the events that the daemon would have."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.config.settings import Settings
 from criproxy.engine.events import (
@@ -27,7 +27,7 @@ from criproxy.sim.faults import told
 from criproxy.sim.scenario.assertions import Assertion
 from criproxy.sim.scenario.expected import ExpectedPools
 from criproxy.sim.scenario.pods import ContainerPlan, PodPlan, seen_sizes
-from criproxy.sim.scenario.seen import Placed, Seen
+from criproxy.sim.scenario.seen import Moment, Placed, Seen
 from criproxy.sim.scenario.settings import Configuration, Unusable, settings
 from criproxy.sim.scenario.steps import Advance, Create, Delete, Expect, Start, Step
 
@@ -62,6 +62,9 @@ class World:
     """Of the policy to use in place of every other; then nobody expects of a start that it fails."""
     told: list[Told] = field(default_factory=list)
     checked: int = 0
+    moments: list[Moment] = field(default_factory=list)
+    """At each step that expects something and at the end, where something has happened since the one before."""
+    _happened: list[str] = field(default_factory=list)
     _node: Node = field(init=False)
     _policy: Policy | None = None
     _keys: dict[str, str] = field(default_factory=dict)
@@ -80,15 +83,26 @@ class World:
         self._line = each.line
         match each.action:
             case Start(configuration, fails):
+                self._happened.append("the policy starts anew")
                 self._restart(configuration, fails=fails)
             case Create():
                 self._create(each.action)
             case Delete(pods):
-                self._delete(pods or [pod.name for pod in self._node.pods.values()])
+                names = pods or [pod.name for pod in self._node.pods.values()]
+                self._happened += [f"{name} ends" for name in names]
+                self._delete(names)
             case Expect(assertions):
+                self.note()
                 self._expect(assertions)
             case Advance(seconds):
+                self._happened.append(f"{seconds:g} s pass")
                 self._pass_time(seconds)
+
+    def note(self) -> None:
+        """Keep where everybody is now, if something has happened since the last time."""
+        if self._happened:
+            self.moments.append(Moment(tuple(self._happened), self.seen().placed))
+            self._happened.clear()
 
     def start(self, configuration: Configuration, line: int) -> None:
         """A policy without containers; raises Failure."""
@@ -106,9 +120,11 @@ class World:
         everywhere = Placed(self.topology.online_cpus, self.topology.mems)
         placed: dict[str, Placed] = {}
         for name, key in self._keys.items():
-            grant = self._node.grants.get(key)
+            grant, pod = self._node.grants.get(key), self._node.containers[key].pod_name
             placed[name] = (
-                Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool) if grant else everywhere
+                Placed(grant.cpus, grant.mems or everywhere.mems, grant.exclusive, grant.pool, pod)
+                if grant
+                else replace(everywhere, pod=pod)
             )
         return Seen(self.topology, placed)
 
@@ -136,6 +152,7 @@ class World:
         try:
             self._run_pod(plan)
         except Refused as error:
+            self._happened.append(f"{plan.name} is refused")
             if not action.fails:
                 raise Failure(f"{plan.name} should be placed, and is refused: {error}", self._line) from None
             if action.error.lower() not in str(error).lower():
@@ -143,6 +160,7 @@ class World:
                 raise Failure(text, self._line) from None
             self.told.append(Told(self._line, (f"refused: {error}",)))
             return
+        self._happened.append(f"{plan.name} comes")
         if action.fails:
             raise Failure(f"{plan.name} should be refused, and is placed", self._line)
 
