@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -121,6 +122,13 @@ class Serve:
         await self.message("RELOADING=1")
         said = await self.message("READY=1")
         assert not any("POLICY FILE NOT USED" in line for line in said), said
+
+    def forget(self) -> None:
+        """Drop the messages that have come, such as those of a process that is dead."""
+        assert self._notify is not None
+        with suppress(BlockingIOError):
+            while True:
+                self._notify.recv(65_536)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -235,6 +235,10 @@ class Half:
         late = chance.random() < 0.5
         if kill.restart and not late:
             await node.restart_runtime()
+        if kill.early_ms is not None:
+            await node.die_early(kill.early_ms / 1000)
+            began = time.monotonic()
+            self._count("kills while it started")
         await node.revive()
         self._tally.away_s.append(round(time.monotonic() - began, 3))
         if kill.restart and late:

@@ -116,6 +116,13 @@ class Node(ABC):
         for file in self.store.parent.glob("criproxy.db*"):
             file.unlink()
 
+    async def die_early(self, after_s: float) -> None:
+        """Start criproxy again and kill it while it starts."""
+        await self.serve.spawn()
+        await asyncio.sleep(after_s)
+        await self.kill()
+        self.serve.forget()
+
     async def revive(self) -> None:
         """Start criproxy again and wait until it is ready."""
         await self.serve.spawn()

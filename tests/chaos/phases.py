@@ -24,6 +24,9 @@ class Phase(Enum):
 
 
 RUNTIMES = ("containerd", "embedded")
+_EARLY_SHARE = 0.15
+_STARTING_MS = 500
+"""Within this time criproxy has begun to answer calls, loaded what decides about containers, and asked what runs."""
 POLICIES = ("static", "topology-aware")
 """With the first, everybody shares what nobody owns, so that the kernel alone shows a leak."""
 
@@ -38,6 +41,8 @@ class Kill:
     """Which of the ways to be in that phase: each takes it modulo their number."""
     pause_ms: int
     """How long criproxy stays away."""
+    early_ms: int | None
+    """After so long it is killed again, while it starts; None: it is not."""
     cut: bool
     """Break all connections to the runtime some time before."""
     restart: bool
@@ -76,6 +81,7 @@ def plan(
             phase=phase,
             variant=chance.randrange(1 << 16),
             pause_ms=chance.choice((0, 0, 50, 200)),
+            early_ms=chance.randrange(_STARTING_MS) if chance.random() < _EARLY_SHARE else None,
             cut=chance.random() < 0.3,
             restart=chance.random() < 0.08,
             foreign=chance.random() < 0.3,

@@ -22,8 +22,9 @@ def test_every_phase_comes_as_often_as_the_others() -> None:
 
 
 def test_everything_that_can_go_wrong_comes_along() -> None:
-    """Cut connections, restarts, foreign writers, lost databases and rests without a kill."""
+    """Cut connections, restarts, foreign writers, lost databases, kills in a start and rests without a kill."""
     kills = plan(1, "embedded", 250)
 
     for name in ("cut", "restart", "foreign", "lost", "calm"):
         assert 5 < sum(getattr(kill, name) for kill in kills) < 125
+    assert 5 < sum(kill.early_ms is not None for kill in kills) < 125
