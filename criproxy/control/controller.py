@@ -9,7 +9,7 @@ from criproxy.control.followups import Followups
 from criproxy.control.handlers import Handlers
 from criproxy.control.inquiry import Inquiry
 from criproxy.control.keeper import NodeStore
-from criproxy.control.kernel import Kernel
+from criproxy.control.kernel import LEFT_RUNNING, Kernel
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Heard, Manager
 from criproxy.control.modes import Modes
@@ -154,6 +154,9 @@ class Controller:
             yield Notice("config", f"the policy file is not the one in force: {self.config_problem}")
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
+        containers = self.node.containers
+        if left := [containers[key].title for key in self._followups.kernel.left if key in containers]:
+            yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
     def measure(self) -> "Placing":
         """The controller in numbers, for metrics; slow to import, quick to ask."""

@@ -14,7 +14,7 @@ from time import monotonic
 from criproxy.control.counters import Counters
 from criproxy.control.doubts import Doubts
 from criproxy.control.journal import cause, told_update
-from criproxy.control.kernel import Kernel, Seen
+from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.notices import Trouble
@@ -261,12 +261,15 @@ class Followups:
         self.doubts.seen(key)
         if lost and seen.applied:
             counters.updates_lost += 1
-            raise UpdateLost(
-                "UpdateContainerResources",
-                StatusCode.ABORTED,
-                f"answered OK, but the cgroup has CPUs {format_cpuset(seen.applied.cpus)} and memory nodes "
-                f"{format_cpuset(seen.applied.mems)} instead of {linux.cpuset_cpus} and {linux.cpuset_mems}",
-            )
+            raise self._lost(key, seen.applied, wanted)
+
+    def _lost(self, key: str, has: Applied, wanted: Applied) -> UpdateLost:
+        text = (
+            f"answered OK, but the cgroup has CPUs {format_cpuset(has.cpus)} and memory nodes "
+            f"{format_cpuset(has.mems)} instead of {format_cpuset(wanted.cpus)} and {format_cpuset(wanted.mems)}"
+        )
+        why = f": {LEFT_RUNNING}" if self.kernel.still_runs(key) else ""
+        return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     def _tell(
         self, key: str, seen: Seen, had: Applied | None, has: Applied, *, took_s: float, failures: int, why: str

@@ -34,6 +34,7 @@ class Inquiry:
     creating: set[str] = field(default_factory=set)
     """Reservations whose create ended without an answer and is being asked for."""
     _ending: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
 
     async def release_exited(self, sandbox_id: str = "") -> None:
         """Give back the places of containers that have ended without a call: of one sandbox, or of all.
@@ -198,10 +199,16 @@ class Inquiry:
             state = ContainerState.EXITED
         await self.followups.apply(_event(container, state))
         if state is ContainerState.RUNNING:
-            if self.followups.kernel.still_runs(key):
-                text = "the runtime calls a container exited whose processes run: it keeps its place"
-                self.followups.log.warning(text, container=container.title, id=key)
+            self._tell_if_left(container)
             self.followups.kick([key], look=True)
+
+    def _tell_if_left(self, container: Container) -> None:
+        """Say once that a container runs though the runtime calls it exited."""
+        if self.followups.kernel.still_runs(container.key) and container.key not in self._told:
+            self._told = {other for other in self._told if other in self.followups.manager.node.containers}
+            self._told.add(container.key)
+            text = "the runtime calls a container exited whose processes run: it keeps its place"
+            self.followups.log.warning(text, container=container.title, id=container.key)
 
 
 def stamped(items: Iterable[api.Container], reservation: str) -> api.Container | None:

@@ -19,6 +19,8 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 
+LEFT_RUNNING = "the runtime calls exited what still runs, and moves it no more: restart the runtime, and remove the pod"
+"""containerd 1.6 does not know its state after a restart, and then ends and removes it like any other."""
 _READ_BYTES = 4096
 """What the kernel writes of a cpuset file at most."""
 
@@ -205,6 +207,11 @@ class Kernel:
             return group is not None
         del self._left[container_id]
         return False
+
+    @property
+    def left(self) -> list[str]:
+        """The ids of those of whom `still_runs` is true."""
+        return [container_id for container_id in list(self._left) if self.still_runs(container_id)]
 
     def forget(self, container_id: str) -> None:
         """Look for the cgroup of that container anew, should it be asked for again."""

@@ -71,7 +71,7 @@ def left_task(refusal: str) -> str:
     """The id of a container that containerd refuses to remove because of a task; empty if it refuses something else.
 
     Where the call of a start was cut, containerd 1.6 can keep a task of a container that it calls exited, and then it
-    removes neither that nor its pod. `PrivateContainerd.end_task` helps, and a restart of containerd does.
+    removes neither that nor its pod before it was restarted. `PrivateContainerd.end_task` does without.
     """
     left = _LEFT.search(refusal)
     return left[1] if left else ""

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
-from criproxy.sim.kubelet import MiniKubelet
+from criproxy.sim.kubelet import MiniKubelet, PodSpec
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.world import FAST, World, owner, sharer
 
@@ -159,9 +161,15 @@ async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: 
         assert late in world.controller.node.containers
 
 
-async def left_running(world: World, root: Path, *sharing: str) -> str:
-    """An owner of CPU 1 that containerd 1.6 calls exited though it runs: criproxy died in the middle of its start."""
-    pod = owner("late")
+async def left_running(world: World, root: Path, pod: PodSpec, *sharing: str) -> str:
+    """A container that containerd 1.6 calls exited though it runs: criproxy died in the middle of its start.
+
+    Args:
+        world: with nothing but *sharing*.
+        root: of the host.
+        pod: of the container; it owns CPU 1, if any.
+        sharing: who shares what it does not own.
+    """
     sandbox_id = await world.kubelet.run_sandbox(pod)
     late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
     await world.until(lambda: all(world.cpus(other) == "0,2-3" for other in sharing))
@@ -178,7 +186,7 @@ async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_it
     settings = replace(FAST, drift_period_s=0.02)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
         shared = await world.run(sharer("shared"))
-        late = await left_running(world, tmp_path, shared)
+        late = await left_running(world, tmp_path, owner("late"), shared)
 
         await world.kubelet.stop(late)
         await world.kubelet.stop_sandbox(world.controller.node.containers[late].pod)
@@ -195,7 +203,7 @@ async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Pat
     only_events = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=only_events) as world:
         shared, other = await world.run(sharer("shared")), await world.run(sharer("other"))
-        late = await left_running(world, tmp_path, shared, other)
+        late = await left_running(world, tmp_path, owner("late"), shared, other)
         await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
         core = world.runtime.core
         await world.poll(lambda: bool(core.events.listeners))
@@ -206,6 +214,28 @@ async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Pat
         await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
         third = await world.run(sharer("third"))
         assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
+
+
+async def test_a_start_says_that_it_waits_for_one_that_the_runtime_calls_exited(tmp_path: Path) -> None:
+    """The runtime answers OK to its updates and changes nothing: only somebody else can help, and is told."""
+    settings = replace(FAST, drift_period_s=0.02, barrier_timeout_s=0.3)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+        late = await left_running(world, tmp_path, sharer("late"))
+        pod = owner("owner")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        with pytest.raises(RuntimeCallError, match=r"late/main.*calls exited what still runs") as refused:
+            await world.kubelet.start(owned)
+
+        assert refused.value.code is StatusCode.UNAVAILABLE
+        (notice,) = world.controller.situation().notices
+        assert (notice.kind, notice.text.rpartition(": ")[2]) == ("left-running", "default/late/main")
+        shutil.rmtree(group_of(tmp_path, late))
+        await world.until(lambda: not world.controller.waits_for(owned))
+        await world.kubelet.start(owned)
+        assert world.controller.situation().notices == ()
+        assert len([event for event in world.log.events() if "whose processes run" in event]) == 1
 
 
 async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:
