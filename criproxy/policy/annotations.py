@@ -23,6 +23,7 @@ from criproxy.model.annotations import DOMAINS, effective
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.keys import RESTRICTED
+from criproxy.policy.unheeded import annotation_notes
 
 T = TypeVar("T")
 
@@ -48,6 +49,12 @@ class Wishes:
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each annotation that was there and had no effect, as far as has been read."""
+        pod = self.node.pods.get(self.container.pod)
+        unread = annotation_notes(pod.annotations, self.container.name) if pod and pod.annotations else ()
+        return (*dict.fromkeys(self.ignored), *unread)
 
     def boolean(self, key: str) -> bool | None:
         """Whether *key* is wished for; None where nothing is said; raises BadAnnotation."""

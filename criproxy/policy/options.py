@@ -45,11 +45,14 @@ CpuSetOption = Annotated[
 """CPUs in a policy file."""
 
 
+Path = tuple[str | int, ...]
+"""Names, as in the policy file, and indexes that lead to an option."""
+
+
 class Misfit(NamedTuple):
     """Something that options ask of a machine and the machine has not."""
 
-    path: tuple[str | int, ...]
-    """Names, as in the policy file, and indexes that lead to the option."""
+    path: Path
     text: str
     """What is wrong, and what would be right."""
 

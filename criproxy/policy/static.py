@@ -87,7 +87,7 @@ class StaticPolicy:
             shared = interned(self._shared(node.topology, node.exclusive_cpus - own))
             grants = with_entries(node.grants, {container.key: Grant(shared, _shared_mems(node, container))})
             reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {self._why_shared(container)}"
-            return Layout(self._reshare(node, grants, container.key), (reason,))
+            return Layout(self._reshare(node, grants, container.key), (reason, *wishes.notes()))
         cpus, notes = self._take(node, wishes, own, count)
         mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
         also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
@@ -98,7 +98,7 @@ class StaticPolicy:
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
         what = f"{container.title} owns CPUs {format_cpuset(cpus)}{and_shares}"
         reason = f"{what}: its pod is {container.qos.value} and {asks}"
-        return Layout(layout.grants, (reason, *layout.reasons, *notes, *wishes.ignored))
+        return Layout(layout.grants, (reason, *layout.reasons, *notes, *wishes.notes()))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""

@@ -137,6 +137,11 @@ def test_everything_at_once_is_fine() -> None:
     ) == []  # fmt: skip
 
 
+def test_classes_of_cpus_are_understood() -> None:
+    """Whatever is in them: nothing comes of it."""
+    assert mistakes({"name": "a", "cpuClass": "x"}, cpuClasses={"x": {"minFreq": "base"}}) == []
+
+
 def test_what_has_no_effect_is_noted() -> None:
     """Options that need hardware control are accepted, and `criproxy check` says that nothing comes of them."""
     options = BalloonsOptions.model_validate({"idleCPUClass": "low", "balloonTypes": [{"name": "a", "cpuClass": "x"}]})

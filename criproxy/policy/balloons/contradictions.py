@@ -7,9 +7,8 @@ from pydantic.alias_generators import to_camel
 
 from criproxy.policy.balloons.kinds import is_device
 from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, BalloonsOptions, BalloonType
-from criproxy.policy.options import Misfit
+from criproxy.policy.options import Misfit, Path
 
-Path = tuple[str | int, ...]
 Types = Mapping[str, BalloonType]
 
 _FOR_SIMPLE_TYPES = (

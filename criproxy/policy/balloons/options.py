@@ -22,7 +22,8 @@ from pydantic.fields import FieldInfo
 
 from criproxy.alloc.expressions import OPERATORS, Expression, to_expression
 from criproxy.model.topology import MemoryKind, Topology
-from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options
+from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, Path
+from criproxy.policy.unheeded import option_notes
 
 RESERVED, DEFAULT = "reserved", "default"
 """Types that are always there."""
@@ -201,24 +202,6 @@ class BalloonType(_Group):
     """Not acted on: criproxy exports no NodeResourceTopology."""
 
 
-_NO_FREQUENCIES = "is not acted on: criproxy sets no frequencies"
-_NO_SCHEDULING = "is not acted on: criproxy sets no scheduling"
-_NO_INTERRUPTS = "is not acted on: criproxy moves no interrupts"
-_NO_EXPORT = "is not acted on: criproxy exports no NodeResourceTopology"
-NOT_ACTED_ON = {
-    "cpu_class": _NO_FREQUENCIES,
-    "idle_cpu_class": _NO_FREQUENCIES,
-    "turbo_domain": _NO_FREQUENCIES,
-    "scheduling_class": _NO_SCHEDULING,
-    "scheduling_classes": _NO_SCHEDULING,
-    "irq_mode": _NO_INTERRUPTS,
-    "irq_claim": _NO_INTERRUPTS,
-    "controllable_interrupts": _NO_INTERRUPTS,
-    "show_containers_in_nrt": _NO_EXPORT,
-}
-"""Options that are understood, so that a configuration can move over, and have no effect."""
-
-
 class BalloonsOptions(Options):
     """Options of the policy ``balloons``."""
 
@@ -242,6 +225,8 @@ class BalloonsOptions(Options):
     """Containers that are left alone."""
     idle_cpu_class: str = Field("", alias="idleCPUClass")
     """Not acted on: criproxy sets no frequencies."""
+    cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
+    """Not acted on: criproxy sets no frequencies."""
     turbo_domain: str = ""
     """Not acted on: criproxy sets no frequencies."""
     controllable_interrupts: tuple[str, ...] = ()
@@ -260,12 +245,9 @@ class BalloonsOptions(Options):
 
     def notes(self) -> Iterator[Misfit]:
         """The options that are understood, and have no effect."""
-        groups: list[tuple[tuple[str | int, ...], BaseModel]] = [((), self)]
+        groups: list[tuple[Path, BaseModel]] = [((), self)]
         groups += [(("balloonTypes", index), kind) for index, kind in enumerate(self.balloon_types)]
-        for path, group in groups:
-            for name, field in type(group).model_fields.items():
-                if name in NOT_ACTED_ON and name in group.model_fields_set:
-                    yield Misfit((*path, field.alias or name), NOT_ACTED_ON[name])
+        yield from option_notes(groups)
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
         """What these options ask that the machine *topology* has not."""

@@ -38,7 +38,7 @@ class BalloonsPolicy:
         seen = self.options.within(node)
         wishes = self._wishes(seen, container)
         if why := self._left_alone(seen, container, wishes):
-            return Layout(node.grants, (f"{container.title} is left alone: {why}", *wishes.ignored))
+            return Layout(node.grants, (f"{container.title} is left alone: {why}", *wishes.notes()))
         types = self._types(seen.topology)
         kind = kind_of(types, seen, container, wishes)
         state, filled = _filled(types, seen, container, kind)
@@ -50,7 +50,7 @@ class BalloonsPolicy:
         grants = self._relaid(after, seen, with_entries(node.grants, {container.key: grant}), container.key)
         wish = self._memory_wish(kind, wishes)
         layout = place_memory(seen, grants, container, seen.topology.nodes_of(cpus), wish)
-        return Layout(layout.grants, (_reason(container, filled, cpus), *layout.reasons, *wishes.ignored))
+        return Layout(layout.grants, (_reason(container, filled, cpus), *layout.reasons, *wishes.notes()))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; its balloon shrinks, and goes with its last container."""

@@ -65,7 +65,7 @@ class PoolsPolicy:
         layout = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
         verb = "owns" if alone else "shares"
         reason = f"{container.title} {verb} CPUs {format_cpuset(cpus)} of {choice.instance.name}: {choice.why}"
-        notes = wishes.ignored + ([] if alone else _overbooked(choice.instance, node, container))
+        notes = wishes.notes() + (() if alone else _overbooked(choice.instance, node, container))
         return Layout(layout.grants, (reason, *layout.reasons, *notes))
 
     def release(self, node: Node, key: str) -> Layout:
@@ -219,10 +219,10 @@ def _by_order(kind: Sequence[Instance], room: Sequence[int], pods: Mapping[str, 
     return Choice(kind[index], f"{why}, and {chosen}" if len(kind) > 1 else why)
 
 
-def _overbooked(instance: Instance, node: Node, container: Container) -> list[str]:
+def _overbooked(instance: Instance, node: Node, container: Container) -> tuple[str, ...]:
     """What there is to say if more is asked for in a pool than it has."""
     keys = (key for key, grant in node.grants.items() if grant.pool == instance.name and key != container.key)
     asked = sum(node.containers[key].cpu_milli for key in keys if key in node.containers) + container.cpu_milli
     if asked <= len(instance.cpus) * 1000:
-        return []
-    return [f"{instance.name} is overbooked: its {len(instance.cpus)} CPUs are asked for {asked}m"]
+        return ()
+    return (f"{instance.name} is overbooked: its {len(instance.cpus)} CPUs are asked for {asked}m",)

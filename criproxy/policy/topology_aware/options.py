@@ -1,12 +1,13 @@
 """Options of the policy ``topology-aware``, with the names that they have in nri-plugins."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
 from criproxy.model.hierarchy import Level
-from criproxy.policy.options import CpuSetOption, NamespacePattern, Options
+from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options
+from criproxy.policy.unheeded import option_notes
 
 SYSTEM_NAMESPACE = "kube-system"
 BurstLevel = Literal["system", "package", "socket", "die", "numa", "l3cache"]
@@ -47,3 +48,23 @@ class TopologyAwareOptions(Options):
     unlimited_burstable: BurstLevel = "package"
     """How large the part of the machine is in which Burstable containers without a CPU limit run, if it can be had: all
     of it (system), a socket (package), a die, a NUMA node (numa) or what shares a level 3 cache (l3cache)."""
+    cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
+    """Not acted on: criproxy sets no frequencies."""
+    shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")
+    """Not acted on: criproxy sets no frequencies."""
+    reserved_pool_cpu_class: str = Field(default="", alias="reservedPoolCPUClass")
+    """Not acted on: criproxy sets no frequencies."""
+    default_exclusive_cpu_class: str = Field(default="", alias="defaultExclusiveCPUClass")
+    """Not acted on: criproxy sets no frequencies."""
+    scheduling_classes: tuple[dict[str, Any], ...] = ()
+    """Not acted on: criproxy sets no scheduling."""
+    namespace_scheduling_classes: dict[str, str] = Field(default_factory=dict)
+    """Not acted on: criproxy sets no scheduling."""
+    pod_qos_scheduling_classes: dict[str, str] = Field(default_factory=dict, alias="podQoSSchedulingClasses")
+    """Not acted on: criproxy sets no scheduling."""
+    controllable_interrupts: tuple[str, ...] = ()
+    """Not acted on: criproxy moves no interrupts."""
+
+    def notes(self) -> Iterator[Misfit]:
+        """The options that are understood, and have no effect."""
+        yield from option_notes([((), self)])

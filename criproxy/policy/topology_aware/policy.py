@@ -48,14 +48,14 @@ class TopologyAwarePolicy:
         node = self.options.within(node)
         wishes = self._wishes(node, container)
         if is_left_alone(wishes) and container.key not in node.grants:
-            told = (f"{container.title} is left alone: cpu.preserve says so", *dict.fromkeys(wishes.ignored))
+            told = (f"{container.title} is left alone: cpu.preserve says so", *wishes.notes())
             return Layout(node.grants, told)
         division = self._divided(node.topology)
         others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
         grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
         placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
         layout = self._with_memory(division, node, placed, wishes)
-        reasons = (reason, *layout.reasons, *dict.fromkeys(wishes.ignored))
+        reasons = (reason, *layout.reasons, *wishes.notes())
         owners_differ = grant.exclusive != (node.grants[container.key].exclusive if others is not node else NO_CPUS)
         return Layout(self._settled(division, node, layout.grants) if owners_differ else layout.grants, reasons)
 

@@ -1,0 +1,96 @@
+"""What CRI-RM and nri-plugins have and criproxy does not act on: such options and annotations are told, not obeyed.
+
+CRI carries CPUs, memory and devices of a container. Its scheduling policy, the interrupts and frequencies of its CPUs
+and classes of caches and disks are none of that: see docs/decisions/0017-what-cri-cannot-say.md.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from types import MappingProxyType
+
+from pydantic import BaseModel
+
+from criproxy.model.annotations import DOMAINS
+from criproxy.policy.keys import KEYS
+from criproxy.policy.options import Misfit, Path
+
+_FREQUENCIES = "criproxy sets no frequencies"
+_SCHEDULING = "criproxy sets no scheduling, for which CRI has no field"
+_INTERRUPTS = "criproxy moves no interrupts"
+_CLASSES = "criproxy sets no classes of caches, memory bandwidth and disks"
+_EXPORT = "criproxy exports no NodeResourceTopology"
+_PATHS = "criproxy does not look at the paths of mounts and devices"
+
+OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "cpu_class": _FREQUENCIES,
+        "cpu_classes": _FREQUENCIES,
+        "idle_cpu_class": _FREQUENCIES,
+        "shared_pool_cpu_class": _FREQUENCIES,
+        "reserved_pool_cpu_class": _FREQUENCIES,
+        "default_exclusive_cpu_class": _FREQUENCIES,
+        "turbo_domain": _FREQUENCIES,
+        "scheduling_class": _SCHEDULING,
+        "scheduling_classes": _SCHEDULING,
+        "namespace_scheduling_classes": _SCHEDULING,
+        "pod_qos_scheduling_classes": _SCHEDULING,
+        "irq_mode": _INTERRUPTS,
+        "irq_claim": _INTERRUPTS,
+        "controllable_interrupts": _INTERRUPTS,
+        "show_containers_in_nrt": _EXPORT,
+    }
+)
+"""Why options that are understood, so that a configuration can move over, do nothing; by their names in the models."""
+
+ANNOTATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "cpu-class": _FREQUENCIES,
+        "scheduling-class": _SCHEDULING,
+        "irq-affinity": _INTERRUPTS,
+        "rdtclass": _CLASSES,
+        "blockioclass": _CLASSES,
+        "toptierlimit": _CLASSES,
+        "allow.topologyhints": _PATHS,
+        "deny.topologyhints": _PATHS,
+    }
+)
+"""Keys of annotations."""
+
+
+def option_notes(groups: Iterable[tuple[Path, BaseModel]]) -> Iterator[Misfit]:
+    """A sentence for each option that is said in one of *groups* and not acted on.
+
+    Args:
+        groups: models, and what leads to each in the policy file.
+    """
+    for path, group in groups:
+        for name, field in type(group).model_fields.items():
+            if name in OPTIONS and name in group.model_fields_set:
+                yield Misfit((*path, field.alias or name), f"is not acted on: {OPTIONS[name]}")
+
+
+def annotation_notes(annotations: Iterable[str], container: str) -> Iterator[str]:
+    """A sentence for each of a pod's *annotations* about *container* that no policy reads.
+
+    Args:
+        annotations: their full names, only those of `DOMAINS`.
+        container: its name in the pod.
+    """
+    for name in annotations:
+        key, scope = _parsed(name)
+        if key in KEYS or scope not in ("", "pod", f"container.{container}"):
+            continue
+        near = get_close_matches(key, KEYS, n=1)
+        why = ANNOTATIONS.get(key) or "no policy reads it" + (f"; did you mean {near[0]!r}?" if near else "")
+        yield f"annotation {name} is not acted on: {why}"
+
+
+@lru_cache(maxsize=1024)
+def _parsed(name: str) -> tuple[str, str]:
+    """The key and the scope of an annotation; the old form is ``DOMAIN/KEY``."""
+    prefix, _, rest = name.partition("/")
+    if prefix in DOMAINS:
+        return rest, ""
+    domain = next((domain for domain in DOMAINS if prefix.endswith(f".{domain}")), "")
+    return prefix.removesuffix(f".{domain}"), rest
