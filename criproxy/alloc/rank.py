@@ -6,7 +6,22 @@ that the order is total and does not depend on the order of the input.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
+
+
+class Unit(Enum):
+    """What the value of a criterion is, so that people can be shown it."""
+
+    HOLDS = "holds"
+    """0 where what its name says is so, 1 where it is not."""
+    FEWER = "fewer"
+    """A number, the smaller the better."""
+    MORE = "more"
+    """A number, the larger the better: the value is that number times -1, as it is for the following."""
+    MORE_MILLI = "more-milli"
+    """Milli-CPU."""
+    MORE_BYTES = "more-bytes"
 
 
 class Criterion(NamedTuple):
@@ -16,6 +31,7 @@ class Criterion(NamedTuple):
     """What the better one has, for people: ``more free CPU``."""
     value: int
     """Smaller is better."""
+    unit: Unit = Unit.HOLDS
 
 
 @dataclass(frozen=True, slots=True)

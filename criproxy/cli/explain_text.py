@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from criproxy.cli import words
+from criproxy.cli.choices_text import render_choices
 from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
 
 Values = dict[str, Any]
@@ -29,6 +30,7 @@ def render(values: Values) -> RenderableType:
         parts += _section("What it asked for, as the kubelet sent it", values["asked"]["read_as"])
     if values["why"]:
         parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
+    parts += render_choices(values.get("choices", ()))  # a daemon of an earlier version says nothing of them
     parts += _story(values["events"])
     if values["earlier"]:
         lines = list(_earlier(values["earlier"]))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from criproxy import __version__
 from criproxy.control import report, story
+from criproxy.control.considering import Choice
 from criproxy.control.controller import Controller
 from criproxy.control.notices import Notice, Values, timestamp
 from criproxy.control.report import Filter, Situation
@@ -74,8 +75,21 @@ class Answers:
         life, found = await asyncio.to_thread(_choose, situation.node, records, text)
         others = await self._namesakes(life, found, text)
         waits_for = self.controller.waits_for(life.id) if life.container else []
+        now, failed = await self._choice_now(life)
+        situation = replace(situation, notices=[*situation.notices, *failed])
         head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
-        return await asyncio.to_thread(lambda: _encoded({**head, **story.tell(situation, life, others, waits_for)}))
+        return await asyncio.to_thread(
+            lambda: _encoded({**head, **story.tell(situation, life, others, waits_for, now)})
+        )
+
+    async def _choice_now(self, life: story.Life) -> tuple[Choice | None, list[Notice]]:
+        """What a container would be placed by now, if the history does not tell of its place."""
+        if life.container is None or life.considered or self.controller.node.released:
+            return None, []
+        try:
+            return await asyncio.to_thread(self.controller.choice_now, life.container.key), []
+        except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
+            return None, [Notice("policy", f"the policy cannot tell what it would choose from: {error!r}")]
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
@@ -29,7 +30,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
-from criproxy.policy.api import Policy
+from criproxy.policy.api import Policy, candidates_of
 from criproxy.policy.options import options_of
 from criproxy.store.record import Kind, Record
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
@@ -118,6 +119,17 @@ class Controller:
             StoreError: if the disk fails.
         """
         return await self._manager.find_history(text)
+
+    def choice_now(self, key: str) -> Choice | None:
+        """What would be compared for a container that has a place if it were placed anew; from any thread.
+
+        Whatever is wrong with a policy, it may raise.
+        """
+        node, policy = self.node, self._manager.policy
+        if key not in node.grants or key not in node.containers:
+            return None
+        candidates = candidates_of(policy, node, node.containers[key])
+        return Choice(Decided.NOW, candidates) if candidates else None
 
     def listen(self, heard: Heard | None) -> None:
         """Let *heard* be told of every event and what came of it, in place of who was before; None ends that."""

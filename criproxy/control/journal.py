@@ -50,6 +50,8 @@ class Entry:
     kind: Kind
     sentences: tuple[str, ...]
     facts: dict[str, Fact]
+    at_s: float | None = None
+    """In seconds since the epoch; None: now."""
 
 
 class Journal:
@@ -92,9 +94,10 @@ class Journal:
         about = entry.about
         if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
             self._remember(about.title, entry)
+        at_s = self._clock() if entry.at_s is None else entry.at_s
         if about is None:
-            return Record(self._clock(), "", "", entry.kind, entry.sentences, "", entry.facts)
-        return Record(self._clock(), about.key, about.title, entry.kind, entry.sentences, about.life, entry.facts)
+            return Record(at_s, "", "", entry.kind, entry.sentences, "", entry.facts)
+        return Record(at_s, about.key, about.title, entry.kind, entry.sentences, about.life, entry.facts)
 
     def _remember(self, title: str, entry: Entry) -> None:
         before = self._refusals.pop(title, None)

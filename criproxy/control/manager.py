@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 
+from criproxy.control.considering import Considered, Considering
 from criproxy.control.counters import Counters
 from criproxy.control.journal import Entry, Journal, entries_of
 from criproxy.control.keeper import Change, Keeper, NodeStore
@@ -92,6 +93,7 @@ class Manager:
         self._pump: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._journal = Journal()
+        self._considering = Considering(self._note_considered, log)
         self._flush_at: asyncio.TimerHandle | None = None
 
     @property
@@ -128,6 +130,8 @@ class Manager:
 
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
+        await self.settled()
+        await self._considering.close()
         await self.flush()
         await self._keeper.close()
 
@@ -143,7 +147,13 @@ class Manager:
         container = self.node.containers.get(about) if isinstance(about, str) else about
         if container is None and about is not None:
             return
-        self._journal.add(Entry(container, kind, sentences, facts))
+        self._add(Entry(container, kind, sentences, facts))
+
+    def _note_considered(self, considered: Considered) -> None:
+        self._add(Entry(considered.about, Kind.CONSIDERED, (), considered.choice.facts(), considered.at_s))
+
+    def _add(self, entry: Entry) -> None:
+        self._journal.add(entry)
         if self._flush_at is None:
             loop = asyncio.get_running_loop()
             self._flush_at = loop.call_later(FLUSH_S, lambda: self._push(_Job(None, loop.create_future())))
@@ -160,6 +170,7 @@ class Manager:
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
+        await self._considering.settled()
         await self.flush()
         return await self._keeper.find(text)
 
@@ -221,7 +232,7 @@ class Manager:
 
     async def _apply(self, jobs: Sequence[_Job]) -> None:
         """Step the node by the events of *jobs*, and end their futures once all of it is stored."""
-        steps = list[_Step]()
+        before, steps = self.node, list[_Step]()
         results = list[Decision | Exception]()
         for job in jobs:
             try:
@@ -234,10 +245,17 @@ class Manager:
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
             results = [error] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
-            if self.heard and job.event:
-                self.heard(job.event, result)
+            if job.event:
+                self._hear(before, job.event, result)
             _end(job.done, result)
             self._queue.popleft()
+
+    def _hear(self, before: Node, event: Event, result: Decision | Exception) -> None:
+        """Let those hear of an event who want to; *before* is the node that a decision about one container is of."""
+        if self.heard:
+            self.heard(event, result)
+        if not self.bypassed:
+            self._considering.hear(before, event, self.policy, result)
 
     async def _decide(self, node: Node, job: _Job) -> "_Step":
         event, begun_s = job.event, perf_counter()

@@ -6,6 +6,8 @@ Pure functions of the node and of the history, like `report`.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from criproxy.control import choices
+from criproxy.control.considering import Choice
 from criproxy.control.journal import SHORT_ID
 from criproxy.control.notices import Values, timestamp
 from criproxy.control.report import Situation, row
@@ -29,6 +31,8 @@ class Life:
     container: Container | None
     """None: the node does not know it any more, or never took it in."""
     records: Sequence[Record]
+    considered: Sequence[Record] = ()
+    """What its decisions were chosen from."""
 
     @property
     def title(self) -> str:
@@ -63,10 +67,12 @@ def lives(node: Node, records: Iterable[Record], text: str) -> list[Life]:
     A whole name means all containers that had it, else *text* is the beginning of an id or of a reservation.
     """
     told: dict[str, list[Record]] = {}
+    considered: dict[str, list[Record]] = {}
     for record in records:
-        told.setdefault(record.life, []).append(record)
+        (considered if record.kind is Kind.CONSIDERED else told).setdefault(record.life, []).append(record)
     known = {c.life: c for c in node.containers.values() if _may_mean(c, text) or c.life in told}
-    found = [Life(name, known.get(name), told.get(name, ())) for name in dict.fromkeys([*known, *told])]
+    names = dict.fromkeys([*known, *told])
+    found = [Life(name, known.get(name), told.get(name, ()), considered.get(name, ())) for name in names]
     named = [life for life in found if life.title == text]
     chosen = named or [life for life in found if life.id.startswith(text) or life.name.startswith(text)]
     return sorted(chosen, key=lambda life: life.rank, reverse=True)
@@ -99,7 +105,13 @@ def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = 
     return found[0]
 
 
-def tell(situation: Situation, life: Life, others: Sequence[Life], waits_for: Sequence[str] = ()) -> Values:
+def tell(
+    situation: Situation,
+    life: Life,
+    others: Sequence[Life],
+    waits_for: Sequence[str] = (),
+    now: Choice | None = None,
+) -> Values:
     """Everything about *life*.
 
     Args:
@@ -107,6 +119,7 @@ def tell(situation: Situation, life: Life, others: Sequence[Life], waits_for: Se
         life: who is meant.
         others: containers of the same name.
         waits_for: names of those who still use CPUs that it was granted.
+        now: what would be compared for it at this moment, for one of whose decisions the history does not tell.
     """
     container, asked = life.container, _last(life.records, Kind.ASKED)
     who = life.records[-1] if life.records else None
@@ -116,6 +129,7 @@ def tell(situation: Situation, life: Life, others: Sequence[Life], waits_for: Se
         "container": row(situation, container) if container else blank,
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
+        "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
         "earlier": [_line(other) for other in others[:EARLIER]],

@@ -8,7 +8,8 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.api import Policy
+from criproxy.policy.api import Explains, Policy
+from criproxy.policy.candidates import Candidates
 from criproxy.policy.options import Options
 
 _TOLD = 3
@@ -47,6 +48,12 @@ class Guarded:
             self.faults += 1
             raise PolicyFault(f"{container.title} cannot be placed: the policy {self._name!r} is wrong: {broken}")
         return layout
+
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """What the policy says that it chose from; None where it says nothing."""
+        if not isinstance(self._policy, Explains):
+            return None
+        return self._policy.candidates(self.options.within(node), container)
 
     def release(self, node: Node, key: str) -> Layout:
         """The policy's layout; where that fails or breaks an invariant, everybody else's place as it is."""

@@ -99,16 +99,41 @@ def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decis
     return _release(node, _exit(node, [c.key for c in containers if c.state not in undecided]), policy)
 
 
-def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
-    siblings = [c for c in node.containers_of(newcomer.pod) if c.name == newcomer.name]
-    for twin in siblings:
-        if twin.identity == newcomer.identity and twin.state is not ContainerState.EXITED:
-            return Decision(node, reasons=(f"{newcomer.title} repeats a create and inherits its place",), key=twin.key)
+def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] | None:
+    """What `Policy.place` is given when *event* about one container is applied to *node*; None where nobody is placed.
+
+    To ask afterwards how it was decided.
+    """
+    match event:
+        case ContainerCreating(newcomer):
+            return None if _twin(node, newcomer) else _with_newcomer(node, newcomer, policy)
+        case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
+            container = node.containers[key].resized(sizes)
+            return node.replace(containers=with_entries(node.containers, {key: container})), container
+        case _:
+            return None
+
+
+def _twin(node: Node, newcomer: Container) -> Container | None:
+    """The container whose create *newcomer* repeats."""
+    alive = (c for c in node.containers_of(newcomer.pod) if c.state is not ContainerState.EXITED)
+    return next((c for c in alive if c.identity == newcomer.identity), None)
+
+
+def _with_newcomer(node: Node, newcomer: Container, policy: Policy) -> tuple[Node, Container]:
+    """The node that knows *newcomer*, and how it knows it."""
+    siblings = (c for c in node.containers_of(newcomer.pod) if c.name == newcomer.name)
     # The kubelet makes the next attempt only after it gave up the one before; what never ran gives way.
     older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
     freed = _release(node, _exit(node, older), policy).node if older else node
     container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
-    known = freed.replace(containers=with_entries(freed.containers, {container.key: container}))
+    return freed.replace(containers=with_entries(freed.containers, {container.key: container})), container
+
+
+def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
+    if twin := _twin(node, newcomer):
+        return Decision(node, reasons=(f"{newcomer.title} repeats a create and inherits its place",), key=twin.key)
+    known, container = _with_newcomer(node, newcomer, policy)
     layout = policy.place(known, container)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     grant = after.grants.get(container.key)

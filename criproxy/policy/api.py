@@ -7,10 +7,12 @@ compares the layouts and sees who has to be updated. `README.md` beside this fil
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
+from criproxy.errors import Refused
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
+from criproxy.policy.candidates import Candidates
 
 
 class Policy(Protocol):
@@ -45,3 +47,28 @@ class HasPools(Protocol):
     def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
         """The CPUs and memory of each pool by name; several where the file asks for several of a kind, in order."""
         ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that shows what it chose from: `criproxy explain` prints it as a table."""
+
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """What `place` chooses from with these arguments, and by what; None where it leaves the container alone.
+
+        It is asked after the decision, from another thread, and never on the way of a call.
+
+        Raises:
+            Refused: as `place`, but only where there is nothing to compare.
+        """
+        ...
+
+
+def candidates_of(policy: Policy, node: Node, container: Container) -> Candidates | None:
+    """What *policy* chose from, if it shows that and had anything to choose."""
+    if not isinstance(policy, Explains):
+        return None
+    try:
+        return policy.candidates(node, container)
+    except Refused:  # the refusal says all there is
+        return None

@@ -164,11 +164,13 @@ class Options(BaseModel):
 
     def _view(self, topology: Topology) -> "_View":
         """What these options make of a machine, kept until there is another."""
-        if not self._seen or (topology is not self._seen[0].machine and topology is not self._seen[0].usable):
+        view = self._seen[0] if self._seen else None
+        if view is None or (topology is not view.machine and topology is not view.usable):
             available, reserved = self.available_resources.cpu, self.reserved_resources.cpu
             usable = topology if available is None else narrowed(topology, available)
-            self._seen[:] = [_View(topology, usable, self.reserved_cpus if reserved is None else reserved.of(usable))]
-        return self._seen[0]
+            view = _View(topology, usable, self.reserved_cpus if reserved is None else reserved.of(usable))
+            self._seen[:] = [view]
+        return view
 
     @cached_property
     def _seen(self) -> "list[_View]":

@@ -15,6 +15,8 @@ MAX_ROWS = 20_000
 MAX_BYTES = 8 << 20
 MAX_REPEATS = 12
 """Records of `REPEATING` kinds that one container keeps."""
+MAX_CONSIDERED = 4
+"""Records of the kind `CONSIDERED` that one container keeps."""
 MAX_TEXT = 4_000
 """Characters of one record's sentences, and of its facts."""
 MAX_FOUND = 1_000
@@ -63,15 +65,25 @@ class History:
         """Write *record*, drop what its container has too much of, and return rows and bytes after that."""
         row = _row(record)
         marks = ", ".join("?" * (len(row) + 1))
-        ended = record.kind in LAST or not record.life
+        ended = record.kind in LAST or not record.life or self._comes_late(record)
         self._connection.execute(f"INSERT INTO decisions ({_COLUMNS}, ended) VALUES ({marks})", (*row, ended))  # noqa: S608
         dropped = freed = 0
         if record.kind in REPEATING:
             which = f"WHERE life = ? AND kind IN ({_REPEATING}) ORDER BY id DESC LIMIT -1 OFFSET {MAX_REPEATS}"
             dropped, freed = self._drop(which, record.life)
+        elif record.kind is Kind.CONSIDERED:
+            which = f"WHERE life = ? AND kind = 'considered' ORDER BY id DESC LIMIT -1 OFFSET {MAX_CONSIDERED}"
+            dropped, freed = self._drop(which, record.life)
         elif record.kind in LAST:
             self.end([record.life])
         return rows + 1 - dropped, size + _size(row) - freed
+
+    def _comes_late(self, record: Record) -> bool:
+        """Whether *record* is about a decision whose container has ended since, or never was."""
+        if record.kind is not Kind.CONSIDERED:
+            return False
+        query = "SELECT 1 FROM decisions WHERE life = ? AND ended LIMIT 1"
+        return self._connection.execute(query, (record.life,)).fetchone() is not None
 
     def _drop(self, which: str, *arguments: str) -> tuple[int, int]:
         """Delete the rows *which*; returns how many there were, and their bytes."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
-Fact = str | int | float | bool | None | list[int]
+Fact = str | int | float | bool | None | list[int] | dict[str, Any]
 """What JSON can say of one thing: sets in kernel notation, amounts with their unit in the key."""
 
 
@@ -15,6 +16,8 @@ class Kind(Enum):
     """What its create message said, number by number."""
     GRANTED = "granted"
     REFUSED = "refused"
+    CONSIDERED = "considered"
+    """What a decision was chosen from, and for a refusal who would have to leave; its time is that of the decision."""
     PASSED = "passed"
     """Our own code failed at its create, which went on without a place of its own."""
     REPEATED = "repeated"

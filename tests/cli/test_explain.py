@@ -12,6 +12,7 @@ from criproxy.cli import main
 from criproxy.cli.explain_text import render
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.machines import machine
 from criproxy.sim.sysfs import write_sysfs
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
@@ -120,7 +121,7 @@ async def test_json_has_everything(tmp_path: Path) -> None:
     values = json.loads(result.output)
     assert values.keys() == {
         *("source", "time", "version", "pid", "started", "notices"),
-        *("container", "asked", "why", "waits_for", "events", "earlier"),
+        *("container", "asked", "why", "choices", "waits_for", "events", "earlier"),
     }
     assert values["container"]["exclusive_cpus"] == "1"
     assert values["events"][0].keys() == {"time", "kind", "sentences", "facts"}
@@ -138,3 +139,50 @@ async def test_a_story_fits_a_narrow_terminal(tmp_path: Path) -> None:
     assert max(map(len, captured.get().splitlines())) <= 80
     assert trader in captured.get()
     assert "…" not in captured.get()
+
+
+TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+
+
+async def test_what_a_place_was_chosen_from_is_a_table(tmp_path: Path) -> None:
+    """Also for one that has ended, from what is on disk, after kill and restart."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        trader = await world.run(owner("trader", 2))
+        by_daemon = await explain(tmp_path, trader)
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.stop_criproxy()
+        (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
+        by_store = await explain(tmp_path, "default/trader/main")
+        await world.start_criproxy()
+
+    for said in (by_daemon.output, by_store.output):
+        assert "\nHow the pools compared when it was placed, at " in said
+        assert "\n  the machine  chosen\n" in said
+
+
+async def test_who_would_have_to_leave_is_listed(tmp_path: Path) -> None:
+    """With what each pool lacks; and it is true: after that the container fits."""
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, settings=NAMED, policy=TOPOLOGY_AWARE) as world,
+        answering(world, tmp_path),
+    ):
+        trader, pod = await world.run(owner("trader", 2)), owner("greedy", 3)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        with pytest.raises(RuntimeCallError):
+            await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        result = await explain(tmp_path, "default/greedy/main")
+        (choice,) = json.loads((await explain(tmp_path, "default/greedy/main", "--format", "json")).output)["choices"]
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+    assert "\n  the machine  lacks 2 CPUs\n" in result.output
+    assert "  default/trader/main\n  it would fit if this container left; no shorter list would do\n" in result.output
+    assert choice["decision"] == "refused"
+    assert choice["candidates"]["rows"][0]["lacks"] == "2 CPUs"
+    assert choice["leavers"]["containers"] == ["default/trader/main"]
+    assert choice["leavers"]["shortest"]

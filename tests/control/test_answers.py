@@ -23,6 +23,7 @@ from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.grant import in_place
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.control_socket import ControlServer
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen
 from tests.control.test_trouble import FailingStore
 from tests.control.world import FAST, STATIC, World, owner, sharer
@@ -247,3 +248,24 @@ async def test_a_released_node(tmp_path: Path) -> None:
         assert [notice["kind"] for notice in values["notices"]] == ["released"]
         assert values["totals"]["unplaced"] == 1
         assert told["why"][-1] == "then CPUs 1-2 → 0-3, because the node was released; read back"
+
+
+async def test_one_of_whose_place_nothing_is_remembered_is_compared_now(tmp_path: Path) -> None:
+    """What its policy would choose from if it placed it anew; a policy that fails at that hides nothing else."""
+    policy = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
+        trader = await world.run(owner("trader", 2))
+        await world.stop_criproxy()
+        for part in (tmp_path / "state").glob("criproxy.db*"):
+            part.unlink()
+        await world.start_criproxy()
+        await world.until(lambda: trader in world.controller.node.grants)
+        async with asked(world, tmp_path) as say:
+            (choice,) = (await say("explain", container=trader))["choices"]
+            policy.options = None  # type: ignore[assignment]
+            broken = await say("explain", container=trader)
+
+    assert (choice["decision"], choice["time"], choice["candidates"]["chosen"]) == ("now", "", "the machine")
+    assert broken["choices"] == []
+    assert [notice["kind"] for notice in broken["notices"]] == ["policy"]
+    assert broken["container"]["id"] == trader

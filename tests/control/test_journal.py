@@ -106,9 +106,9 @@ async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
         with pytest.raises(RuntimeCallError) as caught:
             await world.run(owner("greedy", 4))
 
-        asked, refused = await story(world, "default/greedy/main")
+        asked, refused, considered = await story(world, "default/greedy/main")
 
-        assert (asked.kind, refused.kind) == (Kind.ASKED, Kind.REFUSED)
+        assert (asked.kind, refused.kind, considered.kind) == (Kind.ASKED, Kind.REFUSED, Kind.CONSIDERED)
         assert refused.sentences == (caught.value.details,)
 
 

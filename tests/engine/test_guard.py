@@ -10,9 +10,10 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, QosClass
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.machines import machine
 
 MEMS = frozenset({0})
@@ -139,3 +140,14 @@ def test_a_good_policy_is_not_changed_by_its_guard() -> None:
     guard = Guarded(policy, "static", Options())
     for event in (ContainerCreating(NEWCOMER), ContainerGone("own")):
         assert step(NODE, event, guard) == step(NODE, event, policy)
+
+
+def test_what_a_policy_chose_from_is_passed_on() -> None:
+    """Where it shows that; the policy sees no more of the machine than when it decides."""
+    options = TopologyAwareOptions.model_validate({"availableResources": {"cpu": "cpuset:0-3"}})
+    newcomer = Container(key="new", pod="s", name="new", qos=QosClass.BURSTABLE, cpu_milli=9000)
+    shown = Guarded(TopologyAwarePolicy(options), "acme", options).candidates(EMPTY, newcomer)
+
+    assert shown
+    assert [row.lacks for row in shown.rows] == ["5000m"]
+    assert guarded({}).candidates(EMPTY, newcomer) is None

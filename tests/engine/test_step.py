@@ -10,6 +10,7 @@ from criproxy.engine.events import (
     ContainerCreating,
     ContainerExited,
     ContainerGone,
+    ContainerResized,
     ContainerStarted,
     Event,
     PodCreated,
@@ -18,12 +19,12 @@ from criproxy.engine.events import (
     UnknownOutcome,
     UpdateApplied,
 )
-from criproxy.engine.step import step
+from criproxy.engine.step import placing, step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 
@@ -243,3 +244,19 @@ def test_events_about_strangers_change_nothing(event: Event) -> None:
 
     assert decision.node == node
     assert decision.updates == ()
+
+
+def test_what_a_policy_was_given_can_be_had_again() -> None:
+    """For who comes, after what gave way to it, and for who is resized; nothing where nobody is placed."""
+    before = run(EMPTY, ContainerCreating(owner()), ContainerCreated("r-own", "id1")).node
+    again = placing(before, ContainerCreating(owner("r-2", attempt=1)), POLICY)
+    resized = placing(before, ContainerResized("id1", Sizes(cpu_milli=3000)), POLICY)
+
+    assert again
+    assert (again[0].grants, again[0].containers["r-2"]) == ({}, again[1])
+    assert (again[1].reservation, again[1].state) == ("r-2", ContainerState.CREATING)
+    assert resized
+    assert (resized[1].cpu_milli, resized[0].grants) == (3000, before.grants)
+    assert placing(before, ContainerResized("nobody", Sizes()), POLICY) is None
+    assert placing(before, ContainerCreating(owner()), POLICY) is None
+    assert placing(before, ContainerStarted("id1"), POLICY) is None

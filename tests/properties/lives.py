@@ -20,6 +20,7 @@ from criproxy.engine.events import (
     PolicyChanged,
     TopologyChanged,
 )
+from criproxy.engine.explained import explanation_is_true
 from criproxy.engine.invariants import (
     departure_undoes_arrival,
     memory_is_promised_once,
@@ -169,6 +170,7 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
                 continue
             used.add(event.container.key)
         tally.events[type(event).__name__] += 1
+        yield from explanation_is_true(node, event, policy)
         decision = _stepped(node, event, policy)
         if decision is None:
             tally.refusals += 1

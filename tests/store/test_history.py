@@ -164,3 +164,24 @@ def test_what_a_failed_transaction_added_does_not_count(database: Database, monk
     remember(database, entry("2"), entry("3"))
 
     assert told(database, "r-1") == ["1", "2", "3"]
+
+
+def test_of_what_decisions_were_chosen_from_the_newest_are_kept(database: Database) -> None:
+    """It is large, and a container may be resized any number of times; beside it everything else stays."""
+    tables = [entry(f"table {number}", kind=Kind.CONSIDERED) for number in range(history.MAX_CONSIDERED + 2)]
+    remember(database, entry("asked", kind=Kind.ASKED), *tables, entry("granted"))
+
+    newest = [f"table {number}" for number in range(2, history.MAX_CONSIDERED + 2)]
+    assert told(database, "r-1") == ["asked", *newest, "granted"]
+
+
+def test_what_comes_late_about_one_that_ended_makes_room_with_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is worked out after a refusal goes before the records of those who live."""
+    monkeypatch.setattr(history, "MAX_ROWS", 3)
+    remember(database, entry("lives", life="r-0"), entry("refused", kind=Kind.REFUSED))
+    remember(database, entry("table", kind=Kind.CONSIDERED))
+    remember(database, entry("more", life="r-0"), entry("and more", life="r-0"))
+
+    assert told(database, "r-0", "r-1") == ["lives", "more", "and more"]

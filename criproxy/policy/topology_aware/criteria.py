@@ -4,7 +4,7 @@ The order is nri-plugins', or CRI-RM's where the policy file says so. Ours are t
 are taken last, and who has a place stays there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -12,7 +12,7 @@ from itertools import chain
 from criproxy.alloc.capacity import Capacity
 from criproxy.alloc.pools import Pool
 from criproxy.alloc.priority import cpus_of_priority
-from criproxy.alloc.rank import Candidate, Criterion
+from criproxy.alloc.rank import Candidate, Criterion, Unit
 from criproxy.alloc.sharing import Division
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
@@ -56,41 +56,43 @@ class Choosing:
         parts += [hints, kinds, burst_criteria(tree, self.container)] if self.is_nri else [kinds, hints]
         return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]
 
-    def _allowed(self) -> Iterator[Pool]:
-        """The pools that are near enough to what it must be near, and to where it is already."""
+    def allows(self, pool: Pool) -> bool:
+        """Whether a pool is near enough to what the container must be near, and to where it is already."""
         hints = self.request.hints if self.request.strict else ()
-        for pool in self._around_home():
-            if not hints or is_near_all(self.room.tree.topology, pool.cpus, hints):
-                yield pool
+        near = not hints or is_near_all(self.room.tree.topology, pool.cpus, hints)
+        return near and self.is_around_home(pool)
 
-    def _around_home(self) -> Iterable[Pool]:
-        """For one that runs, where its memory is near: on the same NUMA nodes, or in a part of the machine around."""
+    def _allowed(self) -> Iterator[Pool]:
+        yield from filter(self.allows, self.room.tree.pools)
+
+    def is_around_home(self, pool: Pool) -> bool:
+        """Whether its memory is near there, if it runs: on the same NUMA nodes, or in a part of the machine around."""
         tree = self.room.tree
         home = tree.by_name.get(self.home)
-        if home is None:
-            return tree.pools
-        return (
-            pool for pool in tree.pools if pool.index in home.path or tree.nodes[pool.index] <= tree.nodes[home.index]
-        )
+        return home is None or pool.index in home.path or tree.nodes[pool.index] <= tree.nodes[home.index]
 
     def sharing(self) -> list[Candidate]:
         """The pools with room for a container that shares."""
         room, milli = self.room, self.request.shared_milli
-        least = milli if self.is_nri else milli + 1
         there = [pool for pool in self._allowed() if room.shared[pool.index]]
-        fitting = [pool for pool in there if room.free_milli(pool.index) >= least]
+        fitting = [pool for pool in there if room.free_milli(pool.index) >= self.wanted_milli]
         fitting = fitting or [pool for pool in there if room.free_milli(pool.index) >= milli]
         return [Candidate(pool.index, pool.name, self._sharing_criteria(pool)) for pool in fitting]
 
+    @property
+    def wanted_milli(self) -> int:
+        """What a pool has for one who shares, if there is one with so much: by CRI-RM's rules not the very last."""
+        return self.request.shared_milli + (not self.is_nri)
+
     def _sharing_criteria(self, pool: Pool) -> tuple[Criterion, ...]:
         return (
-            Criterion("it is there already", int(pool.name != (self.home or pool.name))),
+            Criterion("it is there already", int(pool.name != self.home)),
             *self._memory_fits[pool.index],
             *self._near[pool.index],
             *self._burst(pool),
-            Criterion("it is smaller", self.room.tree.heights[pool.index]),
-            Criterion("it has fewer containers", self.room.loads[pool.index].containers),
-            Criterion("it has more free CPU", -self.room.free_milli(pool.index)),
+            Criterion("it is smaller", self.room.tree.heights[pool.index], Unit.FEWER),
+            Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
+            Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
         )
 
     def _burst(self, pool: Pool) -> tuple[Criterion, ...]:
@@ -104,8 +106,8 @@ class Choosing:
             return ()
         steps = self.room.tree.steps_from[self.request.burst][pool.index]
         return (
-            Criterion("it is nearer to the size that it asks for", steps),
-            Criterion("it comes first of those of its size", pool.index if steps else 0),
+            Criterion("it is nearer to the size that it asks for", steps, Unit.FEWER),
+            Criterion("it comes first of those of its size", pool.index if steps else 0, Unit.FEWER),
         )
 
     def owning(self, isolated: CpuSet) -> list[Candidate]:
@@ -135,30 +137,34 @@ class Choosing:
         return enough and (not shares or bool(self.room.shared[pool.index]))
 
     def _has_cpus(self, pool: Pool) -> bool:
+        return self.missing_cpus(pool) <= 0
+
+    def missing_cpus(self, pool: Pool) -> int:
+        """How many CPUs to be owned a pool lacks, whatever those who share need; 0 or less where it has them."""
         left = len(self.room.shared[pool.index]) - bool(self.request.shared_milli)
-        return self.request.owned <= min(left, len(self.room.ownable(pool.index)))
+        return self.request.owned - min(left, len(self.room.ownable(pool.index)))
 
     def _owning_criteria(self, pool: Pool, quiet: bool, isolated: int) -> tuple[Criterion, ...]:
         return (
-            Criterion("it leaves more to those who share", self._short(pool, quiet=quiet)),
+            Criterion("it leaves more to those who share", self._short(pool, quiet=quiet), Unit.FEWER),
             Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),
             Criterion("it is there already", int(pool.name != self.home)),
             *self._memory_fits[pool.index],
             Criterion("it has isolated CPUs", int(not quiet)),
             *self._near[pool.index],
             *self._of_kind(pool, quiet=quiet),
-            Criterion("it is smaller", self.room.tree.heights[pool.index]),
-            Criterion("it has more isolated CPUs", -isolated),
-            Criterion("it has more free CPU", -self.room.free_milli(pool.index)),
-            Criterion("it has fewer containers", self.room.loads[pool.index].containers),
+            Criterion("it is smaller", self.room.tree.heights[pool.index], Unit.FEWER),
+            Criterion("it has more isolated CPUs", -isolated, Unit.MORE),
+            Criterion("it has more free CPU", -self.room.free_milli(pool.index), Unit.MORE_MILLI),
+            Criterion("it has fewer containers", self.room.loads[pool.index].containers, Unit.FEWER),
         )
 
     def _of_kind(self, pool: Pool, *, quiet: bool) -> tuple[Criterion, ...]:
         """How many of the CPUs that it would own are of the kind that it prefers."""
-        if not self.liked or quiet:
+        if not self.liked:
             return ()
-        there = min(self.request.owned, len(self.room.ownable(pool.index) & self.liked))
-        return (Criterion("it has more CPUs of the kind that it prefers", -there),)
+        there = 0 if quiet else min(self.request.owned, len(self.room.ownable(pool.index) & self.liked))
+        return (Criterion("it has more CPUs of the kind that it prefers", -there, Unit.MORE),)
 
     def _short(self, pool: Pool, *, quiet: bool) -> int:
         """How many CPUs are missing in *pool* to those who share there, itself included."""

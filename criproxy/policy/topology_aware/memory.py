@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from criproxy.alloc.memory import ORDINARY, rooms_bytes, with_attached
 from criproxy.alloc.pools import PoolTree
-from criproxy.alloc.rank import Criterion
+from criproxy.alloc.rank import Criterion, Unit
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import MemoryKind, Topology
@@ -49,7 +49,7 @@ def burst_criteria(tree: PoolTree, container: Container) -> ByPool:
     sizes = [_capacity_bytes(tree.topology, near) for near in tree.nodes]
     if limit:
         return [(Criterion("its memory limit fits", int(limit > size)),) for size in sizes]
-    return [(Criterion("it has more memory", -size),) for size in sizes]
+    return [(Criterion("it has more memory", -size, Unit.MORE_BYTES),) for size in sizes]
 
 
 def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:

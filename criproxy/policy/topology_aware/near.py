@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from criproxy.alloc.affinity import pool_scores, weight_of
 from criproxy.alloc.capacity import pool_of
 from criproxy.alloc.pools import PoolTree
-from criproxy.alloc.rank import Criterion
+from criproxy.alloc.rank import Criterion, Unit
 from criproxy.alloc.sharing import RESERVED
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
@@ -29,7 +29,7 @@ def affinity_criteria(tree: PoolTree, others: Node, container: Container, reques
             index = 0 if grant.pool == RESERVED else pool_of(tree, grant).index
             weights[index] = weights.get(index, 0) + weight
     scores = pool_scores([pool.path for pool in tree.pools], weights)
-    return [[Criterion("its affinities draw it there", -score)] for score in scores]
+    return [[Criterion("its affinities draw it there", -score, Unit.MORE)] for score in scores]
 
 
 def _pod_uid(node: Node, container: Container) -> str:
@@ -49,9 +49,9 @@ def _hint_criteria(tree: PoolTree, index: int, nodes: CpuSet, hints: Sequence[Cp
     met = sum(not hint.isdisjoint(nodes) for hint in hints)
     return [
         Criterion("it is near all its devices", int(met < len(hints))),
-        Criterion("it is near more of its devices", -met),
-        Criterion("it is the smallest near its devices", tree.heights[index] if met else 0),
-        Criterion("it comes first of those near its devices", index if met else 0),
+        Criterion("it is near more of its devices", -met, Unit.MORE),
+        Criterion("it is the smallest near its devices", tree.heights[index] if met else 0, Unit.FEWER),
+        Criterion("it comes first of those near its devices", index if met else 0, Unit.FEWER),
     ]
 
 

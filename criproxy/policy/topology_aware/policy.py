@@ -23,10 +23,13 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.criteria import Choosing
+from criproxy.policy.topology_aware.explained import pools_compared, reserved_compared
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
 from criproxy.policy.topology_aware.request import Request, hides_threads, is_left_alone, is_reserved, request_of
+from criproxy.policy.topology_aware.reserved import reserved_pool
 from criproxy.policy.topology_aware.words import cpus_words, refusal, sharing_refusal, why_first
 
 HIDING = "hide-hyperthreads"
@@ -39,8 +42,7 @@ class TopologyAwarePolicy:
     def __init__(self, options: TopologyAwareOptions) -> None:
         self.options = options
         self._last: Division | None = None
-        self._pods: Mapping[str, Pod] = {}
-        self._saying: frozenset[str] = frozenset()
+        self._last_hiding: tuple[Mapping[str, Pod], frozenset[str]] = {}, frozenset()
         self._pessimistic = options.rules == "crirm"
 
     def place(self, node: Node, container: Container) -> Layout:
@@ -72,10 +74,11 @@ class TopologyAwarePolicy:
 
     def _divided(self, topology: Topology) -> Division:
         """The pools of this machine, made when it is seen for the first time."""
-        if self._last is None or self._last.tree.topology is not topology:
+        last = self._last
+        if last is None or last.tree.topology is not topology:
             reserved, caches = self.options.reserved(topology), self.options.rules == "nri"
-            self._last = divide(topology, reserved, apart=self.options.pin_cpu, caches=caches)
-        return self._last
+            self._last = last = divide(topology, reserved, apart=self.options.pin_cpu, caches=caches)
+        return last
 
     def _settled(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> dict[str, Grant]:
         return division.settled(dict(grants), partial(self._hides, node))
@@ -92,30 +95,38 @@ class TopologyAwarePolicy:
 
     def _hiding(self, pods: Mapping[str, Pod]) -> frozenset[str]:
         """The keys of pods that say something about it, found when pods have come or gone."""
-        if self._pods is not pods:
+        last = self._last_hiding
+        if last[0] is not pods:
             said = (key for key, pod in pods.items() if any(HIDING in name for name in pod.annotations))
-            self._pods, self._saying = pods, frozenset(said)
-        return self._saying
+            self._last_hiding = last = pods, frozenset(said)
+        return last[1]
 
-    def choosing(self, node: Node, container: Container) -> tuple[Choosing, CpuSet]:
-        """How the pools compare for a container, and the isolated CPUs that it may own.
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """The pools by their criteria; None for a container that is left alone.
 
         Raises:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
+        wishes = self._wishes(node, container)
+        if is_left_alone(wishes):
+            return None
+        division, request = self._divided(node.topology), request_of(container, self.options, wishes)
         others = node.replace(grants=without(node.grants, (container.key,)))
-        request = request_of(container, self.options, self._wishes(node, container))
-        return self._choosing(self._divided(node.topology), others, container, request, node.grants.get(container.key))
+        if is_reserved(self.options, wishes):
+            if division.reserved_left(others):
+                return reserved_compared(division, others, container)
+            request = _without_own(request, container)
+        return pools_compared(*self._choosing(division, others, container, request, node.grants.get(container.key)))
 
     def _decide(self, division: Division, others: Node, wishes: Wishes, old: Grant | None) -> tuple[Grant, str]:
         """A place beside *others*, all its memory open, and why."""
         container = wishes.container
         request = request_of(container, self.options, wishes)
         if is_reserved(self.options, wishes):
-            if left := division.reserved_left(others):
-                return _reserved(division, others, container, request, len(left))
-            request = replace(request, owned=0, shared_milli=shared_milli(container))
+            if division.reserved_left(others):
+                return _reserved(division, others, container, request)
+            request = _without_own(request, container)
         if is_left_alone(wishes):  # it has a place, which must not keep it on CPUs that somebody is to own
             return _everywhere(division, others, container)
         choosing, isolated = self._choosing(division, others, container, request, old)
@@ -150,14 +161,14 @@ class TopologyAwarePolicy:
         return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
 
 
-def _reserved(
-    division: Division, others: Node, container: Container, request: Request, count: int
-) -> tuple[Grant, str]:
+def _without_own(request: Request, container: Container) -> Request:
+    """What a container for the reserved CPUs gets where there are none left: all of it shared."""
+    return replace(request, owned=0, shared_milli=shared_milli(container))
+
+
+def _reserved(division: Division, others: Node, container: Container, request: Request) -> tuple[Grant, str]:
     """The reserved CPUs while they have room, else the shared ones of the whole machine."""
-    there = [key for key, grant in others.grants.items() if grant.pool == RESERVED]
-    granted = sum(shared_milli(others.containers[key]) for key in there if key in others.containers)
-    milli, free = shared_milli(container), count * 1000 - granted
-    pool = RESERVED if milli <= free else division.tree.pools[0].name
+    pool, free = reserved_pool(division, others, container)
     cpus = division.seen(NO_CPUS, division.shared_by(pool, others.exclusive_cpus), hides=request.hides)
     why = "they are kept for such containers"
     if pool != RESERVED:

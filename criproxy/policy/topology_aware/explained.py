@@ -1,0 +1,68 @@
+"""The pools that were compared for a container, and what those without room lack."""
+
+from criproxy.alloc.capacity import shared_milli
+from criproxy.alloc.pools import Pool
+from criproxy.alloc.rank import ranked
+from criproxy.alloc.sharing import RESERVED, Division
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.candidates import Candidates, Row, compared
+from criproxy.policy.topology_aware.criteria import Choosing, available
+from criproxy.policy.topology_aware.reserved import reserved_pool
+
+OF = "pools"
+
+
+def pools_compared(choosing: Choosing, isolated: CpuSet) -> Candidates:
+    """All pools, those with room by their criteria."""
+    owns, pools = bool(choosing.request.owned), choosing.room.tree.pools
+    order = ranked(choosing.owning(isolated) if owns else choosing.sharing())
+    fitting = {candidate.index for candidate in order}
+    lacking = [
+        Row(pool.name, lacks=_lacks_to_own(choosing, pool, isolated) if owns else _lacks_to_share(choosing, pool))
+        for pool in pools
+        if pool.index not in fitting
+    ]
+    if order or owns or choosing.request.strict:
+        return compared(OF, order, lacking)
+    note = "no pool has that much left: those who share have more than there is"
+    return compared(OF, order, lacking, chosen=pools[0].name, note=note)
+
+
+def reserved_compared(division: Division, others: Node, container: Container) -> Candidates:
+    """The reserved CPUs, and the whole machine where these are too few."""
+    pool, free_milli = reserved_pool(division, others, container)
+    note = "containers of this namespace or with this annotation share the reserved CPUs"
+    missing = shared_milli(container) - free_milli
+    rows = [Row(RESERVED, lacks=f"{missing}m" if missing > 0 else "")]
+    if pool != RESERVED:
+        rows.insert(0, Row(pool))
+    return Candidates(OF, (), tuple(rows), pool, note)
+
+
+def _lacks_to_share(choosing: Choosing, pool: Pool) -> str:
+    if not choosing.allows(pool):
+        return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
+    if not choosing.room.shared[pool.index]:
+        return "CPUs to share"
+    milli, free = choosing.request.shared_milli, choosing.room.free_milli(pool.index)
+    return f"{(milli if free < milli else choosing.wanted_milli) - free}m"
+
+
+def _lacks_to_own(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
+    request = choosing.request
+    if not choosing.allows(pool):
+        return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
+    if request.isolated_only:
+        missing = request.owned - len(isolated & pool.cpus)
+        return _cpus(missing, "isolated ") if missing > 0 else "CPUs to share"
+    if not choosing.division.own_sharable():
+        return "CPUs that can be owned"
+    if (missing := choosing.missing_cpus(pool)) > 0:
+        return _cpus(missing)
+    return f"{_cpus(request.owned - available(choosing.room, request.shared_milli))} that those who share can spare"
+
+
+def _cpus(count: int, kind: str = "") -> str:
+    return f"{count} {kind}CPU{'s' * (count != 1)}"
