@@ -132,6 +132,16 @@ def one_per_core(topology: Topology, cpus: CpuSet) -> CpuSet:
     )
 
 
+def surroundings(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:
+    """The CPUs of *free* on the NUMA nodes *near*, and on others only as far from them as it takes for *count*."""
+    found: CpuSet = frozenset()
+    for ring in rings(topology, near):
+        found |= free & ring
+        if len(found) >= count:
+            return found
+    return free
+
+
 def rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
     """The CPUs of the nodes *near*, then of those at each further distance."""
     found: dict[int, CpuSet] = {}

@@ -26,6 +26,8 @@ class Wants:
     over."""
     away: tuple[CpuSet, ...] = ()
     """After that, those that are in none of these, in the same way."""
+    rather: tuple[CpuSet, ...] = ()
+    """After that, those in these, in the same way."""
     balanced: bool = False
     """From the part with the most free CPUs, so that they stay balanced; else from that with the fewest: packed."""
     spread: bool = False
@@ -39,6 +41,7 @@ class Wants:
         """All sets in the order in which they count, and whether their CPUs are wanted."""
         yield from ((cpus, True) for cpus in self.near)
         yield from ((cpus, False) for cpus in self.away)
+        yield from ((cpus, True) for cpus in self.rather)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Common(BaseModel):
     CPU that it is on."""
     apply: Literal["new", "all"] = "new"
     """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
-    and keep of their CPUs what they can. Their memory never moves."""
+    and keep of their CPUs what they can, or get others near their memory, which never moves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from criproxy.alloc.cpus import Taste, rings, take_cpus, take_in_order
+from criproxy.alloc.cpus import Taste, surroundings, take_cpus
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
@@ -139,9 +139,9 @@ class StaticPolicy:
             topology, isolated=self.options.prefer_isolated_cpus or None if wish is None else wish
         )
         whole, why = self._whole(topology, free, count)
-        kept = own & whole
-        if own and not kept:  # of a core of which it has only a part it can make nothing whole
-            cpus = take_in_order(topology, whole, count, rings(topology, topology.nodes_of(own)), taste)
+        kept, near = own & whole, _near(node, wishes.container)
+        if near and not kept:
+            cpus = take_cpus(topology, surroundings(topology, whole, count, near), count, taste)
         else:
             cpus = resize_cpus(topology, kept, whole, count, taste)
         return cpus, [f"it has a core together with others: {why}"] if why else []
@@ -193,6 +193,15 @@ def _own(node: Node, container: Container) -> CpuSet:
     """What the container owns already: it is placed anew then."""
     grant = node.grants.get(container.key)
     return grant.exclusive if grant else NO_CPUS
+
+
+def _near(node: Node, container: Container) -> CpuSet:
+    """The NUMA nodes to which a container with a place should stay close: those of its memory, or of its own CPUs."""
+    grant = node.grants.get(container.key)
+    if grant is None:
+        return NO_CPUS
+    mems = NO_CPUS if grant.mems == node.topology.mems else grant.mems
+    return mems or node.topology.nodes_of(grant.exclusive)
 
 
 def _shared_mems(node: Node, container: Container) -> CpuSet:

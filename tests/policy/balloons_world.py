@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerResized, PodCreated, PodGone
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerGone,
+    ContainerResized,
+    PodCreated,
+    PodGone,
+    PolicyChanged,
+)
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -51,6 +58,10 @@ class World:
         """A container gets another size; the CPUs that it may use then."""
         self._step(ContainerResized(name, Sizes(cpu_milli=milli)))
         return self.cpus(name)
+
+    def change(self, *, apply_all: bool) -> None:
+        """The policy takes over from another one."""
+        self._step(PolicyChanged(apply_all))
 
     def cpus(self, name: str) -> str:
         """The CPUs that a container may use; empty where it was left alone."""

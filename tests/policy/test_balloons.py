@@ -350,3 +350,22 @@ def test_a_pod_goes_with_all_its_containers() -> None:
     node.end("pod")
 
     assert (list(node.node.grants), node.balloons()["fit[0]"]) == (["other"], node.cpus("other"))
+
+
+@pytest.mark.parametrize(
+    ("reserved", "cpus", "expected"),
+    [
+        pytest.param("0", "10-11", "10-11", id="its-own"),
+        pytest.param("0,10", "10-11", "8-9", id="next-to-its-memory"),
+        pytest.param("0", "6-15", "8-9", id="of-those-that-it-shared-next-to-its-memory"),
+    ],
+)
+def test_who_comes_from_another_policy_keeps_its_cpus(reserved: str, cpus: str, expected: str) -> None:
+    """A new balloon is made of the CPUs that its container had, or next to its memory, which does not move."""
+    node = world({"name": "default", "preferNewBalloons": True}, reserved=f"cpuset:{reserved}")
+    node.come("a", 2000)
+    node.node = node.node.replace(grants={"a": Grant(parse_cpuset(cpus), frozenset({2}), pool="elsewhere")})
+
+    node.change(apply_all=True)
+
+    assert (node.cpus("a"), node.node.grants["a"].mems) == (expected, frozenset({2}))

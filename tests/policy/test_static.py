@@ -258,6 +258,27 @@ def test_who_leaves_a_core_for_whole_ones_stays_in_its_node() -> None:
     assert places(by, MACHINE, container("a", 2000)) == ["7,15"]
 
 
+@pytest.mark.parametrize(
+    ("grant", "expected"),
+    [
+        pytest.param(
+            Grant(parse_cpuset("4,12"), frozenset({1}), parse_cpuset("4,12")), "5,13", id="its-cpus-are-reserved"
+        ),
+        pytest.param(Grant(parse_cpuset("4-7"), frozenset({1}), pool="elsewhere"), "5,13", id="of-another-policy"),
+        pytest.param(Grant(parse_cpuset("4,12"), BOTH, parse_cpuset("4,12")), "5,13", id="memory-everywhere"),
+        pytest.param(Grant(parse_cpuset("4-7"), BOTH, pool="elsewhere"), "3,11", id="nowhere-at-home"),
+    ],
+)
+def test_who_has_to_leave_its_cpus_stays_near_its_memory(grant: Grant, expected: str) -> None:
+    """Which does not move; a newcomer would get the tight core of the other node."""
+    by = policy("0-2,4,8-10,12")
+    assert places(by, MACHINE, container("a", 2000)) == ["3,11"]
+
+    node = Node(MACHINE, grants={"a": grant})
+
+    assert format_cpuset(place(node, container("a", 2000), by).grants["a"].cpus) == expected
+
+
 def test_strict_reservation() -> None:
     """Nobody runs on reserved CPUs, and one other CPU always stays for those that share."""
     by = chosen(strictCPUReservation=True, reservedCpus="0-1,8-9")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, ContainerResized
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough, StatusCode
@@ -500,6 +500,19 @@ def test_memory_that_does_not_suffice() -> None:
     world.node = decision.node
     assert world.mems("b", "c") == ["0", "1"]
     assert decision.reasons == ("1 container gets memory from fewer NUMA nodes: there is room again",)
+
+
+@pytest.mark.parametrize("milli", [500, 2000])
+def test_who_comes_from_another_policy_comes_to_its_memory(milli: int) -> None:
+    """It has no pool, and its memory does not move; where that may be anywhere, it is like a newcomer."""
+    newcomer = World(n4c16(), policy()).come("a", milli=milli)
+    assert pools_used(newcomer.node, "a") == {"NUMA node 1"}
+
+    for mems, pool in (("2", "NUMA node 2"), ("2-3", "socket 1"), ("0-3", "NUMA node 1")):
+        elsewhere = Grant(parse_cpuset("1-9"), parse_cpuset(mems), pool="elsewhere")
+        world = World(n4c16(), policy())
+        world.node = newcomer.node.replace(grants={"a": elsewhere})
+        assert pools_used(step(world.node, PolicyChanged(apply_all=True), world.by).node, "a") == {pool}
 
 
 def pools_used(node: Node, keys: Iterable[str]) -> set[str]:

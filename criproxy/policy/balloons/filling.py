@@ -88,6 +88,14 @@ class Filling:
         nodes = self.node.topology.node_by_id
         return NO_CPUS.union(*(nodes[number].cpus for number in ids if number in nodes))
 
+    def _where_it_is(self) -> tuple[CpuSet, ...]:
+        """The CPUs that the container has, and those next to its memory, which does not move; none for a newcomer."""
+        had = self.node.grants.get(self.container.key)
+        if had is None:
+            return ()
+        nodes = self.node.topology.node_by_id
+        return had.cpus, NO_CPUS.union(*(nodes[mem].cpus for mem in had.mems if mem in nodes))
+
     def _ways(self) -> Iterator[tuple[str, Callable[[], Balloon | None]]]:
         """The ways to fill balloons, the best first, each with half a sentence."""
         kind = self.kind.type
@@ -153,7 +161,8 @@ class Filling:
                 return self.joined(balloon)
         if self.kind.type.max_balloons and len(existing) >= self.kind.type.max_balloons:
             return None
-        made = self.state.new(self.kind, max(asked_milli(self.container), 1), self._device_cpus())
+        milli = max(asked_milli(self.container), 1)
+        made = self.state.new(self.kind, milli, self._device_cpus(), self._where_it_is())
         return self.joined(made) if made else None
 
     def _refusal(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from criproxy.alloc.locality import grow, shrink
+from criproxy.alloc.locality import Wants, grow, shrink
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.policy.balloons.kinds import Catalogue, Kind
@@ -102,8 +102,7 @@ def resized(
     home: CpuSet,
     free: CpuSet,
     sizes: Sequence[int],
-    near: tuple[CpuSet, ...],
-    away: tuple[CpuSet, ...],
+    also: Wants,
 ) -> CpuSet:
     """The CPUs of a balloon whose leaves get these *sizes*, of its present CPUs as many as possible.
 
@@ -113,8 +112,7 @@ def resized(
         home: its CPUs now.
         free: others that it may take; at least as many as it needs.
         sizes: how many CPUs each leaf gets.
-        near: CPUs that this balloon wants before all that its type wants.
-        away: CPUs that it avoids after all that its type avoids.
+        also: what this balloon wants beside its type: `Wants.near` goes before, the others after what that wants.
     """
     leaves = shape.leaves
     parts = _parts(leaves, home)
@@ -125,7 +123,9 @@ def resized(
             free |= parts[place] - kept
             parts[place] = kept
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):
-        wants = replace(leaf.wants, near=near + leaf.wants.near, away=leaf.wants.away + away)
+        wants = replace(
+            leaf.wants, near=also.near + leaf.wants.near, away=leaf.wants.away + also.away, rather=also.rather
+        )
         grown = grow(
             catalogue.tree(by_thread=wants.spread), parts[place], free, min(size - len(parts[place]), len(free)), wants
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from re import fullmatch
 
+from criproxy.alloc.locality import Wants
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -101,8 +102,13 @@ class State:
                 state = state.with_balloon(empty)
         return state
 
-    def new(self, kind: Kind, milli: int = 0, close_to: CpuSet = NO_CPUS) -> Balloon | None:
-        """A balloon of a type that is not there yet, large enough for *milli*; None where there is no room."""
+    def new(
+        self, kind: Kind, milli: int = 0, close_to: CpuSet = NO_CPUS, rather: tuple[CpuSet, ...] = ()
+    ) -> Balloon | None:
+        """A balloon of a type that is not there yet, large enough for *milli*; None where there is no room.
+
+        Its CPUs are *close_to* these if possible, and of several that suit it in these of *rather*.
+        """
         used = {balloon.instance for balloon in self.of(kind)}
         instance = next(number for number in range(len(used) + 1) if number not in used)
         shape = shape_of(kind, self.counts() if kind.chooses else {})
@@ -111,15 +117,21 @@ class State:
         sizes = shape.sizes(milli) if milli else smallest(shape)
         if sizes is None or sum(sizes) > len(self.free):
             return None
-        return self.resize(Balloon(shape, instance), sizes, close_to)
+        return self.resize(Balloon(shape, instance), sizes, close_to, rather)
 
-    def resize(self, balloon: Balloon, sizes: tuple[int, ...], close_to: CpuSet = NO_CPUS) -> Balloon:
+    def resize(
+        self,
+        balloon: Balloon,
+        sizes: tuple[int, ...],
+        close_to: CpuSet = NO_CPUS,
+        rather: tuple[CpuSet, ...] = (),
+    ) -> Balloon:
         """*balloon* with parts of these sizes; there are enough free CPUs."""
         loads = self.loaded(balloon.shape.loads, balloon.name)
         away = (*loads, self.strangers) if self.strangers else loads
-        near = (close_to,) if close_to else ()
+        also = Wants((close_to,) if close_to else (), away, rather)
         free = self.free - balloon.home
-        return replace(balloon, home=resized(self.catalogue, balloon.shape, balloon.home, free, sizes, near, away))
+        return replace(balloon, home=resized(self.catalogue, balloon.shape, balloon.home, free, sizes, also))
 
     def counts(self) -> dict[str, int]:
         """How many balloons there are of each type, parts of others included."""

@@ -145,12 +145,17 @@ class TopologyAwarePolicy:
 
     @staticmethod
     def _home(division: Division, old: Grant | None) -> str:
-        """The pool that a container has to stay in if it can."""
+        """The pool that a container has to stay in if it can: within its own, the one around its memory."""
         if old is None:
             return ""
-        if old.pool in division.tree.by_name:
-            return old.pool
-        return division.tree.home(old.exclusive).name if old.exclusive else ""
+        tree = division.tree
+        own = tree.by_name.get(old.pool) or (tree.home(old.exclusive) if old.exclusive else None)
+        # Who comes from another policy may have any pool, or none; its memory stays where it is.
+        near = NO_CPUS.union(*(node.cpus for node in tree.topology.nodes if node.id in old.mems))
+        around = tree.home(near & tree.topology.cpus)
+        if own is None:
+            return around.name if around.index else ""
+        return around.name if own.index in around.path else own.name
 
     def _with_memory(self, division: Division, node: Node, grants: Mapping[str, Grant], wishes: Wishes) -> Layout:
         """*grants* with memory for a container: that of its own CPUs, or of its pool if it shares."""
