@@ -4,6 +4,7 @@ This is the one place that knows how scenario files abbreviate the configuration
 is otherwise there: every namespace may use every annotation.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,16 @@ from criproxy.errors import ConfigError
 from criproxy.model.topology import Topology
 from criproxy.sim.scenario.place import At
 
-POLICIES = {"podpools": "pools", "static-pools": "pools"}
-"""Policies of CRI-RM that are another's special case here."""
+POLICIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "podpools": ("pools", {}),
+    "static-pools": ("pools", {}),
+    "memtier": ("topology-aware", {}),
+    "static-plus": (
+        "static",
+        {"exclusiveFor": ["Guaranteed", "Burstable"], "sharedRemainder": True, "preferIsolatedCPUs": True},
+    ),
+}
+"""Policies of CRI-RM that are another's special case here, with the options that make it one."""
 CGROUP = "cgroup with cpuset.cpus="
 """A scenario has no cgroups; what one would allow is what the policy finds there."""
 
@@ -69,8 +78,10 @@ def settings(configuration: Configuration, rules: str, topology: Topology) -> Se
 def _translated(configuration: Configuration, rules: str) -> dict[str, tuple[object, At]]:
     """Options of a policy file, each with what the scenario has in its place."""
     source, given = configuration.source, configuration.options.entries() if configuration.options else {}
+    policy, implied = POLICIES.get(configuration.policy, (configuration.policy, {}))
     options: dict[str, tuple[object, At]] = {
-        "policy": (POLICIES.get(configuration.policy, configuration.policy), source),
+        **{option: (value, source) for option, value in implied.items()},
+        "policy": (policy, source),
         "rules": (rules, source),
         "annotations": ({"allow": {"*": ["*"]}}, source),
     }
