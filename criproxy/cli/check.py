@@ -44,17 +44,15 @@ def command(
     Exit status: 0 the daemon would take them, 1 it would not, 2 wrong use.
     """
     import os
-    from functools import partial
 
     from criproxy.config.choice import choose
     from criproxy.config.load import examine
-    from criproxy.discovery.cgroup import read_cgroup
+    from criproxy.discovery.named import host_reader
 
     topology = None if no_machine else _machine(host_root)
     host = os.uname().nodename if hostname is None else hostname
     reports = [
-        examine(choose(path, host, group), topology, None if no_machine else partial(read_cgroup, host_root))
-        for path in paths
+        examine(choose(path, host, group), topology, None if no_machine else host_reader(host_root)) for path in paths
     ]
     if output == "json":
         import json

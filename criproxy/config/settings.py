@@ -20,7 +20,7 @@ from criproxy.model.topology import Topology
 from criproxy.policy import BUILTIN, Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
-from criproxy.policy.usable import CgroupReader
+from criproxy.policy.usable import HostReader
 
 
 class Common(BaseModel):
@@ -100,7 +100,7 @@ def to_settings(
     document: Document,
     source: Path,
     topology: Topology | None = None,
-    read_cgroup: CgroupReader | None = None,
+    host: HostReader | None = None,
 ) -> tuple[Settings | None, list[Mistake]]:
     """The settings, or None and all mistakes; with *topology* also what that machine cannot give; see `load`."""
     mistakes = list(document.mistakes)
@@ -114,7 +114,7 @@ def to_settings(
     model = entry.options if entry else _nobodys_options(rest)
     options = _validate(model, rest, document, mistakes)
     if isinstance(options, Options):
-        options = options.resolved(read_cgroup) if read_cgroup else options
+        options = options.resolved(host) if host else options
         mistakes += _misfits(options, document, topology)
     if mistakes or not isinstance(common, Common) or not isinstance(options, Options) or entry is None:
         return None, mistakes

@@ -2,11 +2,10 @@
 
 import os
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from criproxy.control.settings import Adopt, Log, OnError, Settings
-from criproxy.discovery.cgroup import read_cgroup
+from criproxy.discovery.named import host_reader
 from criproxy.engine.guard import Guarded
 from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
@@ -59,7 +58,7 @@ def load_configuration(
         return Configuration(NonePolicy(Options()), none, None)
     from criproxy.config.load import load
 
-    file = load(config or DEFAULT_CONFIG, os.uname().nodename, read_cgroup=partial(read_cgroup, base.host_root))
+    file = load(config or DEFAULT_CONFIG, os.uname().nodename, host=host_reader(base.host_root))
     common = file.common
     policy = file.build_policy()
     if file.external:

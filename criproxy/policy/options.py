@@ -14,7 +14,7 @@ from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.keys import KEYS, matches_any
-from criproxy.policy.usable import AvailableCpus, AvailableResources, CgroupReader, ReservedResources, narrowed
+from criproxy.policy.usable import AvailableCpus, AvailableResources, HostReader, ReservedResources, narrowed
 
 
 def _to_cpuset(value: object) -> CpuSet:
@@ -129,10 +129,13 @@ class Options(BaseModel):
         """The CPUs that nobody may own on a machine, or on what is usable of it."""
         return self._view(topology).reserved
 
-    def resolved(self, read_cgroup: CgroupReader) -> Self:
-        """These options with the CPUs of the cgroup that they name, if they do and it is there."""
+    def resolved(self, host: HostReader) -> Self:
+        """These options with the CPUs of the cgroup that they name, if they do and it is there.
+
+        A policy whose options name other things of the host adds these.
+        """
         available = self.available_resources.cpu
-        if available is None or not available.cgroup or (cpus := read_cgroup(available.cgroup)) is None:
+        if available is None or not available.cgroup or (cpus := host.cgroup(available.cgroup)) is None:
             return self
         resources = self.available_resources.model_copy(update={"cpu": replace(available, cpus=cpus)})
         copy = self.model_copy(update={"available_resources": resources})

@@ -7,7 +7,7 @@ such as ``750m``.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from re import fullmatch
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -18,8 +18,14 @@ from criproxy.model.topology import Topology
 _CPUSET, _EXCLUDED = "cpuset:", "exclude-cpuset:"
 _QUANTITY = r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m"
 
-CgroupReader = Callable[[str], CpuSet | None]
-"""Tells the CPUs of a cgroup, by its path; None where there is none."""
+
+class HostReader(NamedTuple):
+    """Tells the CPUs of what a policy file names by a path; None where there is no such thing."""
+
+    cgroup: Callable[[str], CpuSet | None]
+    """Of a cgroup."""
+    device: Callable[[str], CpuSet | None] = lambda _: None
+    """Next to a device, by its path in sysfs."""
 
 
 @dataclass(frozen=True, slots=True)

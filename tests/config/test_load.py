@@ -9,7 +9,7 @@ from criproxy.errors import ConfigError
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.static import StaticPolicy
-from criproxy.policy.usable import AvailableCpus
+from criproxy.policy.usable import AvailableCpus, HostReader
 from criproxy.sim.machines import machine
 from tests.config.files import told, write
 
@@ -155,7 +155,7 @@ def test_a_cgroup_says_what_is_available(tmp_path: Path) -> None:
     """Its CPUs are read with the file; other CPUs in it are another configuration."""
     file = write(tmp_path / "p.yaml", "policy: static\navailableResources: {cpu: /pods}\n")
     said = iter(map(parse_cpuset, ("1-2", "1-3", "1-2")))
-    loaded = [load(file, "node1", read_cgroup=lambda path: next(said)) for _ in range(3)]
+    loaded = [load(file, "node1", host=HostReader(lambda path: next(said))) for _ in range(3)]
 
     assert [settings.options.available_resources.cpu for settings in loaded] == [
         AvailableCpus("/pods", parse_cpuset(cpus)) for cpus in ("1-2", "1-3", "1-2")

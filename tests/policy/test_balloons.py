@@ -10,6 +10,8 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.topology import CpuKind
 from criproxy.model.workload import QosClass
+from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
+from criproxy.policy.usable import HostReader
 from tests.policy.balloons_world import World
 from tests.policy.shapes import n4c16, n4c32
 
@@ -297,6 +299,24 @@ def test_close_to_the_devices_of_the_container() -> None:
     node = world({"name": "gpu", "preferCloseToDevices": ["podresourceapi:*"], "preferNewBalloons": True})
     assert node.come("pod0", 2000, hints=(frozenset({3}),), **of_type("gpu")) == "12-13"
     assert node.come("pod1", 2000, hints=(frozenset({1}),), **of_type("gpu")) == "4-5"
+
+
+def test_close_to_a_device_of_the_host() -> None:
+    """What the host says about its path counts; other types keep off its CPUs. One that is not there is noted."""
+    card, gone = "/sys/class/net/eth0", "/sys/class/net/eth1"
+    types: list[dict[str, Any]] = [
+        {"name": "dpdk", "preferCloseToDevices": [card, gone]},
+        {"name": "other", "preferNewBalloons": True},
+    ]
+    host = HostReader(lambda _: None, lambda path: parse_cpuset("4-7") if path == card else None)
+    options = BalloonsOptions.model_validate({"reservedCpus": "0", "balloonTypes": types}).resolved(host)
+    node = world(*types, reserved="cpuset:0")
+    node.policy = BalloonsPolicy(options)
+
+    assert node.come("pod0", 2000, **of_type("dpdk")) == "4-5"
+    others = [node.come(f"pod{number}", 3000, **of_type("other")) for number in range(1, 4)]
+    assert not any(parse_cpuset(cpus) & parse_cpuset("4-7") for cpus in others)
+    assert [text for _, text in options.misfits(n4c16())] == [f"{gone} is not in this machine, or has no CPUs"]
 
 
 def test_kinds_of_memory() -> None:

@@ -81,9 +81,14 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
             id="no-such-node",
         ),
         pytest.param(
+            [{"name": "a", "preferCloseToDevices": ["/dev/nvidia0"]}],
+            "balloonTypes.0.preferCloseToDevices.0: '/dev/nvidia0' is neither a path below /sys",
+            id="no-place-in-sysfs",
+        ),
+        pytest.param(
             [{"name": "a", "preferCloseToDevices": ["/sys/class/net/eth0"]}],
-            "balloonTypes.0.preferCloseToDevices.0: '/sys/class/net/eth0' is none of",
-            id="other-device",
+            "balloonTypes.0.preferCloseToDevices.0: /sys/class/net/eth0 is not in this machine",
+            id="no-such-device",
         ),
         pytest.param(
             [{"name": "reserved", "maxBalloons": 2}],

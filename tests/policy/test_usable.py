@@ -17,6 +17,7 @@ from criproxy.policy.options import Misfit, Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.policy.usable import HostReader
 from criproxy.sim.machines import GIB, machine
 from tests.policy.shapes import c4pmem4, n4c16
 
@@ -59,14 +60,16 @@ def test_a_cgroup_says_which() -> None:
 
     assert (
         format_cpuset(
-            wanted.resolved(lambda path: parse_cpuset("1-4,11") if path == "/pods" else None).usable(n4c16()).cpus
+            wanted.resolved(HostReader(lambda path: parse_cpuset("1-4,11") if path == "/pods" else None))
+            .usable(n4c16())
+            .cpus
         )
         == "1-4,11"
     )
     topology = n4c16()
     assert wanted.usable(topology).cpus == topology.cpus
-    assert format_cpuset(wanted.resolved(lambda _: parse_cpuset("1-4")).usable(topology).cpus) == "1-4"
-    assert [text for _, text in wanted.resolved(lambda _: None).misfits(n4c16())] == [
+    assert format_cpuset(wanted.resolved(HostReader(lambda _: parse_cpuset("1-4"))).usable(topology).cpus) == "1-4"
+    assert [text for _, text in wanted.resolved(HostReader(lambda _: None)).misfits(n4c16())] == [
         "there is no cgroup '/pods' that says which CPUs are its"
     ]
 

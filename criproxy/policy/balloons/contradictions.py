@@ -71,10 +71,7 @@ def _names(path: Path, kind: BalloonType, classes: list[str]) -> Iterator[Misfit
             yield Misfit((*path, "loads", place), text)
     for place, device in enumerate(kind.prefer_close_to_devices):
         if not is_device(device):
-            text = (
-                f"{device!r} is none of /sys/devices/system/node/nodeN, /sys/devices/system/cpu/cpuN/cache/indexM and "
-                "podresourceapi:NAME; of a network card or a disk give the NUMA node, which numa_node tells"
-            )
+            text = f"{device!r} is neither a path below /sys nor podresourceapi:NAME"
             yield Misfit((*path, "preferCloseToDevices", place), text)
 
 

@@ -21,7 +21,7 @@ def balloon_misfits(options: BalloonsOptions, machine: Topology) -> Iterator[Mis
     """
     for index, each in enumerate(options.balloon_types):
         for place, path in enumerate(each.prefer_close_to_devices):
-            if not path.startswith(POD_RESOURCES) and not device_cpus(path, machine):
+            if not path.startswith(POD_RESOURCES) and not device_cpus(path, machine, options):
                 where = ("balloonTypes", index, "preferCloseToDevices", place)
                 yield Misfit(where, f"{path} is not in this machine, or has no CPUs")
     types = catalogue(options, options.usable(machine))

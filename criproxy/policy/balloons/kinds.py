@@ -19,6 +19,7 @@ from criproxy.policy.balloons.options import (
     DEFAULT,
     REFUSED,
     RESERVED,
+    SYSFS,
     SYSTEM_NAMESPACE,
     BalloonsOptions,
     BalloonType,
@@ -146,7 +147,7 @@ def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
     """The types in force on the machine *topology*, which is all that the policy may use."""
     types = list(_with_builtin(options, topology))
     reserved = options.reserved(topology) & topology.cpus if _reserves_by_name(options) else NO_CPUS
-    devices = {kind.name: _devices(kind, topology, reserved) for kind in types}
+    devices = {kind.name: _devices(kind, topology, reserved, options) for kind in types}
     loads = {load.name: load for load in options.load_classes}
     kinds: dict[str, Kind] = {}
     for index, kind in enumerate(types):
@@ -224,10 +225,12 @@ def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
     return kind
 
 
-def _devices(kind: BalloonType, topology: Topology, reserved: CpuSet) -> list[tuple[str, CpuSet]]:
+def _devices(
+    kind: BalloonType, topology: Topology, reserved: CpuSet, options: BalloonsOptions
+) -> list[tuple[str, CpuSet]]:
     """What balloons of a type are close to, most important first: a name, and the CPUs next to it."""
     found = [(RESERVED, reserved)] if kind.name == RESERVED and reserved else []
-    found += [(path, cpus) for path in kind.prefer_close_to_devices if (cpus := device_cpus(path, topology))]
+    found += [(path, cpus) for path in kind.prefer_close_to_devices if (cpus := device_cpus(path, topology, options))]
     if kind.prefer_isol_cpus:
         found.append(("isolated", topology.isolated_cpus))
     if kind.prefer_core_type and topology.cpu_kinds:
@@ -248,17 +251,17 @@ def _others(
 
 
 def is_device(path: str) -> bool:
-    """Whether *path* names something that `device_cpus` knows."""
-    return path.startswith(POD_RESOURCES) or bool(fullmatch(_NODE, path) or fullmatch(_CPU, path))
+    """Whether *path* names something that `device_cpus` may know."""
+    return path.startswith((POD_RESOURCES, SYSFS)) and ".." not in path
 
 
-def device_cpus(path: str, topology: Topology) -> CpuSet:
-    """The CPUs next to a NUMA node, a CPU or one of its caches; none where the machine has no such thing."""
+def device_cpus(path: str, topology: Topology, options: BalloonsOptions) -> CpuSet:
+    """The CPUs next to a NUMA node, a CPU, one of its caches or a device; none where the machine has no such thing."""
     if found := fullmatch(_NODE, path):
         node = topology.node_by_id.get(int(found[1]))
         return node.cpus if node else NO_CPUS
     if not (found := fullmatch(_CPU, path)):
-        return NO_CPUS
+        return options.device_cpus.get(path, NO_CPUS) & topology.cpus
     cpu, index = int(found[1]), int(found[3] or 0)
     cores = (core.cpus for core in topology.cores)
     groups = (cores, cores, topology.l2_groups, topology.l3_groups)[min(index, 3)]

@@ -4,7 +4,8 @@ What cannot be is found by `contradictions`, what a machine cannot give by `feas
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -21,15 +22,20 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from criproxy.alloc.expressions import OPERATORS, Expression, to_expression
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import MemoryKind, Topology
 from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, Path
 from criproxy.policy.unheeded import option_notes
+from criproxy.policy.usable import HostReader
 
 RESERVED, DEFAULT = "reserved", "default"
 """Types that are always there."""
 SYSTEM_NAMESPACE = "kube-system"
 REFUSED = -1
 """As maxCPUs: no container runs in such a balloon on this node."""
+
+SYSFS = "/sys/"
+"""With which the paths of devices begin."""
 
 _PRIORITIES = ("high", "normal", "low", "none")
 _FORBIDDEN_IN_NAMES = "[]/"
@@ -184,8 +190,9 @@ class BalloonType(_Group):
     loads: tuple[str, ...] = ()
     """Names of loadClasses: what its containers load heavily."""
     prefer_close_to_devices: tuple[str, ...] = ()
-    """Its CPUs are close to these, all others' are not: /sys/devices/system/node/nodeN, /sys/devices/system/cpu/cpuN,
-    …/cpuN/cache/indexM; or podresourceapi:*, the devices of its containers."""
+    """Its CPUs are close to these, all others' are not: paths in sysfs of NUMA nodes, CPUs, their caches
+    (/sys/devices/system/cpu/cpu0/cache/index3) and devices (/sys/class/net/eth0); or podresourceapi:*, the devices of
+    its containers."""
     prefer_isol_cpus: bool = False
     """Whether it takes CPUs that the kernel keeps free (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None
@@ -235,6 +242,18 @@ class BalloonsOptions(Options):
     """Not acted on: criproxy sets no scheduling."""
     show_containers_in_nrt: bool = False
     """Not acted on: criproxy exports no NodeResourceTopology."""
+
+    @cached_property
+    def device_cpus(self) -> Mapping[str, CpuSet]:
+        """The CPUs next to devices that balloon types name, as far as somebody has looked; by their paths."""
+        return {}
+
+    def resolved(self, host: HostReader) -> Self:
+        """These options with what the host says about the cgroup and the devices that they name."""
+        copy = super().resolved(host).model_copy()
+        paths = {path for kind in self.balloon_types for path in kind.prefer_close_to_devices if path.startswith(SYSFS)}
+        copy.__dict__["device_cpus"] = {path: cpus for path in sorted(paths) if (cpus := host.device(path))}
+        return copy
 
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask that no machine can give."""
