@@ -71,11 +71,22 @@ def joint_value(key: str, attribute: Attribute) -> str | None:
     """
     if not key.startswith(":"):
         return attribute(key)
+    keys, joiner = _split(key)
+    found = [attribute(part) for part in keys]
+    return None if all(value is None for value in found) else joiner.join(value or "" for value in found)
+
+
+def keys_of(key: str) -> Sequence[str]:
+    """The keys that *key* is made of: itself, if it is not joint."""
+    return _split(key)[0] if key.startswith(":") else (key,)
+
+
+def _split(key: str) -> tuple[Sequence[str], str]:
+    """The keys of a joint one, and what is between their values."""
     separator, joiner, rest = ":", ":", key[1:]
     if len(rest) > 2 and not any(character.isalnum() or character == "/" for character in rest[:2]):
         separator, joiner, rest = rest[0], rest[1], rest[2:]
-    found = [attribute(part) for part in rest.split(separator)]
-    return None if all(value is None for value in found) else joiner.join(value or "" for value in found)
+    return rest.split(separator), joiner
 
 
 def to_expression(data: object) -> Expression:

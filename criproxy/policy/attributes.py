@@ -24,6 +24,18 @@ _READERS: Mapping[str, Callable[[Container], str]] = {
 """What a container knows without its pod."""
 
 
+_NAMED = ("labels", "tags", "annotations")
+"""What of a pod has a name, after a slash."""
+KEYS = "name, namespace, qosclass, id, uid, labels/L, tags/T, pod/name, pod/uid, pod/labels/L, pod/annotations/A"
+"""What there is, for people."""
+
+
+def is_key(key: str) -> bool:
+    """Whether some container could have a value for *key*."""
+    kind, slash, name = key.removeprefix("pod/").partition("/")
+    return key in _READERS or (kind == "uid" and not slash) or (kind in _NAMED and bool(name))
+
+
 def attribute_of(node: Node, container: Container) -> Attribute:
     """The values of keys for *container*: name, namespace, qosclass, id, uid, labels/X, tags/X, and pod/… for its pod.
 

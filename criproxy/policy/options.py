@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cached_property
 from re import fullmatch
 from typing import Annotated, Literal, NamedTuple, Self
@@ -210,6 +211,12 @@ def options_of(policy: object) -> Options:
     """The options of a policy; the defaults where it shows none."""
     options = getattr(policy, "options", None)
     return options if isinstance(options, Options) else Options()
+
+
+def may_use(options: Options, key: str) -> bool:
+    """Whether some namespace may use the annotation *key*."""
+    allowed = options.annotations.allow
+    return not allowed or any(fnmatchcase(key, pattern) for patterns in allowed.values() for pattern in patterns)
 
 
 def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) -> Iterator[Misfit]:

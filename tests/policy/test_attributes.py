@@ -4,7 +4,7 @@ import pytest
 
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
-from criproxy.policy.attributes import attribute_of
+from criproxy.policy.attributes import attribute_of, is_key
 from criproxy.sim.machines import machine
 
 POD = Pod(key="s", uid="u1", name="web", labels={"app": "shop"}, annotations={"tier.criproxy.io": "front"})
@@ -34,6 +34,7 @@ MAIN = Container(key="c", pod="s", name="main", pod_name="web", namespace="shop"
 def test_keys(key: str, value: str | None) -> None:
     """Of the container, and with pod/ before them of its pod."""
     assert attribute_of(Node(machine(), pods={"s": POD}), MAIN)(key) == value
+    assert is_key(key) is (key not in ("colour", "pod"))
 
 
 def test_a_pod_that_is_not_known() -> None:

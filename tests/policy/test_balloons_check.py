@@ -66,6 +66,39 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
             id="shadowed",
         ),
         pytest.param(
+            [{"name": "a", "namespaces": ["team-*"]}, {"name": "b", "namespaces": ["team-x", "team-?a*"]}],
+            "balloonTypes.1.namespaces: never counts: a comes first and takes all of team-x, team-?a*; put b before it",
+            id="shadowed-by-a-pattern",
+        ),
+        pytest.param(
+            [{"name": "a", "namespaces": ["kube-system"]}],
+            "balloonTypes.0.namespaces: never counts: reserved comes first and takes all of kube-system",
+            id="shadowed-by-reserved",
+        ),
+        pytest.param(
+            [
+                {"name": "a", "matchExpressions": [{"operator": "AlwaysTrue"}]},
+                {"name": "b", "matchExpressions": [{"key": "name", "operator": "Exists"}]},
+            ],
+            "balloonTypes.1.matchExpressions: never counts: a comes first and takes all of the containers there are",
+            id="shadowed-by-everything",
+        ),
+        pytest.param(
+            [{"name": "a", "matchExpressions": [{"key": ":name:nam", "operator": "Exists"}]}],
+            "balloonTypes.0.matchExpressions.0: no container has a 'nam'; there are name, namespace, qosclass",
+            id="unknown-key",
+        ),
+        pytest.param(
+            [{"name": "a", "groupBy": "${pod/labels/app}-$pod/label"}],
+            "balloonTypes.0.groupBy: no container has a 'pod/label'; there are name",
+            id="unknown-group",
+        ),
+        pytest.param(
+            [{"name": "reserved", "minCPUs": 3}, {"name": "a", "minCPUs": 14}],
+            "balloonTypes.1.minCPUs: a balloon of type a needs 14 CPUs, but there are 16, 0-15, and 13 are left",
+            id="too-large-beside-others",
+        ),
+        pytest.param(
             [{"name": "a", "minCPUs": 6, "minBalloons": 3}],
             "balloonTypes.0.minBalloons: 3 balloons of type a need 6 CPUs each, but there are 16, 0-15, and 4 are left",
             id="too-many-cpus",
@@ -127,6 +160,36 @@ def test_types_that_nobody_may_name() -> None:
     assert mistakes(*types, annotations=somebody) == []
     (mistake,) = mistakes(*types, annotations=nobody)
     assert mistake.startswith("balloonTypes.0.name: nothing can reach it")
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        pytest.param([{"name": "a", "namespaces": ["team-?"]}, {"name": "b", "namespaces": ["team-*"]}], id="wider"),
+        pytest.param([{"name": "a", "namespaces": ["x", "y"]}, {"name": "b", "namespaces": ["y", "z"]}], id="partly"),
+        pytest.param([{"name": "a", "namespaces": ["kube-system"]}, {"name": "reserved"}], id="before-reserved"),
+        pytest.param(
+            [{"name": "a", "namespaces": ["x"], "components": ["c"]}, {"name": "c", "namespaces": ["x"]}], id="part"
+        ),
+        pytest.param(
+            [
+                {"name": "a", "namespaces": ["x"]},
+                {"name": "b", "namespaces": ["x"], "matchExpressions": [{"key": "tags/t", "operator": "Exists"}]},
+            ],
+            id="by-expression",
+        ),
+    ],
+)
+def test_types_that_something_reaches(types: list[dict[str, Any]]) -> None:
+    """No type before them takes all that they ask for."""
+    assert mistakes(*types) == []
+
+
+def test_a_key_of_what_is_left_alone() -> None:
+    """What is to be preserved is told by the same keys."""
+    (mistake,) = mistakes(preserve={"matchExpressions": [{"key": "pod", "operator": "Exists"}]})
+
+    assert mistake.startswith("preserve.matchExpressions.0: no container has a 'pod'")
 
 
 def test_everything_at_once_is_fine() -> None:

@@ -239,6 +239,20 @@ def test_what_cannot_be_understood(pool: dict[str, object]) -> None:
         pools_options(pool)
 
 
+def test_pools_that_nobody_may_name() -> None:
+    """Only the annotation leads into one: it has to be allowed somewhere; reserved and default are for all others."""
+    pools = [{"name": "x", "cpu": 2}, {"name": "default", "cpu": 2}]
+    nobody, somebody = (
+        PoolsOptions.model_validate({"pools": pools, "annotations": {"allow": {"team": [key]}}})
+        for key in ("memory-type", "pool.*")
+    )
+
+    assert [*nobody.contradictions()] == [
+        (("pools", 0, "name"), "nothing can reach it: let annotations.allow pool.podpools for some namespace")
+    ]
+    assert not [*somebody.contradictions()]
+
+
 def test_pools_as_static_pools_writes_them() -> None:
     """By name, with lists of CPUs."""
     by_name = {"exclusive": {"exclusive": True, "cpuLists": [{"cpuset": "8,9", "socket": 1}]}, "shared": {"cpu": 2}}

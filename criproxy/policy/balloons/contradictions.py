@@ -1,12 +1,12 @@
-"""What balloon types ask that no machine can give, and types that nothing can reach."""
+"""What balloon types ask that no machine can give."""
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 
 from pydantic.alias_generators import to_camel
 
 from criproxy.policy.balloons.kinds import is_device
-from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, BalloonsOptions, BalloonType
+from criproxy.policy.balloons.options import RESERVED, BalloonsOptions, BalloonType
+from criproxy.policy.balloons.reach import unreachable
 from criproxy.policy.options import Misfit, Path
 
 Types = Mapping[str, BalloonType]
@@ -34,7 +34,7 @@ def balloon_contradictions(options: BalloonsOptions) -> Iterator[Misfit]:
         yield from _sizes(path, kind)
         yield from _components(path, kind, types)
         yield from _names(path, kind, classes)
-    yield from _unreachable(options)
+    yield from unreachable(options)
 
 
 def _sizes(path: Path, kind: BalloonType) -> Iterator[Misfit]:
@@ -85,28 +85,3 @@ def _reached(kind: BalloonType, types: Types) -> set[str]:
             found.add(name)
             left += [part.balloon_type for part in types[name].components]
     return found
-
-
-def _unreachable(options: BalloonsOptions) -> Iterator[Misfit]:
-    """Types into which no container can come as their author means it."""
-    taken: dict[str, str] = {}
-    parts = {part.balloon_type for kind in options.balloon_types for part in kind.components}
-    named = _may_be_named(options)
-    for index, kind in enumerate(options.balloon_types):
-        path = ("balloonTypes", index)
-        late = [pattern for pattern in kind.namespaces if pattern in taken or "*" in taken]
-        special = kind.name in {*parts, RESERVED, DEFAULT}
-        if late and len(late) == len(kind.namespaces) and not kind.match_expressions and not special:
-            first = taken.get(late[0]) or taken["*"]
-            text = f"never counts: {first} comes first and takes all of {', '.join(late)}; put {kind.name} before it"
-            yield Misfit((*path, "namespaces"), text)
-        elif not (named or special or kind.namespaces or kind.match_expressions):
-            text = "nothing can reach it: give namespaces or matchExpressions, or let annotations.allow"
-            yield Misfit((*path, "name"), f"{text} {ANNOTATION} for some namespace")
-        taken |= {pattern: kind.name for pattern in kind.namespaces if pattern not in taken}
-
-
-def _may_be_named(options: BalloonsOptions) -> bool:
-    """Whether some namespace may name the type of a balloon in an annotation."""
-    allowed = options.annotations.allow
-    return not allowed or any(fnmatchcase(ANNOTATION, key) for keys in allowed.values() for key in keys)

@@ -36,11 +36,13 @@ def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
     cpus = state.catalogue.topology.cpus
     least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
     has = f"there are {len(cpus)}, {format_cpuset(cpus)}"
+    others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
     if kind in state.catalogue.created and there < kind.type.min_balloons:
         path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")
-        others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
         left = f"and {len(state.free)} are left" + (f": {others}" if others else "")
         text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {has}, {left}"
         yield Misfit(path, text)
-    elif index is not None and least > len(cpus):
-        yield Misfit(("balloonTypes", index, "minCPUs"), f"a balloon of type {kind.name} needs {least} CPUs, but {has}")
+    elif index is not None and not there and not kind.refused and least > len(state.free):
+        left = f", and {len(state.free)} are left: {others}" if others else ""
+        text = f"a balloon of type {kind.name} needs {least} CPUs, but {has}{left}"
+        yield Misfit(("balloonTypes", index, "minCPUs"), text)

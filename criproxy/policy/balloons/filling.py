@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from re import sub
+from re import findall, sub
 
 from criproxy.alloc.expressions import Attribute, joint_value
 from criproxy.errors import BadAnnotation, NotEnough
@@ -216,6 +216,14 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
     return catalogue.by_name[DEFAULT]
 
 
+_KEY = r"\$(?:\{([^}]*)\}|([\w/.-]+))"
+
+
 def expanded(template: str, attribute: Attribute) -> str:
     """*template* with the values of its keys: ``${pod/labels/app}`` or ``$pod/namespace``; none is the empty text."""
-    return sub(r"\$(?:\{([^}]*)\}|([\w/.-]+))", lambda m: joint_value(m[1] or m[2] or "", attribute) or "", template)
+    return sub(_KEY, lambda m: joint_value(m[1] or m[2] or "", attribute) or "", template)
+
+
+def keys_in(template: str) -> list[str]:
+    """The keys of which `expanded` takes the value."""
+    return [braced or plain for braced, plain in findall(_KEY, template)]

@@ -10,10 +10,12 @@ from pydantic.alias_generators import to_camel
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
-from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, missing_cpus
+from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, may_use, missing_cpus
 
 RESERVED, DEFAULT = "reserved", "default"
 """The pools that there are always."""
+ANNOTATION = "pool.podpools"
+"""Which names the pool of a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class PoolsOptions(Options):
             if pool.name in [other.name for other in self.pools[:index]]:
                 yield Misfit((*path, "name"), f"there are two pools {pool.name!r}: give each a name of its own")
             yield from _wrong_size(pool, path)
-            yield from _unreachable(pool, path)
+            yield from _unreachable(pool, path, named=may_use(self, ANNOTATION))
             if pool.exclusive and not self.pin_cpu:
                 yield Misfit((*path, "exclusive"), "needs pinCPU: who is not kept to CPUs cannot have them alone")
             for number, cpus in enumerate(each.cpuset for each in pool.cpu_lists):
@@ -180,7 +182,9 @@ def _wrong_size(pool: Pool, path: tuple[str | int, ...]) -> Iterator[Misfit]:
         yield Misfit((*path, "cpuLists"), f"there is one pool {pool.name!r}: give it one list")
 
 
-def _unreachable(pool: Pool, path: tuple[str | int, ...]) -> Iterator[Misfit]:
+def _unreachable(pool: Pool, path: tuple[str | int, ...], *, named: bool) -> Iterator[Misfit]:
+    if not named and pool.name not in (RESERVED, DEFAULT):
+        yield Misfit((*path, "name"), f"nothing can reach it: let annotations.allow {ANNOTATION} for some namespace")
     several = len(pool.cpu_lists) > 1 or (pool.instances is not None and pool.instances != Amount("1", 1))
     if pool.exclusive and pool.name in (RESERVED, DEFAULT):
         yield Misfit((*path, "exclusive"), f"the pool {pool.name!r} is for all who have no other")

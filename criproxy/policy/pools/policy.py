@@ -14,11 +14,9 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.memory import memory_wish
-from criproxy.policy.pools.options import DEFAULT, RESERVED, PoolsOptions
+from criproxy.policy.pools.options import ANNOTATION, DEFAULT, RESERVED, PoolsOptions
 from criproxy.policy.pools.plan import Instance, Plan, make_plan
 
-KEY = "pool.podpools"
-"""The annotation that names a pool."""
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of a pool's CPUs."""
 
@@ -96,7 +94,7 @@ class PoolsPolicy:
         """The name of the pool that a container is to run in, and why."""
         patterns = ("kube-system", *self.options.reserved_pool_namespaces)
         system = any(fnmatchcase(wishes.container.namespace, each) for each in patterns)
-        named = wishes.text(KEY)
+        named = wishes.text(ANNOTATION)
         if named == RESERVED and not system and not self.options.annotations.allow:
             wishes.ignored.append(f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not say so")
             named = None
