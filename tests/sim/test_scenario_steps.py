@@ -2,7 +2,8 @@
 
 import pytest
 
-from criproxy.sim.scenario.steps import STEPS, Advance, Create, Delete, Start, Step
+from criproxy.sim.scenario.pods import Amounts
+from criproxy.sim.scenario.steps import STEPS, Advance, Create, Delete, Resize, Start, Step
 from tests.sim.scenes import mistakes, vector
 
 
@@ -41,6 +42,25 @@ def test_one_of_each_kind() -> None:
     assert (some, everybody, later) == (Delete(("q0", "q1")), Delete(()), Advance(1.5))
 
 
+def test_resizes_follow_each_other() -> None:
+    """What a resize does not name stays as it was before; one that should be refused changes nothing."""
+    steps = taken("""
+- create: {pod: p, qos: burstable, cpu_req: 1, mem: 200M}
+- resize: {c: pc0, cpu_req: 2, cpu_lim: 3}
+- resize: {c: pc0, cpu_req: 99, expect: error, error: room}
+- resize: {c: pc0, mem_lim: 300M}
+""")[1:]
+
+    found = [step.action for step in steps if isinstance(step.action, Resize)]
+    assert [(each.container, each.fails, each.error) for each in found] == [
+        ("pc0", False, ""),
+        ("pc0", True, "room"),
+        ("pc0", False, ""),
+    ]
+    assert found[0].amounts == Amounts(2000, 3000, 200_000_000, 200_000_000)
+    assert found[2].amounts == Amounts(2000, 3000, 200_000_000, 300_000_000)
+
+
 def test_only_may_stand_within_the_step() -> None:
     """The rules by which a step is taken are beside its kind or among its entries."""
     [step] = taken("- create: {pod: p, only: crirm}")
@@ -69,6 +89,10 @@ def test_durations(text: str, seconds: float) -> None:
         ("- create: {pod: p}\n- start: {config: {}}\n- delete: p", "there is no pod 'p' now"),
         ("- expect: [{c: pc0, cpus: 1}]", "no step so far creates a container 'pc0'"),
         ("- create: {pod: p}\n- expect: {c: p0, cpus: 1}", "did you mean 'pc0'?"),
+        ("- create: {pod: p}\n- delete: p\n- resize: {c: pc0, cpu: 2}", "there is no container 'pc0' now"),
+        ("- create: {pod: p, qos: burstable}\n- resize: {c: pc0}", "needs a new size: cpu, cpu_req, cpu_lim, mem, "),
+        ("- create: {pod: p}\n- resize: {c: pc0, cpu: 2}", "a besteffort pod asks for nothing"),
+        ("- create: {pod: p, qos: guaranteed, cpu: 1}\n- resize: {c: pc0, cpu_req: 2}", "every request equal to its"),
         ("- advance: soon", "'soon' must be a duration such as 500ms, 11s or 2m"),
         ("- start: {config: {}, expect: maybe}", "must be one of ok, error"),
         ("- create_n: {n: 0, prefix: p}", "must be a whole number from 1 on, not 0"),
@@ -90,6 +114,6 @@ def test_a_pod_may_come_again() -> None:
 
 def test_every_kind_of_step_is_tried_here() -> None:
     """None is left out above."""
-    text = "start: create: create_n: expect: delete: advance:"
+    text = "start: create: create_n: resize: expect: delete: advance:"
 
     assert set(text.replace(":", "").split()) == set(STEPS)

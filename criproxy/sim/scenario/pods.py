@@ -138,7 +138,14 @@ def _listed(at: At, pod_fields: Mapping[str, At], qos: QosClass) -> ContainerPla
     return ContainerPlan(own["name"].text(), _amounts(at, {**sizes, **own}, qos))
 
 
-def _amounts(at: At, fields: Mapping[str, At], qos: QosClass) -> Amounts:
+def read_resize(at: At, fields: Mapping[str, At], qos: QosClass, before: Amounts) -> Amounts:
+    """The new size in a `resize`, of which *fields* are all entries; what it does not name stays as it was *before*."""
+    if not any(key in fields for key in SIZE_KEYS):
+        raise at.wrong(f"needs a new size: {', '.join(SIZE_KEYS)}")
+    return _amounts(at, fields, qos, before)
+
+
+def _amounts(at: At, fields: Mapping[str, At], qos: QosClass, before: Amounts | None = None) -> Amounts:
     given = [key for key in SIZE_KEYS if key in fields]
     if qos is QosClass.BEST_EFFORT:
         if given:
@@ -148,9 +155,11 @@ def _amounts(at: At, fields: Mapping[str, At], qos: QosClass) -> Amounts:
         return Amounts()
     cpu = {key: _size(fields, key) for key in ("cpu", "cpu_req", "cpu_lim")}
     memory = {key: _size(fields, key) for key in ("mem", "mem_req", "mem_lim")}
-    request, limit = _pair(cpu["cpu"], cpu["cpu_req"], cpu["cpu_lim"])
-    memory_request, memory_limit = _pair(memory["mem"], memory["mem_req"], memory["mem_lim"])
-    if not any(key in fields for key in ("mem", "mem_req", "mem_lim")):
+    cpus_before = (before.cpu_request_milli, before.cpu_limit_milli) if before else (None, None)
+    bytes_before = (before.memory_request_bytes, before.memory_limit_bytes) if before else (None, None)
+    request, limit = _pair(*cpu.values(), *cpus_before)
+    memory_request, memory_limit = _pair(*memory.values(), *bytes_before)
+    if not before and not any(key in fields for key in memory):
         memory_request = memory_limit = DEFAULT_MEMORY_BYTES
     limited = limit and memory_limit and (request, memory_request) == (limit, memory_limit)
     if qos is QosClass.GUARANTEED and not limited:
@@ -168,11 +177,13 @@ def _size(fields: Mapping[str, At], key: str) -> int | None:
     return at.read(parse_milli if key.startswith("cpu") else parse_bytes)
 
 
-def _pair(both: int | None, request: int | None, limit: int | None) -> tuple[int | None, int | None]:
+def _pair(
+    both: int | None, request: int | None, limit: int | None, request_before: int | None, limit_before: int | None
+) -> tuple[int | None, int | None]:
     """Request and limit; the API server sets a request that is missing to the limit."""
-    limit = both if limit is None else limit
-    request = both if request is None else request
-    return limit if request is None else request, limit or None
+    limit = next((value for value in (limit, both, limit_before) if value is not None), None)
+    request = next((value for value in (request, both, request_before, limit) if value is not None), None)
+    return request, limit or None
 
 
 def _annotations(at: At | None) -> tuple[dict[str, str], dict[str, tuple[CpuSet, ...]]]:

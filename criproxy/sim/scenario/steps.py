@@ -6,9 +6,10 @@ from pathlib import Path
 
 from criproxy.config.words import did_you_mean
 from criproxy.model.amounts import parse_seconds
+from criproxy.model.workload import QosClass
 from criproxy.sim.scenario.assertions import RULES, Assertion, read_assertion
 from criproxy.sim.scenario.place import At
-from criproxy.sim.scenario.pods import POD_KEYS, PodPlan, read_pods
+from criproxy.sim.scenario.pods import POD_KEYS, SIZE_KEYS, Amounts, PodPlan, read_pods, read_resize
 from criproxy.sim.scenario.settings import Configuration
 
 OUTCOMES = ("ok", "error")
@@ -33,6 +34,18 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """A running container gets another size."""
+
+    container: str
+    qos: QosClass
+    amounts: Amounts
+    fails: bool
+    error: str
+    """As in `Create`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Pods end and are removed."""
 
@@ -54,7 +67,7 @@ class Advance:
     seconds: float
 
 
-Action = Start | Create | Delete | Expect | Advance
+Action = Start | Create | Resize | Delete | Expect | Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,8 @@ class Reading:
     """The pod of every container that was there so far."""
     pods: set[str] = field(default_factory=set)
     """Those that are there now."""
+    sizes: dict[str, tuple[QosClass, Amounts]] = field(default_factory=dict)
+    """The size that each container has by now, and the class of its pod."""
 
     def steps(self, at: At) -> Iterator[Step]:
         """The steps at *at*, one of which may be several here; raises Wrong."""
@@ -126,7 +141,20 @@ class Reading:
             owner = self.containers.setdefault(container.name, pod.name)
             if owner != pod.name:
                 raise at.wrong(f"the pod {owner} has a container {container.name}, too: names must differ")
+            self.sizes[container.name] = pod.qos, container.amounts
         return Create(pod, _fails(fields), fields["error"].text() if "error" in fields else "")
+
+    def resize(self, at: At) -> Iterator[Action]:
+        """`resize`: one container."""
+        fields = at.fields(("c", *SIZE_KEYS, "expect", "error", "only", "note"), required=("c",))
+        name = fields["c"].text()
+        if self.containers.get(name) not in self.pods:
+            raise fields["c"].wrong(f"there is no container {name!r} now{did_you_mean(name, self.containers)}")
+        qos, before = self.sizes[name]
+        amounts, fails = read_resize(at, fields, qos, before), _fails(fields)
+        if not fails:
+            self.sizes[name] = qos, amounts
+        yield Resize(name, qos, amounts, fails, fields["error"].text() if "error" in fields else "")
 
     def delete(self, at: At) -> Iterator[Action]:
         """`delete`: pods by name, or all."""
@@ -162,6 +190,7 @@ STEPS: dict[str, Callable[[Reading, At], Iterator[Action]]] = {
     "start": Reading.start,
     "create": Reading.create,
     "create_n": Reading.create_n,
+    "resize": Reading.resize,
     "delete": Reading.delete,
     "expect": Reading.expect,
     "advance": Reading.advance,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from criproxy.config.settings import Settings
 from criproxy.engine.events import (
@@ -9,6 +10,7 @@ from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
     ContainerExited,
+    ContainerResized,
     ContainerStarted,
     Event,
     PodCreated,
@@ -29,7 +31,7 @@ from criproxy.sim.scenario.expected import ExpectedPools
 from criproxy.sim.scenario.pods import ContainerPlan, PodPlan, seen_sizes
 from criproxy.sim.scenario.seen import Moment, Placed, Seen
 from criproxy.sim.scenario.settings import Configuration, Unusable, settings
-from criproxy.sim.scenario.steps import Advance, Create, Delete, Expect, Start, Step
+from criproxy.sim.scenario.steps import Advance, Create, Delete, Expect, Resize, Start, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class World:
                 self._restart(configuration, fails=fails)
             case Create():
                 self._create(each.action)
+            case Resize():
+                self._resize(each.action)
             case Delete(pods):
                 names = pods or [pod.name for pod in self._node.pods.values()]
                 self._happened += [f"{name} ends" for name in names]
@@ -148,21 +152,39 @@ class World:
             raise Failure("the policy should not start with this configuration, and does", self._line)
 
     def _create(self, action: Create) -> None:
-        plan = action.pod
+        self._try(action, action.pod.name, ("placed", "comes"), partial(self._run_pod, action.pod))
+
+    def _resize(self, action: Resize) -> None:
+        key = self._keys.get(action.container)
+        if key is None:
+            raise Failure(f"there is no container {action.container} to resize", self._line)
+        event = ContainerResized(key, seen_sizes(action.amounts, action.qos, self.topology.capacity_bytes))
+        self._try(action, action.container, ("resized", "is resized"), partial(self._apply, event))
+
+    def _try(self, action: Create | Resize, name: str, words: tuple[str, str], do: Callable[[], None]) -> None:
+        """Do what *action* says; raises Failure unless it is refused exactly if it should be.
+
+        Args:
+            action: says what should come of it.
+            name: of whom it is about.
+            words: what becomes of that one then, for sentences: ``should be …`` and by itself.
+            do: raises Refused.
+        """
+        done, happens = words
         try:
-            self._run_pod(plan)
+            do()
         except Refused as error:
-            self._happened.append(f"{plan.name} is refused")
+            self._happened.append(f"{name} is refused")
             if not action.fails:
-                raise Failure(f"{plan.name} should be placed, and is refused: {error}", self._line) from None
+                raise Failure(f"{name} should be {done}, and is refused: {error}", self._line) from None
             if action.error.lower() not in str(error).lower():
-                text = f"{plan.name} should be refused with {action.error!r}, and the sentence is: {error}"
+                text = f"{name} should be refused with {action.error!r}, and the sentence is: {error}"
                 raise Failure(text, self._line) from None
             self.told.append(Told(self._line, (f"refused: {error}",)))
             return
-        self._happened.append(f"{plan.name} comes")
+        self._happened.append(f"{name} {happens}")
         if action.fails:
-            raise Failure(f"{plan.name} should be refused, and is placed", self._line)
+            raise Failure(f"{name} should be refused, and is {done}", self._line)
 
     def _run_pod(self, plan: PodPlan) -> None:
         sandbox = f"{plan.name}-{self._next()}"
