@@ -3,13 +3,15 @@
 A container that shares counts in its pool and in all around it. CPUs are whole, requests are in milli-CPU.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from criproxy.alloc.cpus import Taste, take_cpus
 from criproxy.alloc.pools import Pool, PoolTree
 from criproxy.alloc.resize import resize_cpus
+from criproxy.alloc.sums import Change, Sums
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -34,6 +36,13 @@ class Load:
             self.containers + other.containers,
         )
 
+    def __sub__(self, other: "Load") -> "Load":
+        return Load(
+            self.granted_milli - other.granted_milli,
+            self.sharers - other.sharers,
+            self.containers - other.containers,
+        )
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -51,7 +60,7 @@ class Capacity:
 
     def free_milli(self, index: int) -> int:
         """What a further container that shares may be granted in a pool; negative where too much has been."""
-        return min(len(self.shared[pool]) * 1000 - self.loads[pool].granted_milli for pool in self._path(index))
+        return self._free_milli[index]
 
     def spare(self, index: int, joining_milli: int = 0) -> int:
         """How many CPUs of a pool can be owned so that all who share, within and around, keep what they were granted.
@@ -94,6 +103,15 @@ class Capacity:
         return self.tree.pools[index].path
 
     @cached_property
+    def _free_milli(self) -> Sequence[int]:
+        """By pool; no pool has more free than the one around it."""
+        found: list[int] = []
+        for pool in self.tree.pools:
+            free = len(self.shared[pool.index]) * 1000 - self.loads[pool.index].granted_milli
+            found.append(min(free, found[pool.path[1]]) if found else free)
+        return found
+
+    @cached_property
     def _loose(self) -> Sequence[CpuSet]:
         """By pool: its ownable CPUs that are in no pool under it."""
         shared = self.shared
@@ -125,25 +143,64 @@ class Capacity:
         return spare - kept - take_cpus(topology, spare & own, count - len(kept))
 
 
-def capacity(
-    node: Node, tree: PoolTree, sharable: CpuSet, kept: int, ignored: str, watched: CpuSet = NO_CPUS
-) -> Capacity:
+class _Part(NamedTuple):
+    """What one container adds."""
+
+    pool: int
+    load: Load
+
+
+class Loads:
+    """Who is in each pool of a tree, for one node after the other: cheap where little differs between them.
+
+    Args:
+        tree: the pools.
+        ignored: a name of a pool that is not in the tree: who is there does not count.
+    """
+
+    def __init__(self, tree: PoolTree, ignored: str) -> None:
+        self.tree = tree
+        self._ignored = ignored
+        self._direct = Sums(self._part, (Load(),) * len(tree.pools), _changed)
+        """By pool, who is in it and not in one under it."""
+
+    def of(self, node: Node) -> list[Load]:
+        """By pool, all who are in it and under it; grants say who is where, containers what they asked for."""
+        loads = list(self._direct.of(node, node.grants))
+        for pool in reversed(self.tree.pools[1:]):
+            loads[pool.path[1]] += loads[pool.index]
+        return loads
+
+    def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
+        if grant.pool == self._ignored:
+            return None
+        shares, container = not grant.exclusive or grant.shares, node.containers.get(key)
+        milli = shared_milli(container, len(grant.exclusive)) if container and shares else 0
+        return _Part(pool_of(self.tree, grant).index, Load(milli, int(shares), 1))
+
+
+def _changed(loads: Sequence[Load], changes: Sequence[Change[_Part]]) -> tuple[Load, ...]:
+    found = list(loads)
+    for _, old, new in changes:
+        if old:
+            found[old.pool] -= old.load
+        if new:
+            found[new.pool] += new.load
+    return tuple(found)
+
+
+def capacity(node: Node, loads: Loads, sharable: CpuSet, kept: int, watched: CpuSet = NO_CPUS) -> Capacity:
     """The pools of *node*.
 
     Args:
-        node: its grants say who is where, its containers what they asked for.
-        tree: the pools of its machine.
+        node: its grants say who is where.
+        loads: of the pools of its machine.
         sharable: CPUs that containers share as long as nobody owns them.
         kept: see `Capacity.kept`.
-        ignored: a name of a pool that is not in the tree: who is there does not count.
         watched: see `Capacity.watched`; only owners need to know them.
     """
-    free = sharable - node.exclusive_cpus
-    direct = _direct(node.grants, node.containers, tree, ignored)
-    loads = [direct.get(pool.index, Load()) for pool in tree.pools]
-    for pool in reversed(tree.pools[1:]):
-        loads[pool.path[1]] += loads[pool.index]
-    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads, kept, watched)
+    free, tree = sharable - node.exclusive_cpus, loads.tree
+    return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads.of(node), kept, watched)
 
 
 def pool_of(tree: PoolTree, grant: Grant) -> Pool:
@@ -152,23 +209,6 @@ def pool_of(tree: PoolTree, grant: Grant) -> Pool:
     If it names none of this tree, because the policy or the machine was another: the smallest that has all its CPUs.
     """
     return tree.by_name.get(grant.pool) or tree.home(grant.cpus)
-
-
-def _direct(
-    grants: Mapping[str, Grant], containers: Mapping[str, Container], tree: PoolTree, ignored: str
-) -> dict[int, Load]:
-    """By pool, who was placed in it and not in one under it."""
-    by_name = {name: [pool.index, 0, 0, 0] for name, pool in tree.by_name.items()}
-    for key, grant in grants.items():
-        if grant.pool == ignored:
-            continue
-        # Written out and not by Loads added up: this runs for each of 500 containers at every decision.
-        tally = by_name.get(grant.pool) or by_name[tree.home(grant.cpus).name]
-        tally[3] += 1
-        if not grant.exclusive or grant.shares:
-            tally[2] += 1
-            tally[1] += shared_milli(containers[key], len(grant.exclusive)) if key in containers else 0
-    return {index: Load(*sums) for index, *sums in by_name.values()}
 
 
 def shared_milli(container: Container, owned: int = 0) -> int:

@@ -10,26 +10,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from criproxy.alloc.moving import Crowd, allocate_among, come_back_among
-from criproxy.alloc.zones import Mask, Memory, MemoryRequest, Priority, Promises, first_zone
+from criproxy.alloc.crowds import Crowds, counted_bytes, request_for
+from criproxy.alloc.moving import allocate_among, come_back_among
+from criproxy.alloc.zones import Mask, Memory, Promises, first_zone
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import MemoryKind, Topology
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.workload import Container
 
 PROMISED_PERCENT = 97
 """Of a node's memory: the kernel's own and that of the node's daemons are not in anybody's limit."""
 ORDINARY = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
 """What a container gets near its CPUs where nobody says which kinds it wants; HBM is scarce and has to be asked for."""
 
-_PRIORITIES = {
-    QosClass.GUARANTEED: Priority.GUARANTEED,
-    QosClass.BURSTABLE: Priority.BURSTABLE,
-    QosClass.BEST_EFFORT: Priority.BEST_EFFORT,
-}
 _MACHINES = 4
 """How many machines are remembered; the daemon has one."""
 
@@ -59,6 +55,9 @@ class _Machine(NamedTuple):
     memory: Memory
     attached: Mapping[int, CpuSet]
     """By NUMA node with CPUs, the memory-only nodes that belong to it."""
+    attached_to: dict[CpuSet, CpuSet]
+    """The same by set of nodes, as far as somebody has asked."""
+    crowds: Crowds
 
 
 _known: list[_Machine] = []
@@ -100,7 +99,7 @@ def place_memory(
         return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
     machine = _machine(node.topology, pessimistic=pessimistic)
     wanted, reason = _first(machine, near, wish, container)
-    first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, _counts(container))
+    first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
     mems, moved = _beside_others(machine, node, grants, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with
     own = _with(grants[container.key], _Nodes(mems, home))
@@ -120,7 +119,7 @@ def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool 
         return Layout(grants)
     machine = _machine(node.topology, pessimistic=pessimistic)
     zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
-    narrower = come_back_among(_crowd(machine, node, grants), zones)
+    narrower = come_back_among(machine.crowds.of(node, grants), zones)
     if not narrower:
         return Layout(grants)
     back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
@@ -133,7 +132,7 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
     None for all memory that there is, of which any amount may be promised.
     """
     machine = _machine(node.topology, pessimistic=pessimistic)
-    promises = _crowd(machine, node, node.grants).promises
+    promises = machine.crowds.of(node, node.grants).promises
     zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
     return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
 
@@ -145,7 +144,7 @@ def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
     moves no memory: containers were taken in, or the machine or the policy has changed.
     """
     machine = _machine(node.topology, pessimistic=False)
-    promises = _crowd(machine, node, node.grants).promises
+    promises = machine.crowds.of(node, node.grants).promises
     return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 
 
@@ -156,7 +155,7 @@ def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Contain
     if not nodes:
         return everywhere, "memory from every NUMA node: those of its CPUs have none"
     try:
-        zone = memory.nodes(first_zone(memory, _request(container, nodes, kinds)))
+        zone = memory.nodes(first_zone(memory, request_for(container, nodes, kinds)))
     except NotEnough:
         return everywhere, "memory from every NUMA node: those of its CPUs have no normal memory"
     asked = f": it asks for {_words(kinds)}" if wish.kinds or wish.cold else ""
@@ -189,13 +188,13 @@ def _beside_others(
     memory = machine.memory
     if (first == machine.topology.mems and not memory.pessimistic) or not memory.ids:
         return first, {}
-    others = _crowd(machine, node, grants, without=container.key)
-    zone, size = memory.mask(first), _counts(container)
+    others = machine.crowds.of(node, grants, container.key)
+    zone, size = memory.mask(first), counted_bytes(container)
     if others.promises.fits(zone, size):
         return first, {}
     if not may_move:
         return memory.nodes(_widened(others.promises, zone, size)), {}
-    done = allocate_among(others, _request(container, first, memory.kinds(zone)))
+    done = allocate_among(others, request_for(container, first, memory.kinds(zone)))
     return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
 
 
@@ -216,63 +215,6 @@ def _widened(promises: Promises, zone: Mask, size: int) -> Mask:
     while zone != promises.memory.all and not promises.fits(zone, size):
         zone = _grown(promises.memory, zone)
     return zone
-
-
-def _crowd(machine: _Machine, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
-    """Everybody who counts; those with memory from all nodes only where that makes a difference."""
-    memory, containers, everywhere = machine.memory, node.containers, node.topology.mems
-    found: dict[tuple[CpuSet, bool], tuple[list[str], list[int]]] = {}
-    for key, grant in grants.items():
-        mems = (grant.mems or _unknown(node, key)) & everywhere
-        at_home = not grant.home_mems
-        if mems and (mems != everywhere or not at_home or machine.pessimistic) and key != without and key in containers:
-            keys, sizes = found.setdefault((mems, at_home), ([], []))
-            keys.append(key)
-            sizes.append(_counts(containers[key]))
-    promises, by_zone = Promises(memory), dict[Mask, list[str]]()
-    for (mems, at_home), (keys, sizes) in found.items():
-        zone = memory.mask(mems)
-        promises.add(zone, sum(sizes), at_home=at_home)
-        by_zone.setdefault(zone, []).extend(keys)
-    ages: dict[str, int] = {}
-
-    def age(key: str) -> int:
-        if not ages:
-            ages.update((each, place) for place, each in enumerate(grants))
-        return ages[key]
-
-    return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), age)
-
-
-def _request_of(node: Node, grant: Grant, key: str) -> MemoryRequest:
-    """What somebody who has a place asked for once."""
-    mems = (grant.mems or _unknown(node, key)) & node.topology.mems
-    request = _request(node.containers[key], grant.home_mems & mems or mems, frozenset())
-    # Who has other nodes than the policy may use, or nodes that nobody set, is not to be moved.
-    return request if grant.mems == mems else replace(request, priority=Priority.RESERVATION)
-
-
-def _unknown(node: Node, key: str) -> CpuSet:
-    """The nodes of one whose memory nobody has set: what was seen of it, else all."""
-    applied = node.applied.get(key)
-    return (applied.mems & node.topology.mems if applied else frozenset()) or node.topology.mems
-
-
-def _counts(container: Container) -> int:
-    if container.memory_limit_bytes:
-        return container.memory_limit_bytes
-    request = container.memory_request_bytes
-    return request.high if request else 0
-
-
-def _request(container: Container, nodes: CpuSet, kinds: frozenset[MemoryKind]) -> MemoryRequest:
-    return MemoryRequest(
-        key=container.key,
-        size_bytes=_counts(container),
-        nodes=nodes,
-        kinds=kinds,
-        priority=_PRIORITIES[container.qos],
-    )
 
 
 def _moved(grant: Grant, mems: CpuSet) -> Grant:
@@ -296,7 +238,7 @@ def _machine(topology: Topology, *, pessimistic: bool) -> _Machine:
     promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
     usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
     memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
-    machine = _Machine(topology, pessimistic, memory, attached_nodes(topology))
+    machine = _Machine(topology, pessimistic, memory, attached_nodes(topology), {}, Crowds(memory))
     _known[:] = [machine, *_known[: _MACHINES - 1]]
     return machine
 
@@ -332,6 +274,12 @@ def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
 
 def _attached(machine: _Machine, near: CpuSet) -> CpuSet:
     """The memory-only nodes that go with *near*: all of them where that is every node with CPUs."""
+    if near not in machine.attached_to:
+        machine.attached_to[near] = _found_attached(machine, near)
+    return machine.attached_to[near]
+
+
+def _found_attached(machine: _Machine, near: CpuSet) -> CpuSet:
     nodes = machine.topology.nodes
     if all(node.id in near for node in nodes if node.cpus):
         return frozenset(node.id for node in nodes if node.memory_only)

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from criproxy.alloc.capacity import Capacity, capacity, pool_of
+from criproxy.alloc.capacity import Capacity, Loads, capacity, pool_of
 from criproxy.alloc.pools import Pool, PoolTree, build_pools
 from criproxy.alloc.threads import one_thread_each
 from criproxy.model.cpuset import CpuSet
@@ -33,7 +34,11 @@ class Division:
         """What is free in each pool, where *watched* CPUs cannot be owned."""
         # A container that shares will always find a CPU: a reserved one, or one that is kept for it.
         kept = int(not self.reserved - node.exclusive_cpus)
-        return capacity(node, self.tree, self.sharable, kept, RESERVED, watched)
+        return capacity(node, self._loads, self.sharable, kept, watched)
+
+    @cached_property
+    def _loads(self) -> Loads:
+        return Loads(self.tree, RESERVED)
 
     def own_sharable(self) -> bool:
         """Whether sharable CPUs can be owned at all."""

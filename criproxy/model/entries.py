@@ -31,12 +31,15 @@ class Entries(dict[str, V]):
         return self
 
     def touched_since(self, base: "Entries[V]") -> Collection[str] | None:
-        """The keys touched on the way from *base*; None if that is no ancestor, or too far away."""
-        found: Collection[str] = ()
-        for version, touched in reversed(self._steps):
-            found = {*found, *touched} if found else touched
-            if version is base.version:
-                return found
+        """The keys touched in either since this and *base* were the same map; None if they never were, or long ago."""
+        if self._steps and self._steps[-1][0] is base.version:
+            return self._steps[-1][1]
+        theirs = (*base._steps, (base.version, ()))  # noqa: SLF001 (of the same class)
+        place_of = {version: place for place, (version, _) in enumerate(theirs)}
+        mine = (*self._steps, (self.version, ()))
+        for place in reversed(range(len(mine))):
+            if (other := place_of.get(mine[place][0])) is not None:
+                return {key for _, touched in (*mine[place:], *theirs[other:]) for key in touched}
         return None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.alloc.capacity import Capacity, Load, capacity, pool_of, shared_milli
+from criproxy.alloc.capacity import Capacity, Load, Loads, capacity, pool_of, shared_milli
 from criproxy.alloc.pools import MACHINE, build_pools
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
@@ -24,7 +24,7 @@ def room(*sharers: tuple[str, int], owned: str = "", kept: int = 0) -> Capacity:
     if owned:
         grants["own"] = Grant(parse_cpuset(owned), NONE, parse_cpuset(owned), TREE.home(parse_cpuset(owned)).name)
     node = Node(TREE.topology, containers=containers, grants=grants)
-    return capacity(node, TREE, TREE.topology.cpus, kept, "elsewhere")
+    return capacity(node, Loads(TREE, "elsewhere"), TREE.topology.cpus, kept)
 
 
 def index(name: str) -> int:

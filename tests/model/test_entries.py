@@ -42,6 +42,18 @@ def test_a_map_equals_the_dict_made_in_the_same_way(first: dict[str, int], chang
         assert differing(before, entries) <= set(changed_keys(before, entries))
 
 
+@given(MAPS, MAPS, st.sets(KEYS), MAPS)
+def test_maps_made_of_the_same_one_are_told_apart(
+    first: dict[str, int], new: dict[str, int], gone: set[str], other: dict[str, int]
+) -> None:
+    """In either direction, and without a look at what neither has touched."""
+    base = Entries({**first, "untouched": 0})
+    one, two = without(with_entries(base, new), sorted(gone)), with_entries(base, other)
+
+    for old, young in ((one, two), (two, one), (one, base)):
+        assert differing(old, young) <= set(changed_keys(old, young)) <= {*new, *gone, *other}
+
+
 def test_only_what_was_touched_is_looked_at() -> None:
     """A map of a map with a thousand entries says at once which one is another."""
     base = Entries({str(number): number for number in range(1000)})

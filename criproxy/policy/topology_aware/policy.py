@@ -162,7 +162,7 @@ class TopologyAwarePolicy:
         container = wishes.container
         grant, wish = grants[container.key], memory_wish(wishes, pinned=self.options.pin_memory)
         pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
-        near = node.topology.nodes_of(pool.cpus if grant.shares else grant.cpus)
+        near = division.tree.nodes[pool.index] if grant.shares else node.topology.nodes_of(grant.cpus)
         return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
 
 
