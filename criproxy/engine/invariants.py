@@ -7,6 +7,7 @@ functions behind it compare two, or try what a policy does with one, and so are 
 from collections.abc import Callable, Iterator
 
 from criproxy.alloc.memory import promised_beyond
+from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.step import step
 from criproxy.errors import Refused
@@ -140,9 +141,9 @@ def memory_is_promised_once(before: Node, after: Node) -> Iterator[str]:
             yield f"{size} bytes too much are promised on NUMA nodes {format_cpuset(mems)}"
 
 
-def step_is_deterministic(node: Node, event: Event, policy: Policy) -> Iterator[str]:
-    """The same event leads to the same decision; *event* must be one that the policy does not refuse."""
-    if step(node, event, policy) != step(node, event, policy):
+def step_is_deterministic(node: Node, event: Event, policy: Policy, decision: Decision) -> Iterator[str]:
+    """The same event leads to the same *decision* once more."""
+    if step(node, event, policy) != decision:
         yield f"two steps by the same {type(event).__name__} differ"
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from criproxy.model.topology import Topology
+from criproxy.model.topology import MemoryKind, Topology
 from criproxy.policy.balloons import BalloonsOptions
 
 NAMES = ("fast", "slow", "wide", "reserved", "default")
-LOADS = [{"name": "avx", "level": "core", "overloadsLevelInBalloon": True}, {"name": "membw", "level": "l2cache"}]
+LOADS = ("avx", "membw")
 
 
 def _maybe(**options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -25,13 +25,31 @@ def _simple(topology: Topology) -> st.SearchStrategy[dict[str, Any]]:
         preferCloseToDevices=st.lists(st.sampled_from([*nodes, *caches, "podresourceapi:*"]), max_size=2),
         preferIsolCpus=st.booleans(),
         preferCoreType=st.sampled_from(["efficient", "performance"]),
-        loads=st.lists(st.sampled_from(["avx", "membw"]), max_size=2, unique=True),
+        loads=st.lists(st.sampled_from(LOADS), max_size=2, unique=True),
     )
+
+
+_LOAD_CLASSES = st.tuples(
+    *(
+        st.fixed_dictionaries(
+            {"name": st.just(name), "level": st.sampled_from(["core", "l2cache"])},
+            optional={"overloadsLevelInBalloon": st.booleans()},
+        )
+        for name in LOADS
+    )
+).map(list)
+_MATCHES = [
+    {"key": "name", "operator": "In", "values": ["c1", "c4"]},
+    {"key": "pod/labels/app", "operator": "Equals", "values": ["a"]},
+    {"key": "pod/qosclass", "operator": "NotIn", "values": ["Guaranteed", "BestEffort"]},
+    {"key": "namespace", "operator": "Matches", "values": ["t*m"]},
+    {"key": "pod/labels/none", "operator": "NotExist"},
+]
 
 
 _COMMON = _maybe(
     namespaces=st.lists(st.sampled_from(["kube-*", "*", "team"]), max_size=2),
-    matchExpressions=st.just([{"key": "name", "operator": "In", "values": ["c1", "c4"]}]),
+    matchExpressions=st.lists(st.sampled_from(_MATCHES), min_size=1, max_size=2),
     groupBy=st.sampled_from(["$namespace", "${pod/labels/app}", "${name}"]),
     minBalloons=st.integers(0, 2),
     maxBalloons=st.integers(0, 3),
@@ -43,7 +61,9 @@ _COMMON = _maybe(
     allocatorPriority=st.sampled_from(["high", "normal", "low", "none"]),
     shareIdleCPUsInSame=st.sampled_from(["system", "package", "die", "numa", "l2cache", "core", "thread"]),
     hideHyperthreads=st.booleans(),
+    memoryTypes=st.lists(st.sampled_from([kind.value for kind in MemoryKind]), max_size=2, unique=True),
     pinMemory=st.booleans(),
+    cpuClass=st.just("turbo"),
 )
 _COMPOSITE = _maybe(componentCreation=st.sampled_from(["all", "balance-balloons"]))
 
@@ -61,7 +81,7 @@ def balloon_options(draw: st.DrawFn, topology: Topology) -> dict[str, Any]:
         else:
             kind |= draw(_simple(topology))
         types.append(kind)
-    options: dict[str, Any] = {"balloonTypes": draw(st.permutations(types)), "loadClasses": LOADS}
+    options: dict[str, Any] = {"balloonTypes": draw(st.permutations(types)), "loadClasses": draw(_LOAD_CLASSES)}
     options["rules"] = draw(st.sampled_from(["nri", "crirm"]))
     if draw(st.integers(0, 4)) == 0:
         options["preserve"] = {"matchExpressions": [{"key": "name", "operator": "Equals", "values": ["c3"]}]}

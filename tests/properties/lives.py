@@ -7,7 +7,6 @@ from typing import Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from criproxy.config.registry import find
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,
@@ -31,29 +30,44 @@ from criproxy.engine.invariants import (
 )
 from criproxy.engine.step import step
 from criproxy.errors import Refused
-from criproxy.model.cpuset import CpuSet
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.resources import Interval
+from criproxy.model.topology import MemoryKind, Topology
+from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy import Entry
 from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions
-from criproxy.policy.options import Options
+from criproxy.policy.options import Options, options_of
 from criproxy.sim.machines import GIB
-from tests.engine.lives import PODS, containers, cpu_sizes, events, found, sizes
+from tests.engine.lives import PODS, containers, cpu_sizes, events, found
 from tests.properties.balloons import balloon_options
 from tests.properties.machines import machines, narrowed
-from tests.properties.shapes import shape_of
+from tests.properties.orders import ranking_is_total
+from tests.properties.shapes import reserving, shape_of
 from tests.properties.wishes import annotated
 
-CONTAINERS = 10
+CONTAINERS = 12
 """That may come in one life."""
 
 limits = st.sampled_from([None, GIB // 2, 7 * GIB, 9 * GIB, 14 * GIB])
 """Memory: two of the larger ones are too much for any NUMA node."""
+requests = st.sampled_from([None, None, Interval(GIB, GIB), Interval(3 * GIB, 5 * GIB)])
+sizes = st.builds(
+    Sizes,
+    cpu_milli=cpu_sizes,
+    cpu_limit_milli=st.none() | cpu_sizes,
+    memory_limit_bytes=limits,
+    memory_request_bytes=requests,
+)
 
-Build = Callable[[str], Policy]
-"""Makes a policy of a name, with the options of the case."""
+File = Mapping[str, object]
+"""The options that a policy file gives, by name."""
+Build = Callable[[str, File], Policy]
+"""Makes a policy of a name with the options of a file."""
+ALL_PODS = (*PODS, "s2", "s3")
+NAMESPACES = ("", "", "team", "team", "team", "kube-system")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +75,11 @@ class Case:
     """What happens on one machine."""
 
     topology: Topology
-    reserved: CpuSet
-    options: Mapping[str, Mapping[str, object]]
-    """By policy, then by name as in a policy file."""
+    files: Mapping[str, File]
+    """By policy, what it begins with."""
     life: Sequence[Event]
-    policies: Sequence[str]
-    """Those that a `PolicyChanged` goes on with, one after the other."""
+    changes: Sequence[tuple[str, File]]
+    """The policy and the file that each `PolicyChanged` goes on with: often the same policy with other options."""
     newcomer: Container
 
 
@@ -90,8 +103,16 @@ MORE: Mapping[type[Options], Callable[[Topology], st.SearchStrategy[dict[str, ob
 """Further options of policies that have others than switches, by the class of their options."""
 
 
-def options_of(entry: Entry, topology: Topology, draw: st.DrawFn) -> dict[str, object]:
-    """Options for a policy: switches and words at random, sets of CPUs from the machine, all else as by default."""
+def file_for(entry: Entry, topology: Topology, draw: st.DrawFn) -> File:
+    """Valid options for a policy: each at random, CPUs from the machine; what contradicts another is left out."""
+    chosen = _options(entry, topology, draw) | draw(reserving(topology))
+    while wrong := next(entry.options.model_validate(chosen).contradictions(), None):
+        del chosen[str(wrong.path[0])]
+    return chosen
+
+
+def _options(entry: Entry, topology: Topology, draw: st.DrawFn) -> dict[str, object]:
+    """All that have no contradictions of their own; those whose type says too little about their values are left."""
     chosen: dict[str, object] = {}
     for name, option in entry.options.model_fields.items():
         if option.annotation is bool:
@@ -114,13 +135,14 @@ def _arrival(number: int) -> st.SearchStrategy[Event]:
         st.builds(
             Container,
             key=st.just(f"r{number}"),
-            pod=st.sampled_from(PODS),
+            pod=st.sampled_from(ALL_PODS),
             name=st.just(f"c{number}"),
-            namespace=st.sampled_from(["", "kube-system"]),
+            namespace=st.sampled_from(NAMESPACES),
             qos=st.sampled_from([QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT]),
             cpu_milli=cpu_sizes,
             cpu_limit_milli=st.none() | cpu_sizes,
             memory_limit_bytes=limits,
+            memory_request_bytes=requests,
             hints=st.lists(st.frozensets(st.integers(0, 3), min_size=1), max_size=2).map(tuple),
         ),
     )
@@ -135,36 +157,51 @@ def _progress(number: int) -> st.SearchStrategy[Event]:
     return st.one_of(st.sampled_from(made), st.sampled_from(made), resized, st.sampled_from(ended))
 
 
-def _happenings(topology: Topology) -> st.SearchStrategy[Event]:
-    numbers = st.integers(0, CONTAINERS - 1)
-    changes = st.builds(PolicyChanged, st.booleans()) | st.builds(TopologyChanged, narrowed(topology))
-    arrival, progress = numbers.flatmap(_arrival), numbers.flatmap(_progress)
-    return st.one_of(arrival, arrival, arrival, progress, progress, progress, events, changes, found)
+ARRIVALS = [_arrival(number) for number in range(CONTAINERS)]
+PROGRESS = [_progress(number) for number in range(CONTAINERS)]
+KINDS = (*["comes"] * 5, *["goes on"] * 5, "changes", "found", "else")
+"""What may happen, as often as it should."""
 
 
 @st.composite
-def cases(draw: st.DrawFn, names: Sequence[str]) -> Case:
-    """A case for the policies *names*, each of which may be changed for another of them."""
+def _happenings(draw: st.DrawFn, topology: Topology) -> list[Event]:
+    """Containers come one after the other, and something becomes of those that are there."""
+    happened: list[Event] = []
+    changes = st.builds(PolicyChanged, st.booleans()) | st.builds(TopologyChanged, narrowed(topology))
+    come = 0
+    for kind in draw(st.lists(st.sampled_from(KINDS), min_size=12, max_size=36)):
+        if kind == "comes" and come < CONTAINERS:
+            happened.append(draw(ARRIVALS[come]))
+            come += 1
+        elif kind == "goes on" and come:
+            happened.append(draw(PROGRESS[draw(st.integers(0, come - 1))]))
+        else:
+            happened.append(draw(changes if kind == "changes" else found if kind == "found" else events))
+    return happened
+
+
+@st.composite
+def cases(draw: st.DrawFn, entries: Mapping[str, Entry]) -> Case:
+    """A case for the policies *entries*, each of which may be changed for another of them."""
     topology = draw(machines())
-    reserved = draw(st.frozensets(st.sampled_from(sorted(topology.online_cpus)), max_size=2))
-    options = {name: options_of(find(name), topology, draw) for name in names}
-    life: list[Event] = [*(draw(annotated(PODS)) if draw(st.booleans()) else ())]
-    life += draw(st.lists(_happenings(topology), min_size=8, max_size=30))
-    changes = sum(isinstance(event, PolicyChanged) for event in life)
-    policies = [draw(st.sampled_from(names)) for _ in range(changes)]
+    files = {name: file_for(entry, topology, draw) for name, entry in entries.items()}
+    life: list[Event] = [*(draw(annotated(ALL_PODS[:3])) if draw(st.booleans()) else ())]
+    life += draw(_happenings(topology))
+    nexts = [draw(st.sampled_from(list(entries))) for _ in range(sum(isinstance(e, PolicyChanged) for e in life))]
+    changes = [(name, file_for(entries[name], topology, draw)) for name in nexts]
     newcomer = replace(draw(containers), key="newcomer", name="newcomer")
-    return Case(topology, reserved, options, life, policies, newcomer)
+    return Case(topology, files, life, changes, newcomer)
 
 
 def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
     """Run the case from the policy *name* on; a sentence for all that is wrong."""
-    node, policy, next_policies = Node(case.topology), build(name), list(case.policies)
+    node, policy, changes = Node(case.topology), build(name, case.files[name]), list(case.changes)
     used: set[str] = set()
     owned = False
     _count_machine(case.topology, tally)
     for event in case.life:
         if isinstance(event, PolicyChanged):
-            policy = build(next_policies.pop(0))
+            policy = build(*changes.pop(0))
         if isinstance(event, ContainerCreating):
             if event.container.key in used:
                 continue
@@ -175,18 +212,39 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
         if decision is None:
             tally.refusals += 1
             continue
-        yield from step_is_deterministic(node, event, policy)
-        if isinstance(event, PolicyChanged):
-            yield from memory_stays(node, decision.node)
-        if _promises_memory(node, event):
-            yield from memory_is_promised_once(_seen(node, policy), _seen(decision.node, policy))
+        yield from _wrong(node, event, policy, decision)
         node = decision.node
-        yield from violations(node, case.reserved)
         owned, tally.most = owned or bool(node.exclusive_cpus), max(tally.most, len(node.grants))
     tally.owners += owned
     for key in node.grants:
         yield from release_gives_back(node, key, policy)
     yield from departure_undoes_arrival(node, case.newcomer, policy)
+
+
+def _wrong(before: Node, event: Event, policy: Policy, decision: Decision) -> Iterator[str]:
+    """A sentence for all that is wrong with one step."""
+    after = decision.node
+    yield from step_is_deterministic(before, event, policy, decision)
+    yield from violations(after)
+    if after.grants is before.grants:
+        return
+    yield from nobody_comes_to_own_reserved_cpus(before, after, policy)
+    if isinstance(event, PolicyChanged):
+        yield from memory_stays(before, after)
+    if _promises_memory(before, event):
+        yield from memory_is_promised_once(_seen(before, policy), _seen(after, policy))
+    if isinstance(event, ContainerCreating | ContainerResized) and decision.key:
+        yield from ranking_is_total(policy, after, after.containers.get(decision.key))
+
+
+def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy) -> Iterator[str]:
+    """Owners from before a CPU was reserved may keep it."""
+    reserved = options_of(policy).reserved(after.topology)
+    had = {before.containers[key].life: grant.exclusive for key, grant in before.grants.items()}
+    for key, grant in after.grants.items():
+        container = after.containers[key]
+        if wrong := (grant.exclusive - had.get(container.life, NO_CPUS)) & reserved:
+            yield f"{container.title} owns reserved CPUs {format_cpuset(wrong)} from now on"
 
 
 def _promises_memory(node: Node, event: Event) -> bool:
@@ -199,8 +257,7 @@ def _promises_memory(node: Node, event: Event) -> bool:
 
 def _seen(node: Node, policy: Policy) -> Node:
     """The part of the machine that the policy uses."""
-    options = getattr(policy, "options", None)
-    return options.within(node) if isinstance(options, Options) else node
+    return options_of(policy).within(node)
 
 
 def _stepped(node: Node, event: Event, policy: Policy) -> Decision | None:
@@ -224,5 +281,13 @@ def _count_machine(topology: Topology, tally: Tally) -> None:
         "forbidden CPUs": bool(topology.forbidden_cpus),
         "dies": bool(topology.dies),
         "distances": bool(topology.distances),
+        "performance and efficiency cores": bool(topology.cpu_kinds),
+        "PMEM": any(node.kind is MemoryKind.PMEM for node in topology.nodes),
+        "HBM": any(node.kind is MemoryKind.HBM for node in topology.nodes),
+        "level 2 caches of several cores": any(core.cpus < l2 for l2 in topology.l2_groups for core in topology.cores),
+        "several level 3 caches in a node": any(l3 < n.cpus for l3 in topology.l3_groups for n in topology.nodes),
+        "a level 3 cache of several nodes": any(
+            l3 > n.cpus for l3 in topology.l3_groups for n in topology.nodes if n.cpus
+        ),
     }
     tally.features.update(name for name, is_so in found.items() if is_so)

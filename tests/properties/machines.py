@@ -1,4 +1,4 @@
-"""Random machines as odd as real ones: gaps in ids, nodes without CPUs or memory, offline and isolated CPUs."""
+"""Random machines as odd as real ones: gaps in ids, nodes without CPUs or memory, offline and slow CPUs, odd caches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import LOCAL_DISTANCE, Core, Die, MemoryKind, NumaNode, Package, Topology
+from criproxy.model.topology import LOCAL_DISTANCE, Core, CpuKind, Die, MemoryKind, NumaNode, Package, Topology
 from criproxy.sim.machines import GIB
 
 MAX_NODES = 8
@@ -30,7 +30,9 @@ def machines(draw: st.DrawFn) -> Topology:
     whole = _whole(nodes, cores, draw(st.integers(1, 3)), dies=draw(st.booleans()))
     distances = _distances(draw, len(ids)) if draw(st.booleans()) else ()
     isolated = draw(_some(whole.cpus))
-    whole = replace(whole, distances=distances, isolated_cpus=isolated)
+    l2_groups, l3_groups = draw(_caches(whole))
+    whole = replace(whole, distances=distances, isolated_cpus=isolated, l2_groups=l2_groups, l3_groups=l3_groups)
+    whole = replace(whole, cpu_kinds=draw(_kinds(whole)))
     return draw(narrowed(whole))
 
 
@@ -59,7 +61,44 @@ def narrowed(draw: st.DrawFn, whole: Topology) -> Topology:
         dies=tuple(replace(die, cpus=die.cpus & online) for die in whole.dies if die.cpus & online),
         l2_groups=tuple(cpus & online for cpus in whole.l2_groups if cpus & online),
         l3_groups=tuple(cpus & online for cpus in whole.l3_groups if cpus & online),
+        cpu_kinds=_kinds_left(whole.cpu_kinds, online),
     )
+
+
+def _kinds_left(kinds: Sequence[CpuKind], online: CpuSet) -> tuple[CpuKind, ...]:
+    """None where all that are left are alike."""
+    left = tuple(replace(kind, cpus=kind.cpus & online) for kind in kinds if kind.cpus & online)
+    return left if len(left) > 1 else ()
+
+
+@st.composite
+def _kinds(draw: st.DrawFn, whole: Topology) -> tuple[CpuKind, ...]:
+    """All CPUs are alike, or some cores are slower than others."""
+    slow = draw(st.sampled_from([0, 0, *range(len(whole.cores))]))
+    sets = (_union(whole.cores[:slow]), _union(whole.cores[slow:]))
+    return tuple(CpuKind(cpus, 512 * place) for place, cpus in enumerate(sets, 1)) if slow else ()
+
+
+@st.composite
+def _caches(draw: st.DrawFn, whole: Topology) -> tuple[tuple[CpuSet, ...], tuple[CpuSet, ...]]:
+    """Level 2 caches of one core or two, level 3 caches of a node, of some cores of it, or of several; or none."""
+    l2_cores, l3_cores = draw(st.sampled_from([0, 1, 1, 2])), draw(st.sampled_from([0, 2, 4]))
+    l3_nodes = draw(st.sampled_from([1, 1, 2]))
+    by_node = [node.cpus for node in whole.nodes if node.cpus]
+    spans = [_union_of(by_node[place : place + l3_nodes]) for place in range(0, len(by_node), l3_nodes)]
+    l3_groups = [part for span in spans for part in _cut(whole, span, l3_cores)] if draw(st.booleans()) else by_node
+    l2_groups = [part for cpus in by_node for part in _cut(whole, cpus, l2_cores)] if l2_cores else []
+    return tuple(sorted(l2_groups, key=min)), tuple(sorted(l3_groups, key=min))
+
+
+def _cut(whole: Topology, cpus: CpuSet, count: int) -> list[CpuSet]:
+    """*cpus* in parts of *count* cores; in one for 0."""
+    cores = [core for core in whole.cores if core.cpus <= cpus]
+    return [_union(cores[place : place + count]) for place in range(0, len(cores), count)] if count else [cpus]
+
+
+def _union_of(sets: Sequence[CpuSet]) -> CpuSet:
+    return frozenset[int]().union(*sets)
 
 
 def _cores(draw: st.DrawFn, count: int) -> list[Core]:
@@ -79,7 +118,7 @@ def _cores(draw: st.DrawFn, count: int) -> list[Core]:
 
 
 def _union(cores: Sequence[Core]) -> CpuSet:
-    return frozenset().union(*(core.cpus for core in cores))
+    return _union_of([core.cpus for core in cores])
 
 
 def _node(draw: st.DrawFn, number: int, cpus: CpuSet) -> NumaNode:
@@ -108,8 +147,6 @@ def _whole(nodes: tuple[NumaNode, ...], cores: list[Core], sockets: int, *, dies
         packages=tuple(Package(number, cpus) for number, cpus in enumerate(packages)),
         online_cpus=online,
         dies=tuple(Die(package, number, cpus) for package, number, cpus in halves if cpus) if dies else (),
-        l2_groups=tuple(core.cpus for core in cores),
-        l3_groups=tuple(sorted(groups, key=min)),
     )
 
 

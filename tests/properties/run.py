@@ -1,16 +1,18 @@
 """Tries policies on many random cases, and keeps the smallest case that goes wrong with each."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 
 from criproxy.config.registry import find
+from criproxy.policy import Entry
 from criproxy.policy.api import Policy
-from tests.properties.lives import Build, Case, Tally, cases, live
+from tests.properties.lives import Build, Case, File, Tally, cases, live
 
 
 @dataclass(slots=True)
@@ -27,9 +29,6 @@ class Result:
 CHUNK = 1000
 """Examples that hypothesis gets at a time: it remembers them all, and tens of thousands would fill a gigabyte."""
 
-Maker = Callable[[str, Case], Policy]
-"""Makes the policy of a name for a case."""
-
 
 class Broken(AssertionError):
     """Something that must always be true is not."""
@@ -39,14 +38,19 @@ class Broken(AssertionError):
         self.policy = policy
 
 
-def registered(name: str, case: Case) -> Policy:
-    """The policy *name* as a policy file with the options of *case* would build it."""
-    entry = find(name)
-    return entry.build(entry.options.model_validate({"reservedCpus": case.reserved, **case.options[name]}))
+@cache  # to look for it among all installed packages takes longer than most of its steps
+def _entry(name: str) -> Entry:
+    return find(name)
+
+
+def registered(name: str, file: File) -> Policy:
+    """The policy *name* as a policy *file* would build it."""
+    entry = _entry(name)
+    return entry.build(entry.options.model_validate(file))
 
 
 def try_policies(
-    names: Sequence[str], examples: int, seed: int, build: Maker = registered, *, shrink: bool = True
+    names: Sequence[str], examples: int, seed: int, build: Build = registered, *, shrink: bool = True
 ) -> list[Result]:
     """Run each policy through the same *examples* cases; one at which something goes wrong is tried no further.
 
@@ -68,7 +72,7 @@ def try_policies(
     return list(results.values())
 
 
-def _find(results: dict[str, Result], left: Sequence[str], seed: int, effort: settings, build: Maker) -> Broken | None:
+def _find(results: dict[str, Result], left: Sequence[str], seed: int, effort: settings, build: Build) -> Broken | None:
     @hypothesis.seed(seed)
     @settings(
         effort,
@@ -78,10 +82,10 @@ def _find(results: dict[str, Result], left: Sequence[str], seed: int, effort: se
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(cases(list(results)))
+    @given(cases({name: _entry(name) for name in results}))
     def holds(case: Case) -> None:
         for name in left:
-            _try(results[name], case, lambda policy: build(policy, case))
+            _try(results[name], case, build)
 
     try:
         holds()

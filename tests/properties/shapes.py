@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
-from criproxy.policy.options import AnnotationOptions
+from criproxy.policy.options import AnnotationOptions, NamespacePattern
 from criproxy.policy.pools.options import Pool
 from criproxy.policy.usable import AvailableResources
 
@@ -31,7 +31,8 @@ def pools(draw: st.DrawFn, topology: Topology) -> list[dict[str, object]]:
             kind["cpu"] = draw(st.sampled_from([1, 2, 3, "50 %"]))
             kind |= {"instances": draw(st.sampled_from([1, 2, "4 CPUs", "50 %"]))} if own else {}
         if own:
-            kind |= {"exclusive": draw(st.booleans()), "fillOrder": draw(st.sampled_from(["Balanced", "Packed"]))}
+            order = draw(st.sampled_from(["Balanced", "Packed", "FirstFree"]))
+            kind |= {"exclusive": draw(st.booleans()), "fillOrder": order}
         kinds.append(kind)
     return kinds
 
@@ -47,12 +48,29 @@ def _written(said: tuple[str, CpuSet]) -> dict[str, str]:
     return {"cpu": f"{said[0]}:{format_cpuset(said[1])}"}
 
 
+@st.composite
+def reserving(draw: st.DrawFn, topology: Topology) -> dict[str, object]:
+    """Up to two CPUs, in the words of either option, or as an amount."""
+    some = draw(st.frozensets(st.sampled_from(sorted(topology.online_cpus)), max_size=2))
+    resources = {"reservedResources": {"cpu": f"cpuset:{format_cpuset(some)}"}}
+    amount = {"reservedResources": {"cpu": draw(st.sampled_from(["750m", "1", "2"]))}}
+    return draw(st.sampled_from([{"reservedCpus": format_cpuset(some)}, resources, amount]))
+
+
+_NAMESPACES = st.lists(st.sampled_from(["kube-*", "kube-?ystem", "default", "t?am"]), max_size=2)
+_ALLOWED = [
+    dict[str, object](),
+    {"allow": {"*": ["*"]}},
+    {"allow": {"team": ["*"], "kube-*": ["prefer-reserved-cpus", "pool.podpools", "balloon.*"]}},
+]
+
 SHAPES: Mapping[Any, Callable[[Topology], st.SearchStrategy[Any]]] = {
-    AnnotationOptions: lambda _: st.sampled_from([dict[str, object](), {"allow": {"*": ["*"]}}]),
+    AnnotationOptions: lambda _: st.sampled_from(_ALLOWED),
     AvailableResources: available,
+    tuple[NamespacePattern, ...]: lambda _: _NAMESPACES,
     tuple[Pool, ...]: pools,
     tuple[Literal["Guaranteed", "Burstable"], ...]: lambda _: st.sampled_from(
-        [["Guaranteed"], ["Guaranteed", "Burstable"]]
+        [["Guaranteed"], ["Guaranteed", "Burstable"], ["Burstable"], []]
     ),
 }
 """By the type of an option in its model."""

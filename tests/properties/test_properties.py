@@ -18,7 +18,7 @@ from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePo
 from tests.conftest import ROOT
 from tests.engine.lives import live
 from tests.policy.example import install
-from tests.properties.lives import Case
+from tests.properties.lives import File
 from tests.properties.plants import PLANTS
 from tests.properties.run import as_json, try_policies
 
@@ -43,7 +43,7 @@ def test_hold_for_every_registered_policy() -> None:
         found = as_json(result)
         assert found["machines"] >= EXAMPLES
         assert set(found["machines_by_numa_nodes"]) == set(range(1, 9))
-        assert len(found["machines_with"]) == 11
+        assert len(found["machines_with"]) == 17
         # A released node has containers where the policy would not put them: tests/engine has lives for that.
         assert set(found["events"]) == {kind.__name__ for kind in Event.__args__} - {"Released"}
         assert found["refusals"]
@@ -56,22 +56,27 @@ def test_hold_for_the_template() -> None:
         ["none"],
         100,
         seed=2,
-        build=lambda name, case: TemplatePolicy(TemplateOptions.model_validate({"reservedCpus": case.reserved})),
+        build=lambda name, file: TemplatePolicy(TemplateOptions.model_validate(reserving(file))),
     )
 
     assert result.finding == ""
 
 
-def reserving(case: Case) -> StaticOptions:
-    """The reserved CPUs of a case as options."""
-    return StaticOptions.model_validate({"reservedCpus": case.reserved})
+def reserving(file: File) -> dict[str, object]:
+    """Those options of a file that reserve CPUs."""
+    return {name: file[name] for name in ("reservedCpus", "reservedResources") if name in file}
+
+
+def static(file: File) -> StaticOptions:
+    """A file that reserves the same CPUs and says nothing else."""
+    return StaticOptions.model_validate(reserving(file))
 
 
 @pytest.mark.parametrize(("build", "sentence"), PLANTS.values(), ids=PLANTS.keys())
 def test_a_planted_policy_is_caught(build: object, sentence: str) -> None:
     """Each rule, broken by a policy, is found, with a sentence that says which, and a case that shows it."""
     assert callable(build)
-    (result,) = try_policies(["static"], 300, seed=3, build=lambda name, case: build(reserving(case)), shrink=False)
+    (result,) = try_policies(["static"], 300, seed=3, build=lambda name, file: build(static(file)), shrink=False)
 
     assert re.search(sentence, result.finding.splitlines()[0])
     assert "Case(topology=" in result.finding
@@ -84,8 +89,8 @@ def test_policies_that_raise_are_caught() -> None:
         def release(self, node: object, key: str) -> object:  # type: ignore[override]
             raise ZeroDivisionError(key)
 
-    def build(name: str, case: Case) -> StaticPolicy:
-        return (Raises if name == "none" else StaticPolicy)(reserving(case))
+    def build(name: str, file: File) -> StaticPolicy:
+        return (Raises if name == "none" else StaticPolicy)(static(file))
 
     results = try_policies(["none", "static"], 100, seed=4, build=build, shrink=False)
 
