@@ -29,6 +29,15 @@ NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of its CPUs."""
 
 
+_EXCLUSIVE = (
+    ("distribute_cpus_across_cores", "full_pcpus_only"),
+    ("distribute_cpus_across_cores", "distribute_cpus_across_numa"),
+    ("distribute_cpus_across_cores", "prefer_align_cpus_by_uncore_cache"),
+    ("distribute_cpus_across_numa", "prefer_align_cpus_by_uncore_cache"),
+)
+"""Options that exclude each other for the kubelet."""
+
+
 class StaticOptions(Options):
     """Options of the policy ``static``."""
 
@@ -48,16 +57,18 @@ class StaticOptions(Options):
     """Whether owners get one thread of each core before the second one of any."""
     align_by_socket: bool = False
     """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
+    prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
+    """Understood and not needed: owners get CPUs of as few level 3 caches as possible anyway, unless across cores."""
     strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
     """Whether nobody at all runs on reserved CPUs, as long as there are others."""
 
     def contradictions(self) -> Iterator[Misfit]:
         """Options that exclude each other, as they do for the kubelet."""
         yield from super().contradictions()
-        if self.distribute_cpus_across_cores and self.full_pcpus_only:
-            yield Misfit(("fullPcpusOnly",), "contradicts distributeCPUsAcrossCores: choose one of them")
-        if self.distribute_cpus_across_cores and self.distribute_cpus_across_numa:
-            yield Misfit(("distributeCPUsAcrossNUMA",), "contradicts distributeCPUsAcrossCores: choose one of them")
+        for one, other in _EXCLUSIVE:
+            if getattr(self, one) and getattr(self, other):
+                names = [str(type(self).model_fields[field].alias) for field in (one, other)]
+                yield Misfit((names[1],), f"contradicts {names[0]}: choose one of them")
 
     def taste(self, topology: Topology, *, isolated: bool | None) -> Taste:
         """What owners want of their CPUs; *isolated* says whether these are better, None that it does not matter."""

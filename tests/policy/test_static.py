@@ -289,7 +289,32 @@ def test_strict_reservation() -> None:
         places(by, MACHINE, container("b", 12_000))
 
 
-@pytest.mark.parametrize("other", ["fullPcpusOnly", "distributeCPUsAcrossNUMA"])
+@pytest.mark.parametrize("said", [{}, {"preferAlignCPUsByUncoreCache": True}], ids=["as-ever", "asked-for"])
+def test_level_3_caches_are_kept_together(said: dict[str, object]) -> None:
+    """An owner gets whole caches and, of the others, the tightest with room, whether the file asks for it or not."""
+    caches = tuple(frozenset(range(first, first + 4)) for first in range(0, 16, 4))
+    topology = replace(machine(nodes=1, cores=16, threads=1), l3_groups=caches)
+    by = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", **said}))
+
+    assert places(by, topology, container("a", 2000), container("b", 4000), container("c", 5000)) == [
+        "1-2",
+        "4-7",
+        "3,8-11",
+    ]
+
+
+def test_caches_are_not_for_who_spreads_over_nodes() -> None:
+    """As for the kubelet."""
+    options = chosen(distributeCPUsAcrossNUMA=True, preferAlignCPUsByUncoreCache=True).options
+    ((path, text),) = options.contradictions()
+
+    assert (path, text) == (
+        ("preferAlignCPUsByUncoreCache",),
+        "contradicts distributeCPUsAcrossNUMA: choose one of them",
+    )
+
+
+@pytest.mark.parametrize("other", ["fullPcpusOnly", "distributeCPUsAcrossNUMA", "preferAlignCPUsByUncoreCache"])
 def test_contradictions(other: str) -> None:
     """Options that exclude each other for the kubelet do so here."""
     ((path, text),) = chosen(distributeCPUsAcrossCores=True, **{other: True}).options.contradictions()
