@@ -1,7 +1,7 @@
 """Choosing CPUs from a set of free ones. Each choice is a sort by a tuple that ends in ids: same input, same answer."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.errors import NotEnough
@@ -58,11 +58,7 @@ def take_cpus(topology: Topology, free: CpuSet, count: int, taste: Taste = PLAIN
         raise NotEnough(f"{count} CPUs wanted, {len(free)} free")
     if count <= 0:
         return frozenset()
-    liked = free & taste.first
-    if len(liked) >= count:
-        free = liked
-    if taste.one_package:
-        free = _tightest(free, count, [package.cpus for package in topology.packages])
+    free, liked = _preferred(topology, free, count, taste)
     chosen = _chosen(topology, free, count, taste, liked)
     if taste.evenly and len(chosen) > 1:
         return _evenly(topology, chosen, count, taste)
@@ -71,6 +67,38 @@ def take_cpus(topology: Topology, free: CpuSet, count: int, taste: Taste = PLAIN
     liked &= frozenset().union(*chosen)
     rest = [group - liked for group in chosen]
     return liked.union(_take(topology, rest, count - len(liked), taste))
+
+
+def parts_for(topology: Topology, free: CpuSet, count: int, taste: Taste = PLAIN) -> list["Part"]:
+    """The parts of the machine among which `take_cpus` chooses, NUMA nodes first; parts with the same CPUs are one."""
+    free, liked = _preferred(topology, free, count, taste)
+    found: dict[CpuSet, Part] = {}
+    for name, groups in _parts(topology, free):
+        cpus = frozenset[int]().union(*groups)
+        found.setdefault(cpus, Part(name, cpus, _part_order(groups, count, liked, spread=taste.spread)))
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the machine from which CPUs could be taken."""
+
+    name: str
+    cpus: CpuSet
+    """The free ones."""
+    order: tuple[int, int, int, int]
+    """The smaller the better: the NUMA nodes that are needed, less the CPUs that are liked; the free ones (negative for
+    who spreads); the first CPU."""
+
+
+def _preferred(topology: Topology, free: CpuSet, count: int, taste: Taste) -> tuple[CpuSet, CpuSet]:
+    """Those of *free* to take *count* from, and those that are liked."""
+    liked = free & taste.first
+    if len(liked) >= count:
+        free = liked
+    if taste.one_package:
+        free = _tightest(free, count, [package.cpus for package in topology.packages])
+    return free, liked
 
 
 def _tightest(free: CpuSet, count: int, parts: Iterable[CpuSet]) -> CpuSet:
@@ -162,19 +190,29 @@ def _chosen(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: C
 
 def _best_part(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
     """The NUMA nodes (their free CPUs) of the best part of the machine to take *count* CPUs from."""
+    enough = (groups for _, groups in _parts(topology, free) if sum(map(len, groups)) >= count)
+    return min(enough, key=lambda groups: _part_order(groups, count, liked, spread=taste.spread))
+
+
+def _parts(topology: Topology, free: CpuSet) -> Iterator[tuple[str, Groups]]:
+    """The parts of the machine with free CPUs, by name."""
+    ids = [f"NUMA node {node.id}" for node in topology.nodes if not free.isdisjoint(node.cpus)]
     everything = _groups(topology, free)
-    parts: list[Groups] = [[group] for group in everything]
-    parts += [_groups(topology, free & die.cpus) for die in topology.dies]
-    parts += [_groups(topology, free & package.cpus) for package in topology.packages]
-    parts.append(everything)
-    order = -1 if taste.spread else 1
+    for place, group in enumerate(everything):
+        yield ids[place] if place < len(ids) else "no NUMA node", [group]
+    for die in topology.dies:
+        if groups := _groups(topology, free & die.cpus):
+            yield f"die {die.id} of socket {die.package}", groups
+    for package in topology.packages:
+        if groups := _groups(topology, free & package.cpus):
+            yield f"socket {package.id}", groups
+    yield "the machine", everything
 
-    def key(part: Groups) -> tuple[int, int, int, int]:
-        size = sum(map(len, part))
-        like = sum(len(group & liked) for group in part) if liked else 0
-        return _nodes_needed(part, count), -like, order * size, min(map(min, part))
 
-    return min((part for part in parts if sum(map(len, part)) >= count), key=key)
+def _part_order(part: Groups, count: int, liked: CpuSet, *, spread: bool) -> tuple[int, int, int, int]:
+    size = sum(map(len, part))
+    like = sum(len(group & liked) for group in part) if liked else 0
+    return _nodes_needed(part, count), -like, -size if spread else size, min(map(min, part), default=0)
 
 
 def _groups(topology: Topology, free: CpuSet) -> Groups:

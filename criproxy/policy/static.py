@@ -6,7 +6,7 @@ are those of that manager, without its refusals, and what CRI-RM's static and st
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
@@ -22,8 +22,10 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.candidates import Candidates
 from criproxy.policy.entry import Entry
 from criproxy.policy.options import Misfit, Options
+from criproxy.policy.parts import own_kept, parts_compared
 
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of its CPUs."""
@@ -99,7 +101,8 @@ class StaticPolicy:
             grants = with_entries(node.grants, {container.key: Grant(shared, _shared_mems(node, container))})
             reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {self._why_shared(container)}"
             return Layout(self._reshare(node, grants, container.key), (reason, *wishes.notes()))
-        cpus, notes = self._take(node, wishes, own, count)
+        taken = self._take(node, wishes, own, count)
+        cpus = taken.cpus
         mixed = self.options.shared_remainder and container.cpu_milli > count * 1000
         also = self._shared(node.topology, (node.exclusive_cpus - own) | cpus) if mixed else NO_CPUS
         grants = with_entries(node.grants, {container.key: Grant(cpus | also, NO_CPUS, exclusive=cpus)})
@@ -109,7 +112,7 @@ class StaticPolicy:
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
         what = f"{container.title} owns CPUs {format_cpuset(cpus)}{and_shares}"
         reason = f"{what}: its pod is {container.qos.value} and {asks}"
-        return Layout(layout.grants, (reason, *layout.reasons, *notes, *wishes.notes()))
+        return Layout(layout.grants, (reason, *layout.reasons, *taken.notes, *wishes.notes()))
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; what it owned goes back to the shared pool."""
@@ -129,33 +132,56 @@ class StaticPolicy:
         strict = usual - self.options.reserved(topology) if self.options.strict_cpu_reservation else usual
         return strict or usual or left
 
-    def _take(self, node: Node, wishes: Wishes, own: CpuSet, count: int) -> tuple[CpuSet, list[str]]:
-        """The CPUs for an owner, and what of its wishes could not be had."""
-        topology, everything = node.topology, node.shared_cpus | own
-        free = everything - self.options.reserved(topology) - (node.watched_cpus - own)
-        # Without CPUs that pods share and nobody can own, one CPU stays behind for those that share.
-        sharing = self._shared(topology, node.exclusive_cpus - own)
-        available = len(free) - (not sharing - free)
-        if count > available:
-            raise NotEnough(_refusal(node, wishes.container, count, free, max(available, 0)))
-        cpus, notes = self._choose(node, wishes, own & free, free, count)
-        if not sharing - cpus:
-            kept = take_cpus(topology, (free & sharing) - own or free & sharing, 1)
-            cpus, notes = self._choose(node, wishes, (own & free) - kept, free - kept, count)
-        return cpus, notes
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """The parts of the machine from which an owner's CPUs may come; None for one that shares.
 
-    def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> tuple[CpuSet, list[str]]:
-        topology, wish = node.topology, wishes.boolean("prefer-isolated-cpus")
-        taste = self.options.taste(
-            topology, isolated=self.options.prefer_isolated_cpus or None if wish is None else wish
-        )
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        node = self.options.within(node)
+        wishes = Wishes(node, container, self.options.annotations.allow)
+        count, own = self._count(container), _own(node, container)
+        if not count:
+            return None
+        free, available = self._free(node, own)
+        if own:
+            return own_kept(own, count - available)
+        if count > available:
+            return parts_compared(node.topology, free, count, self._taste(node.topology, wishes), available)
+        taken = self._take(node, wishes, own, count)
+        return parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
+
+    def _free(self, node: Node, own: CpuSet) -> tuple[CpuSet, int]:
+        """The CPUs that an owner may have, and how many of them at most."""
+        free = (node.shared_cpus | own) - self.options.reserved(node.topology) - (node.watched_cpus - own)
+        # Without CPUs that pods share and nobody can own, one CPU stays behind for those that share.
+        stays = not self._shared(node.topology, node.exclusive_cpus - own) - free
+        return free, max(0, len(free) - stays)
+
+    def _take(self, node: Node, wishes: Wishes, own: CpuSet, count: int) -> "_Taken":
+        """The CPUs for an owner."""
+        topology, sharing = node.topology, self._shared(node.topology, node.exclusive_cpus - own)
+        free, available = self._free(node, own)
+        if count > available:
+            raise NotEnough(_refusal(node, wishes.container, count, free, available))
+        taken = self._choose(node, wishes, own & free, free, count)
+        if sharing - taken.cpus:
+            return taken
+        kept = take_cpus(topology, (free & sharing) - own or free & sharing, 1)
+        return self._choose(node, wishes, (own & free) - kept, free - kept, count)
+
+    def _taste(self, topology: Topology, wishes: Wishes) -> Taste:
+        wish = wishes.boolean("prefer-isolated-cpus")
+        isolated = self.options.prefer_isolated_cpus or None if wish is None else wish
+        return self.options.taste(topology, isolated=isolated)
+
+    def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> "_Taken":
+        topology, taste = node.topology, self._taste(node.topology, wishes)
         whole, why = self._whole(topology, free, count)
         kept, near = own & whole, _near(node, wishes.container)
-        if near and not kept:
-            cpus = take_cpus(topology, surroundings(topology, whole, count, near), count, taste)
-        else:
-            cpus = resize_cpus(topology, kept, whole, count, taste)
-        return cpus, [f"it has a core together with others: {why}"] if why else []
+        source = surroundings(topology, whole, count, near) if near and not kept else whole
+        cpus = resize_cpus(topology, kept, source, count, taste)
+        return _Taken(cpus, source, [f"it has a core together with others: {why}"] if why else [])
 
     def _whole(self, topology: Topology, free: CpuSet, count: int) -> tuple[CpuSet, str]:
         """Where an owner's CPUs come from: wholly free cores where these are wanted, else all *free* ones, and why."""
@@ -198,6 +224,17 @@ class StaticPolicy:
                 grants[other] = moved[place]
             changed.append(other)
         return grants.derived_from(node.grants, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The CPUs for an owner."""
+
+    cpus: CpuSet
+    source: CpuSet
+    """Those among which they were chosen."""
+    notes: list[str]
+    """What of its wishes could not be had."""
 
 
 def _own(node: Node, container: Container) -> CpuSet:

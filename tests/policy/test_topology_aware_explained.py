@@ -1,15 +1,14 @@
 """What `criproxy explain` shows of the pools that were compared for a container."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from criproxy.engine.events import ContainerCreating, ContainerResized, PodCreated
-from criproxy.engine.step import placing, step
-from criproxy.model.workload import Container, Pod, Sizes
+from criproxy.engine.events import ContainerResized
+from criproxy.model.workload import Container, Sizes
 from criproxy.policy.candidates import Candidates
 from tests.policy.shapes import n4c16
+from tests.policy.tables import shown, shown_resize, text
 from tests.policy.test_topology_aware import B, World, asking, policy
 
 LARGE = ("socket 0", "socket 1", "the machine")
@@ -22,19 +21,10 @@ def world(isolated: str = "") -> World:
     return World(n4c16(isolated=isolated), policy()).come("trader", milli=2000)
 
 
-def shown(on: World, newcomer: Container, annotations: Mapping[str, str] | None = None) -> Candidates | None:
-    """What the policy would choose from for a newcomer whose pod has such annotations."""
-    pod = Pod(key=newcomer.pod, name="web", namespace=newcomer.namespace, annotations=annotations or {})
-    asked = placing(step(on.node, PodCreated(pod), on.by).node, ContainerCreating(newcomer), on.by)
-    assert asked is not None
-    return on.by.candidates(*asked)
-
-
-def text(candidates: Candidates | None) -> str:
+def short(candidates: Candidates | None) -> str:
     """The candidates in order, those without room with what they lack."""
-    assert candidates is not None
-    rows = (f"{row.name} -{row.lacks}" if row.lacks else row.name for row in candidates.rows)
-    return ", ".join(rows).replace("NUMA node ", "n").replace("socket ", "s").replace("the machine", "m")
+    rows = text(candidates).partition(";")[0].replace("*", "")
+    return rows.replace("NUMA node ", "n").replace("socket ", "s").replace("the machine", "m")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +74,9 @@ def text(candidates: Candidates | None) -> str:
 )
 def test_candidates(newcomer: Container, expected: str, chosen: str, decided: str | None) -> None:
     """The best first, and then those without room; what tells the first two apart, if anything but their order does."""
-    candidates = shown(world(), newcomer)
+    candidates = shown(world().node, newcomer, world().by)
 
-    assert text(candidates) == expected
+    assert short(candidates) == expected
     assert candidates is not None
     assert candidates.chosen == chosen
     assert (candidates.decided_by and candidates.decided_by.name) == decided
@@ -119,7 +109,8 @@ def test_what_annotations_ask_for_is_lacking(
     newcomer: Container, annotations: dict[str, str], lacks: dict[str, str]
 ) -> None:
     """Isolated CPUs where they are required, nearness where it must be."""
-    candidates = shown(world(isolated="15"), newcomer, annotations)
+    on = world(isolated="15")
+    candidates = shown(on.node, newcomer, on.by, annotations)
 
     assert candidates is not None
     assert lacks.items() <= {row.name: row.lacks for row in candidates.rows}.items()
@@ -128,7 +119,7 @@ def test_what_annotations_ask_for_is_lacking(
 def test_cpus_that_those_who_share_need_are_no_room() -> None:
     """The machine has the CPUs, but cannot spare them; so has a socket, which has not even enough of them."""
     busy = World(n4c16(), policy()).come("web", milli=9500, qos=B)
-    candidates = shown(busy, asking("new", 8000))
+    candidates = shown(busy.node, asking("new", 8000), busy.by)
 
     assert candidates is not None
     lacks = {row.name: row.lacks for row in candidates.rows}
@@ -139,17 +130,29 @@ def test_cpus_that_those_who_share_need_are_no_room() -> None:
 
 def test_who_is_left_alone_has_no_candidates() -> None:
     """Nobody chooses anything for it."""
-    assert shown(world(), asking("new", 2000), {"cpu.preserve.criproxy.io/pod": "true"}) is None
+    on = world()
+
+    assert shown(on.node, asking("new", 2000), on.by, {"cpu.preserve.criproxy.io/pod": "true"}) is None
 
 
 def test_a_resize_stays_where_it_is() -> None:
     """That it is there already decides, and is shown as what holds for its pool alone."""
     on = world()
-    asked = placing(on.node, ContainerResized("trader", Sizes(cpu_milli=3000)), on.by)
-    assert asked is not None
-    candidates = on.by.candidates(*asked)
+    candidates = shown_resize(on.node, ContainerResized("trader", Sizes(cpu_milli=3000)), on.by)
 
     assert candidates is not None
     assert candidates.chosen == on.node.grants["trader"].pool == "NUMA node 1"
     assert candidates.decided_by
     assert candidates.decided_by.name == "it is there already"
+
+
+def test_one_that_runs_stays_near_its_memory() -> None:
+    """What grows beyond its NUMA node goes to a part around it, and to no other node."""
+    on = world().come("large", milli=4000)
+    candidates = shown_resize(on.node, ContainerResized("large", Sizes(cpu_milli=5000)), on.by)
+
+    assert candidates is not None
+    assert on.node.grants["large"].pool == "NUMA node 2"
+    assert short(candidates).startswith("s1, m, ")
+    assert "n3 -the NUMA nodes of its memory" in short(candidates)
+    assert "n2 -1 CPU" in short(candidates)

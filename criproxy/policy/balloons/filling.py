@@ -1,6 +1,6 @@
 """Which balloon a container comes into: the first of several ways to fill balloons that finds one with room."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from re import findall, sub
@@ -27,6 +27,18 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """One of the ways in which a balloon is looked for."""
+
+    why: str
+    """Half a sentence about the one that is found."""
+    balloons: Collection[Balloon] | None = None
+    """Among which; None: an empty one or a new one."""
+    inflated: bool = False
+    """Whether what they can grow to counts, and not what they have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Filling:
     """One container that looks for a balloon of one type."""
 
@@ -48,9 +60,10 @@ class Filling:
         if self.kind.refused:
             text = f"container {self.container.title} may not run here: maxCPUs of balloon type {self.kind.name} is -1"
             raise NotEnough(text)
-        for why, find in self._ways():
-            if (found := find()) is not None:
-                return Filled(found, why)
+        for way in self.ways():
+            found = self._emptiest(way) if way.balloons is not None else self._new()
+            if found is not None:
+                return Filled(found, way.why)
         raise NotEnough(self._refusal())
 
     def joined(self, balloon: Balloon) -> Balloon | None:
@@ -61,10 +74,13 @@ class Filling:
         if self.kind.fixed:
             return joined if joined.home else None
         sizes = balloon.shape.sizes(milli)
-        room = len(self.state.free - balloon.home)
-        if sizes is None or sum(sizes) - len(balloon.home) > room:
+        if sizes is None or self.missing_cpus(balloon, sizes) > 0:
             return self._overbooked(joined) if self.kind.overbooked else None
         return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon.keys)))
+
+    def missing_cpus(self, balloon: Balloon, sizes: Sequence[int]) -> int:
+        """How many CPUs there are too few for a balloon to get these sizes; 0 or less where there are enough."""
+        return sum(sizes) - len(balloon.home | self.state.free)
 
     def _kept_near(self, balloon: Balloon) -> Balloon | None:
         if self.within and not self.node.topology.nodes_of(balloon.home) <= self.within:
@@ -96,34 +112,35 @@ class Filling:
         nodes = self.node.topology.node_by_id
         return had.cpus, NO_CPUS.union(*(nodes[mem].cpus for mem in had.mems if mem in nodes))
 
-    def _ways(self) -> Iterator[tuple[str, Callable[[], Balloon | None]]]:
-        """The ways to fill balloons, the best first, each with half a sentence."""
+    def ways(self) -> Iterator["Way"]:
+        """The ways to fill balloons, the best first."""
         kind = self.kind.type
         if self.kind.overbooked or self.kind.fixed:
-            yield "it is the only one of its type", self._new
+            yield Way("it is the only one of its type")
         if kind.group_by:
             group = self._group(self.container)
-            yield f"its group {group} is there", lambda: self._emptiest(self._of_group(group))
+            yield Way(f"its group {group} is there", self._of_group(group))
         if not kind.prefer_spreading_pods:
-            yield "its pod is there", lambda: self._emptiest(self._with(lambda c: c.pod == self.container.pod))
+            yield Way("its pod is there", self._with(lambda c: c.pod == self.container.pod))
         if kind.prefer_per_namespace_balloon:
-            same = self._with(lambda c: c.namespace == self.container.namespace)
-            yield "its namespace is there", lambda: self._emptiest(same)
-            yield "its namespace has its own", self._new
-        new = ("new ones are preferred", self._new)
+            yield Way("its namespace is there", self._with(lambda c: c.namespace == self.container.namespace))
+            yield Way("its namespace has its own")
+        new = Way("new ones are preferred")
         if kind.prefer_new_balloons:
             yield new
-        yield "it has the most room", self._balanced
-        yield "it can grow the most", lambda: self._emptiest(self._all(), inflated=True)
+        asked = asked_milli(self.container)
+        yield Way("it has the most room", [b for b in self.all() if b.free_milli >= asked])
+        yield Way("it can grow the most", self.all(), inflated=True)
         if not kind.prefer_new_balloons:
-            yield "no other one has room", self._new
+            yield Way("no other one has room")
 
-    def _all(self) -> list[Balloon]:
+    def all(self) -> list[Balloon]:
+        """The balloons of its type."""
         return self.state.of(self.kind)
 
     def _with(self, matches: Callable[[Container], bool]) -> list[Balloon]:
         """The balloons with such a container."""
-        return [b for b in self._all() if any(matches(each) for each in members(self.node, b.keys))]
+        return [b for b in self.all() if any(matches(each) for each in members(self.node, b.keys))]
 
     def _of_group(self, group: str) -> list[Balloon]:
         return self._with(lambda container: self._group(container) == group)
@@ -131,19 +148,15 @@ class Filling:
     def _group(self, container: Container) -> str:
         return expanded(self.kind.type.group_by, attribute_of(self.node, container))
 
-    def _balanced(self) -> Balloon | None:
-        asked = asked_milli(self.container)
-        return self._emptiest([b for b in self._all() if b.free_milli >= asked])
+    def order(self, balloon: Balloon, *, inflated: bool) -> tuple[int, int, int]:
+        """By what one balloon comes before another: the most room, then the fewest containers; negative is more."""
+        room = self._most_milli(balloon) - balloon.milli if inflated else balloon.free_milli
+        few = len(balloon.keys) if self.state.catalogue.options.rules == "nri" else 0
+        return -room, few, balloon.instance
 
-    def _emptiest(self, balloons: list[Balloon], *, inflated: bool = False) -> Balloon | None:
-        """The one with the most room, and of these the one with the fewest containers, with the container in it."""
-
-        def order(balloon: Balloon) -> tuple[int, int, int]:
-            room = self._most_milli(balloon) - balloon.milli if inflated else balloon.free_milli
-            few = len(balloon.keys) if self.state.catalogue.options.rules == "nri" else 0
-            return -room, few, balloon.instance
-
-        for balloon in sorted(balloons, key=order):
+    def _emptiest(self, way: "Way") -> Balloon | None:
+        """The first balloon of a way that has room, with the container in it."""
+        for balloon in sorted(way.balloons or (), key=lambda balloon: self.order(balloon, inflated=way.inflated)):
             if (joined := self.joined(balloon)) is not None:
                 return joined
         return None
@@ -154,23 +167,31 @@ class Filling:
         return (most if limit is None else min(most, limit)) * 1000
 
     def _new(self) -> Balloon | None:
-        """An empty balloon that is there already, else a new one."""
-        existing = self._all()
-        for balloon in existing:
+        """An empty balloon that is there already, else a new one, with the container in it."""
+        balloon = self.empty()
+        return self.joined(balloon) if balloon else None
+
+    def empty(self) -> Balloon | None:
+        """An empty balloon that is there already, else a new one; None where there can be none."""
+        for balloon in self.all():
             if not balloon.keys or self.kind.overbooked:
-                return self.joined(balloon)
-        if self.kind.type.max_balloons and len(existing) >= self.kind.type.max_balloons:
+                return balloon
+        if self.is_full:
             return None
         milli = max(asked_milli(self.container), 1)
-        made = self.state.new(self.kind, milli, self._device_cpus(), self._where_it_is())
-        return self.joined(made) if made else None
+        return self.state.new(self.kind, milli, self._device_cpus(), self._where_it_is())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many balloons of its type as there may be."""
+        return bool(self.kind.type.max_balloons) and len(self.all()) >= self.kind.type.max_balloons
 
     def _refusal(self) -> str:
-        kind, free, existing = self.kind.type, self.state.free, self._all()
+        kind, free, existing = self.kind.type, self.state.free, self.all()
         limit = f" of at most {kind.max_cpus} CPUs" if kind.max_cpus > 0 else ""
         have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
         more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
-        there = f"there are {kind.max_balloons}, which maxBalloons allows" if self._is_full(existing) else ""
+        there = f"there are {kind.max_balloons}, which maxBalloons allows" if self.is_full else ""
         cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
         needs = f", and a new one has at least {kind.min_cpus}" if kind.min_cpus > len(free) else ""
         parts = [have + more, there or f"{cpus}{needs}"]
@@ -178,9 +199,6 @@ class Filling:
             f"container {self.container.title} asks for {asked_milli(self.container)}m: no suitable balloon instance "
             f"available of type {kind.name}{limit}: {'; '.join(part for part in parts if part)}"
         )
-
-    def _is_full(self, existing: list[Balloon]) -> bool:
-        return bool(self.kind.type.max_balloons) and len(existing) >= self.kind.type.max_balloons
 
 
 def kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:

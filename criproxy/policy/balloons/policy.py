@@ -14,10 +14,12 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
+from criproxy.policy.balloons.explained import STAYS, balloons_compared, stays_in, why_kind
 from criproxy.policy.balloons.filling import Filled, Filling, kind_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind, catalogue
 from criproxy.policy.balloons.options import BalloonsOptions
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, read
+from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
 
 HIDE = "hide-hyperthreads"
@@ -52,6 +54,28 @@ class BalloonsPolicy:
         layout = place_memory(seen, grants, container, seen.topology.nodes_of(cpus), wish)
         return Layout(layout.grants, (_reason(container, filled, cpus), *layout.reasons, *wishes.notes()))
 
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """The balloons of its type; None for a container that is left alone.
+
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        seen = self.options.within(node)
+        wishes = self._wishes(seen, container)
+        if self._left_alone(seen, container, wishes):
+            return None
+        types = self._types(seen.topology)
+        kind = kind_of(types, seen, container, wishes)
+        state, others, own = _around(types, seen, container)
+        note = why_kind(kind, wishes)
+        if own is None or own.kind is not kind:
+            left = others if own is None else _left(others, own)
+            return balloons_compared(Filling(seen, left, container, kind), note)
+        inside, shrunk = _staying(seen, state, own, container)
+        if inside.joined(shrunk) is not None:
+            return stays_in(own, note)
+        return balloons_compared(_moving(seen, others, own, container), note)
+
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; its balloon shrinks, and goes with its last container."""
         seen = self.options.within(node)
@@ -64,9 +88,10 @@ class BalloonsPolicy:
 
     def _types(self, topology: Topology) -> Catalogue:
         """The types on this machine, made when it is seen for the first time."""
-        if self._last is None or self._last.topology is not topology:
-            self._last = catalogue(self.options, topology)
-        return self._last
+        last = self._last
+        if last is None or last.topology is not topology:
+            self._last = last = catalogue(self.options, topology)
+        return last
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes(node, container, self.options.annotations.allow)
@@ -140,24 +165,39 @@ class BalloonsPolicy:
         return default if hide is None else hide
 
 
-def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
-    """The balloons without the container, and the one that it comes into, with it."""
+def _around(types: Catalogue, node: Node, container: Container) -> tuple[State, State, Balloon | None]:
+    """All balloons; those without the container, and the one that it is in."""
     had = node.grants.get(container.key)
     state = read(types, node, node.grants)
-    own = state.balloons.get(had.pool) if had else None
-    others = read(types, node, without(node.grants, (container.key,))) if had else state
-    if own is None or container.key not in own.keys:
-        return others, Filling(node, others, container, kind).fill()
-    if own.kind is not kind:
-        return _left(others, own), Filling(node, _left(others, own), container, kind).fill()
-    staying = state.without(own.name)
-    shrunk = replace(
-        own, milli=own.milli - asked_milli(container), keys=tuple(k for k in own.keys if k != container.key)
-    )
-    inside = Filling(node, staying.with_balloon(shrunk), container, kind)
+    if had is None:
+        return state, state, None
+    own = state.balloons.get(had.pool)
+    others = read(types, node, without(node.grants, (container.key,)))
+    return state, others, own if own and container.key in own.keys else None
+
+
+def _staying(node: Node, state: State, own: Balloon, container: Container) -> tuple[Filling, Balloon]:
+    """How a container looks for room in its *own* balloon, and that balloon without it."""
+    keys = tuple(key for key in own.keys if key != container.key)
+    shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
+    return Filling(node, state.without(own.name).with_balloon(shrunk), container, own.kind), shrunk
+
+
+def _moving(node: Node, others: State, own: Balloon, container: Container) -> Filling:
+    """How a container looks for another balloon of its type than its *own*, next to its memory."""
+    return Filling(node, _left(others, own), container, own.kind, node.topology.nodes_of(own.home))
+
+
+def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
+    """The balloons without the container, and the one that it comes into, with it."""
+    state, others, own = _around(types, node, container)
+    if own is None or own.kind is not kind:
+        left = others if own is None else _left(others, own)
+        return left, Filling(node, left, container, kind).fill()
+    inside, shrunk = _staying(node, state, own, container)
     if (joined := inside.joined(shrunk)) is not None:
-        return staying, Filled(replace(joined, keys=own.keys), "it is there already")
-    moved = Filling(node, _left(others, own), container, kind, node.topology.nodes_of(own.home))
+        return state.without(own.name), Filled(replace(joined, keys=own.keys), STAYS)
+    moved = _moving(node, others, own, container)
     try:
         return moved.state, moved.fill()
     except NotEnough as error:

@@ -13,9 +13,12 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
+from criproxy.policy.pools.explained import Among, alone_compared, shared_compared
 from criproxy.policy.pools.options import ANNOTATION, DEFAULT, RESERVED, PoolsOptions
 from criproxy.policy.pools.plan import Instance, Plan, make_plan
+from criproxy.policy.pools.room import Alone, has_room, pods_by_pool
 
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of a pool's CPUs."""
@@ -76,19 +79,38 @@ class PoolsPolicy:
 
     def _plan(self, topology: Topology) -> Plan:
         """The pools of this machine, made when it is seen for the first time."""
-        if self._last is None or self._last.topology is not topology:
-            self._last = make_plan(self.options, topology)
-        return self._last
+        last = self._last
+        if last is None or last.topology is not topology:
+            self._last = last = make_plan(self.options, topology)
+        return last
 
     def _choose(self, plan: Plan, node: Node, wishes: Wishes) -> Choice:
         """The pool of a container."""
-        name, why = self._kind(wishes)
-        if name not in plan.by_kind:
-            name, why = DEFAULT, f"there is no pool {name!r}"
-        kind = plan.by_kind[name]
+        kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return self._free_one(kind, node, wishes.container, why)
         return _choose(plan, kind, node, wishes.container, why)
+
+    def _of_kind(self, plan: Plan, wishes: Wishes) -> tuple[Sequence[Instance], str]:
+        """The pools of the kind that a container is to run in, and why in that."""
+        name, why = self._kind(wishes)
+        if name not in plan.by_kind:
+            return plan.by_kind[DEFAULT], f"there is no pool {name!r}"
+        return plan.by_kind[name], why
+
+    def candidates(self, node: Node, container: Container) -> Candidates:
+        """The pools of the kind that its pod names.
+
+        Raises:
+            BadAnnotation: its pod asks for something in a way that cannot be understood.
+        """
+        node = self.options.within(node)
+        plan, wishes = self._plan(node.topology), Wishes(node, container, self.options.annotations.allow)
+        kind, why = self._of_kind(plan, wishes)
+        if kind[0].kind.exclusive:
+            return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
+        chosen = _choose(plan, kind, node, container, why).instance
+        return shared_compared(Among(kind, node, container, pods_by_pool(node, container)), chosen, why)
 
     def _kind(self, wishes: Wishes) -> tuple[str, str]:
         """The name of the pool that a container is to run in, and why."""
@@ -110,27 +132,14 @@ class PoolsPolicy:
         Raises:
             NotEnough: all of them are owned.
         """
-        old = node.grants.get(container.key)
-        had = old.exclusive if old else NO_CPUS
-        taken = (node.exclusive_cpus | node.watched_cpus) - had | self.options.reserved(node.topology)
-        free = [
-            instance
-            for instance in kind
-            if instance.cpus.isdisjoint(taken) and (node.shared_cpus | had) - instance.cpus
-        ]
+        alone = Alone.of(node, container, self.options.reserved(node.topology))
+        free = [index for index, instance in enumerate(kind) if alone.may_have(instance)]
         if not free:
             name = kind[0].kind.name
             which = "; ".join(f"{each.name} has CPUs {format_cpuset(each.cpus)}" for each in kind[:8])
             asks = f"container {container.title} asks for a pool {name!r} of its own"
             raise NotEnough(f"{asks}, but none of the {len(kind)} is free: {which}")
-        siblings = (node.grants[each.key] for each in node.containers_of(container.pod) if each.key in node.grants)
-        near = node.topology.nodes_of(NO_CPUS.union(*(grant.exclusive for grant in siblings)))
-
-        def order(index: int) -> tuple[bool, bool, int]:
-            nodes = node.topology.nodes_of(free[index].cpus)
-            return free[index].cpus != had, nodes.isdisjoint(near), index
-
-        return Choice(free[min(range(len(free)), key=order)], why)
+        return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)
 
     def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
         """The CPUs of those in a pool: what is owned by somebody since an earlier policy is not among them."""
@@ -167,20 +176,10 @@ class PoolsPolicy:
         return grants.derived_from(node.grants, changed)
 
 
-def _pods(node: Node, container: Container) -> dict[str, set[str]]:
-    """By pool, the pods in it; *container* itself does not count."""
-    found: dict[str, set[str]] = {}
-    containers = node.containers
-    for key, grant in node.grants.items():
-        if grant.pool and key != container.key and key in containers:
-            found.setdefault(grant.pool, set()).add(containers[key].pod)
-    return found
-
-
 def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Container, why: str) -> Choice:
     """A pool of a kind: where its pod is, else where there is room, else the default pool."""
-    pods, old = _pods(node, container), node.grants.get(container.key)
-    room = [index for index, instance in enumerate(kind) if _has_room(instance, pods, container)]
+    pods, old = pods_by_pool(node, container), node.grants.get(container.key)
+    room = [index for index, instance in enumerate(kind) if has_room(instance, pods, container)]
     for index in room:
         if container.pod in pods.get(kind[index].name, ()):
             return Choice(kind[index], f"{why}, and others of its pod are there")
@@ -196,11 +195,6 @@ def _choose(plan: Plan, kind: Sequence[Instance], node: Node, container: Contain
     else:
         full = f"but {name!r} is for no pod" if most < 0 else f"but every pool {name!r} has the {most} pods it may have"
     return Choice(plan.default, f"{why}, {full}")
-
-
-def _has_room(instance: Instance, pods: Mapping[str, Collection[str]], container: Container) -> bool:
-    most, there = instance.kind.max_pods, pods.get(instance.name, ())
-    return most == 0 or container.pod in there or len(there) < most
 
 
 def _by_order(kind: Sequence[Instance], room: Sequence[int], pods: Mapping[str, Collection[str]], why: str) -> Choice:

@@ -1,0 +1,60 @@
+"""The parts of the machine that are compared where CPUs are chosen from all of it, as by the policy ``static``."""
+
+from criproxy.alloc.cpus import Part, Taste, parts_for
+from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.topology import Topology
+from criproxy.policy.candidates import Candidates, Row, compared
+
+OF = "parts of the machine"
+
+
+def parts_compared(
+    topology: Topology, free: CpuSet, count: int, taste: Taste, available: int | None = None
+) -> Candidates:
+    """The parts of the machine with free CPUs.
+
+    Args:
+        topology: the machine.
+        free: CPUs that may be taken.
+        count: how many are wanted.
+        taste: what is wanted of them beside.
+        available: how many of them can be had, where these are fewer than *count*: nobody gets any then.
+    """
+    parts = parts_for(topology, free, count, taste)
+    enough = [part for part in parts if len(part.cpus) >= count] if available is None else []
+    order = ranked(_candidate(index, part, taste) for index, part in enumerate(enough))
+    most = count if available is None else available
+    lacking = [Row(part.name, lacks=_lacks(part, count, most)) for part in parts if part not in enough]
+    return compared(OF, order, lacking)
+
+
+def own_kept(own: CpuSet, missing: int) -> Candidates:
+    """For one that owns CPUs already and keeps them: no part of the machine is chosen for it."""
+    name = f"around its own, {format_cpuset(own)}"
+    note = "it keeps CPUs that it has, and gets more from their cores, then their NUMA nodes, then the next ones"
+    return Candidates(
+        OF, (), (Row(name, lacks=_cpus(missing) if missing > 0 else ""),), "" if missing > 0 else name, note
+    )
+
+
+def _candidate(index: int, part: Part, taste: Taste) -> Candidate:
+    nodes, liked, size, first = part.order
+    preferred = [Criterion("it has more of the CPUs that are preferred", liked, Unit.MORE)] if taste.first else []
+    free = ("it has more free CPUs", Unit.MORE) if taste.spread else ("it has fewer free CPUs", Unit.FEWER)
+    criteria = (
+        Criterion("it needs fewer NUMA nodes", nodes, Unit.FEWER),
+        *preferred,
+        Criterion(free[0], size, free[1]),
+        Criterion("it begins with a lower CPU", first, Unit.FEWER),
+    )
+    return Candidate(index, part.name, criteria)
+
+
+def _lacks(part: Part, count: int, available: int) -> str:
+    missing = count - len(part.cpus)
+    return _cpus(missing) if missing > 0 else f"{_cpus(count - available)} that those who share can spare"
+
+
+def _cpus(count: int) -> str:
+    return f"{count} CPU{'s' * (count != 1)}"

@@ -1,0 +1,57 @@
+"""Which pools have room for a container: for its pod among others, or for itself alone."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.pools.plan import Instance
+
+
+def pods_by_pool(node: Node, container: Container) -> dict[str, set[str]]:
+    """By pool, the pods in it; *container* itself does not count."""
+    found: dict[str, set[str]] = {}
+    containers = node.containers
+    for key, grant in node.grants.items():
+        if grant.pool and key != container.key and key in containers:
+            found.setdefault(grant.pool, set()).add(containers[key].pod)
+    return found
+
+
+def has_room(instance: Instance, pods: Mapping[str, Collection[str]], container: Container) -> bool:
+    """Whether the pod of *container* may run in a pool, by the *pods* that are there."""
+    most, there = instance.kind.max_pods, pods.get(instance.name, ())
+    return most == 0 or container.pod in there or len(there) < most
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A container that looks for a pool of its own."""
+
+    node: Node
+    had: CpuSet
+    """The CPUs that it owns already."""
+    taken: CpuSet
+    """Those that it cannot own: others do, or run there unmanaged, or they are reserved."""
+    near: CpuSet
+    """The NUMA nodes of what its pod owns."""
+
+    @classmethod
+    def of(cls, node: Node, container: Container, reserved: CpuSet) -> Self:
+        """How *container* looks at *node*."""
+        old = node.grants.get(container.key)
+        had = old.exclusive if old else NO_CPUS
+        siblings = (node.grants[each.key] for each in node.containers_of(container.pod) if each.key in node.grants)
+        near = node.topology.nodes_of(NO_CPUS.union(*(grant.exclusive for grant in siblings)))
+        return cls(node, had, (node.exclusive_cpus | node.watched_cpus) - had | reserved, near)
+
+    def may_have(self, instance: Instance) -> bool:
+        """Whether a pool is free, and leaves a CPU to those who share."""
+        return instance.cpus.isdisjoint(self.taken) and bool((self.node.shared_cpus | self.had) - instance.cpus)
+
+    def order(self, instance: Instance) -> tuple[bool, bool]:
+        """The one that it has, then those next to its pod, then all others."""
+        return instance.cpus != self.had, self.node.topology.nodes_of(instance.cpus).isdisjoint(self.near)
