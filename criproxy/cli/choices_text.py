@@ -26,16 +26,19 @@ def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
         at = f", at {choice['time'][11:19]} UTC" if choice["time"] else ""
         if choice["candidates"]:
             title = HEADINGS[choice["decision"]].format(of=choice["candidates"]["of"])
-            yield Text()
-            yield Text(f"{title}{at}", style=HEADING)
-            yield from render_candidates(choice["candidates"])
+            yield from _heading(f"{title}{at}")
+            yield from _candidates(choice["candidates"])
         if choice["leavers"]:
-            yield Text()
-            yield Text(f"Who would have to leave for it to fit{at}", style=HEADING)
+            yield from _heading(f"Who would have to leave for it to fit{at}")
             yield _lines([*choice["leavers"]["containers"], *_more(choice["leavers"]), choice["leavers"]["text"]])
 
 
-def render_candidates(candidates: Values) -> Iterator[RenderableType]:
+def _heading(text: str) -> Iterator[RenderableType]:
+    yield Text()
+    yield Text(text, style=HEADING)
+
+
+def _candidates(candidates: Values) -> Iterator[RenderableType]:
     """A table with a column for each criterion in which candidates differ; what their numbers mean stands above."""
     rows, criteria = candidates["rows"], candidates["criteria"]
     columns = [place for place in range(len(criteria)) if _differ(rows, place)]

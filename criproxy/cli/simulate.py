@@ -57,6 +57,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     help="With --load, play so many nodes alike, each with other pods, in a process for each CPU.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Tell the reasons of each decision.")
+@click.option("--explain", is_flag=True, help="Show the candidates of each decision as `criproxy explain` does.")
 @click.pass_context
 def command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,
@@ -71,6 +72,7 @@ def command(  # noqa: PLR0913 (one for each option)
     svg: Path | None,
     nodes: int,
     verbose: bool,
+    explain: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
     """Run the cases of a scenario FILE, or those named, and print a line for each.
@@ -92,6 +94,7 @@ def command(  # noqa: PLR0913 (one for each option)
 
         _refuse(file is not None, "give either a scenario FILE or --load")
         _refuse(svg is not None, "--svg is for a scenario FILE; --html has pictures of a load")
+        _refuse(explain, "--explain is for a scenario FILE: a load has too many decisions to show")
         compare(Question(load, policies, topology, nodes), output, html)
         return
     _refuse(html is not None, "--html is for --load")
@@ -99,7 +102,7 @@ def command(  # noqa: PLR0913 (one for each option)
     _refuse(len(policies) > 1, "several policies are compared with --load; a scenario FILE takes one")
     if file is None:
         raise click.UsageError("Missing argument 'FILE', or --load.", ctx)
-    results, status = _cases(file, ids, policies, topology, output, verbose=verbose)
+    results, status = _cases(file, ids, policies, topology, output, verbose=verbose, explain=explain)
     if svg:
         from criproxy.cli.simulate_pictures import write
 
@@ -122,6 +125,7 @@ def _cases(
     output: str,
     *,
     verbose: bool,
+    explain: bool,
 ) -> "tuple[list[Result], int]":
     """Run cases and print them; how they went, and the exit status."""
     from criproxy.sim.scenario.runner import Instead, runs
@@ -133,9 +137,9 @@ def _cases(
         click.echo(mistake.located(file), err=True)
     results = _results(runs(contents.vectors, instead), instead)
     if output == "json":
-        _print_json(results, contents, verbose=verbose)
+        _print_json(results, contents, verbose=verbose, explain=explain)
     else:
-        _print(results, contents, verbose=verbose)
+        _print(results, contents, verbose=verbose, explain=explain)
     return results, 2 if contents.all_mistakes else int(any(result.failure for result in results))
 
 
@@ -162,7 +166,8 @@ def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Res
     return [run(vector, rules, instead) for vector, rules in watched(cases, "Running scenarios")]
 
 
-def _print(results: "list[Result]", contents: "Contents", *, verbose: bool) -> None:
+def _print(results: "list[Result]", contents: "Contents", *, verbose: bool, explain: bool) -> None:
+    from criproxy.cli.simulate_explain import show_choices
     from criproxy.sim.scenario.report import line, reasons, summary
 
     width = max((len(result.vector.id) for result in results), default=0)
@@ -170,17 +175,21 @@ def _print(results: "list[Result]", contents: "Contents", *, verbose: bool) -> N
         click.secho(line(result, width), fg="red" if result.failure else None)
         for reason in reasons(result) if verbose else ():
             click.echo(reason)
+        if explain:
+            show_choices(result)
     unread = f", {len(contents.wrong)} not read: see above" if contents.wrong else ""
     click.echo(f"{summary(results)}{unread}")
 
 
-def _print_json(results: "list[Result]", contents: "Contents", *, verbose: bool) -> None:
+def _print_json(results: "list[Result]", contents: "Contents", *, verbose: bool, explain: bool) -> None:
     import json
 
+    from criproxy.cli.simulate_explain import choices
     from criproxy.sim.scenario.report import as_json
 
     failed = sum(1 for result in results if result.failure)
-    cases = [as_json(result, verbose=verbose) for result in results]
+    explained = [{"choices": list(choices(result))} if explain else {} for result in results]
+    cases = [as_json(result, verbose=verbose) | more for result, more in zip(results, explained, strict=True)]
     mistakes = [{"line": each.line, "column": each.column, "text": each.sentence} for each in contents.all_mistakes]
     ok = not failed and not mistakes
     click.echo(json.dumps({"ok": ok, "failed": failed, "mistakes": mistakes, "cases": cases}))

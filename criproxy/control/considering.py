@@ -179,20 +179,36 @@ class Considering:
 
 
 def _answer(question: _Question, *, search: bool) -> Considered | None:
-    asked = placing(question.before, question.event, question.policy)
+    found = weighed(question.before, question.event, question.policy, refused=question.refused, search=search)
+    return Considered(found[0], question.at_s, found[1]) if found else None
+
+
+def weighed(
+    before: Node, event: Event, policy: Policy, *, refused: bool, search: bool = True
+) -> tuple[Container, Choice] | None:
+    """What a decision was chosen from; None where nothing was chosen.
+
+    Args:
+        before: the node as it was.
+        event: what was decided about.
+        policy: who decided.
+        refused: whether it refused.
+        search: whether to look for those who would have to leave, if it did.
+    """
+    asked = placing(before, event, policy)
     if asked is None:
         return None
-    candidates = candidates_of(question.policy, *asked)
-    leaving = leavers(*asked, question.policy) if question.refused and search else None
+    candidates = candidates_of(policy, *asked)
+    leaving = leavers(*asked, policy) if refused and search else None
     if candidates is None and leaving is None:
         return None
-    return Considered(asked[1], question.at_s, Choice(_decided(question), candidates, leaving))
+    return asked[1], Choice(_decided(event, refused=refused), candidates, leaving)
 
 
-def _decided(question: _Question) -> Decided:
-    if isinstance(question.event, ContainerResized):
-        return Decided.NOT_RESIZED if question.refused else Decided.RESIZED
-    return Decided.REFUSED if question.refused else Decided.PLACED
+def _decided(event: Event, *, refused: bool) -> Decided:
+    if isinstance(event, ContainerResized):
+        return Decided.NOT_RESIZED if refused else Decided.RESIZED
+    return Decided.REFUSED if refused else Decided.PLACED
 
 
 def _name(event: ContainerCreating | ContainerResized) -> tuple[str, str]:

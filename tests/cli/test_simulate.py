@@ -8,6 +8,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
+from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.sim.sysfs import write_sysfs
 
@@ -176,3 +177,61 @@ def test_ids_are_completed(file: Path, begun: str, ids: list[str]) -> None:
 
     assert [item.value for item in complete.get_completions(["simulate", str(file)], begun)] == ids
     assert not complete.get_completions(["simulate", "missing.yaml"], begun)
+
+
+REFUSED = """
+vectors:
+  - id: crowded
+    topology: {nodes: {0: {cpus: 0-3, mem: 2G}, 1: {cpus: 4-7, mem: 2G}}, threads: none}
+    policy: topology-aware
+    config: {reserved: "cpuset:0"}
+    steps:
+      - create: {pod: one, qos: guaranteed, cpu: 4, mem: 1Gi}
+      - create: {pod: two, qos: guaranteed, cpu: 2, mem: 1Gi}
+      - create: {pod: three, qos: guaranteed, cpu: 3, mem: 1Gi, expect: error}
+"""
+
+
+def test_each_decision_can_be_explained(tmp_path: Path) -> None:
+    """With --explain the candidates of each, by the line that asked for it, and who is in the way of a refused one."""
+    path = tmp_path / "crowded.yaml"
+    path.write_text(REFUSED)
+    result = simulate(path, "--explain")
+    (case,) = json.loads(simulate(path, "--explain", "--format", "json").stdout)["cases"]
+
+    assert result.exit_code == 0
+    assert "\nline 8: default/one/onec0\n\nHow the pools compared when it was placed\n" in result.stdout
+    assert "  the machine  lacks 2 CPUs\n" in result.stdout
+    assert "\n  default/two/twoc0\n  it would fit if this container left; no shorter list would do\n" in result.stdout
+    assert [(each["line"], each["decision"]) for each in case["choices"]] == [
+        *((8, "placed"), (9, "placed")),
+        (10, "refused"),
+    ]
+    assert case["choices"][0]["candidates"]["chosen"] == "NUMA node 1"
+
+
+def test_without_explain_nothing_is_compared(file: Path) -> None:
+    """The JSON has no choices then; and there are none for whoever only shares with static."""
+    plain, explained = (
+        json.loads(simulate(file, "--format", "json", *more).stdout)["cases"] for more in ((), ("--explain",))
+    )
+
+    assert [case.get("choices") for case in plain] == [None] * 4
+    assert [len(case["choices"]) for case in explained] == [1, 1, 0, 0]
+
+
+def test_a_policy_that_fails_at_explaining_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the case, the line and what happened."""
+    monkeypatch.setattr(StaticPolicy, "candidates", lambda *_: 1 / 0)
+    result = simulate(file, "fits", "--explain")
+
+    assert result.exit_code == 1
+    assert "fits, line 12: the policy cannot tell what it chose from: ZeroDivisionError" in result.output
+
+
+def test_a_load_is_not_explained(file: Path) -> None:
+    """It has too many decisions."""
+    result = simulate("--load", file, "--explain")
+
+    assert result.exit_code == 2
+    assert "--explain is for a scenario FILE" in result.output

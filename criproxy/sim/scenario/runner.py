@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from criproxy.model.topology import Topology
 from criproxy.sim.scenario.seen import Moment, Placed
 from criproxy.sim.scenario.vectors import Vector
-from criproxy.sim.scenario.world import Failure, SettingsOf, Told, World
+from criproxy.sim.scenario.world import Asked, Failure, SettingsOf, Told, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Result:
     """Where everybody was at each step that expects something, and at the end or the failure."""
     topology: Topology | None = None
     """The machine; None of a unit vector."""
+    asked: tuple[Asked, ...] = ()
+    """The decisions about newcomers, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def run(vector: Vector, rules: str, instead: Instead = Instead()) -> Result:
         failure, line = str(error), error.line
     world.note()
     told, moments = tuple(world.told), tuple(world.moments)
-    return Result(vector, rules, failure, line, world.seen().placed, told, world.checked, moments, topology)
+    placed, asked = world.seen().placed, tuple(world.asked)
+    return Result(vector, rules, failure, line, placed, told, world.checked, moments, topology, asked)
 
 
 def _live(vector: Vector, world: World) -> None:

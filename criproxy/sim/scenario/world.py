@@ -42,6 +42,17 @@ class Told:
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A container for which the policy was to find a place."""
+
+    line: int
+    before: Node
+    event: ContainerCreating
+    policy: Policy
+    refused: bool
+
+
 class Failure(Exception):
     """Something is not as the scenario expects it."""
 
@@ -63,6 +74,7 @@ class World:
     settings_of: SettingsOf | None = None
     """Of the policy to use in place of every other; then nobody expects of a start that it fails."""
     told: list[Told] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     checked: int = 0
     moments: list[Moment] = field(default_factory=list)
     """At each step that expects something and at the end, where something has happened since the one before."""
@@ -264,14 +276,21 @@ class World:
         try:
             decision = step(self._node, event, self._policy)
         except Refused:
+            self._remember(event, self._policy, refused=True)
             raise
         except Exception as error:  # whatever is wrong with a policy, other cases go on
             raise Failure(f"the policy is at fault at {type(event).__name__}: {told(error)}", self._line) from error
+        self._remember(event, self._policy, refused=False)
         self._node = decision.node
         if decision.reasons:
             self.told.append(Told(self._line, decision.reasons))
         if broken := violations(self._node):
             raise Failure(f"after {type(event).__name__} the placement is broken: {'; '.join(broken[:3])}", self._line)
+
+    def _remember(self, event: Event, policy: Policy, *, refused: bool) -> None:
+        """What has just been decided about a newcomer, for who wants to know how."""
+        if isinstance(event, ContainerCreating):
+            self.asked.append(Asked(self._line, self._node, event, policy, refused))
 
     def _next(self) -> int:
         self._serial += 1

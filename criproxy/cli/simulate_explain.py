@@ -1,0 +1,40 @@
+"""``criproxy simulate FILE --explain``: what each decision of a case was chosen from."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from criproxy.cli.choices_text import render_choices
+from criproxy.cli.console import HEADING, show
+from criproxy.control.choices import values
+from criproxy.control.considering import weighed
+from criproxy.errors import CriproxyError
+from criproxy.sim.faults import told
+from criproxy.sim.scenario.runner import Result
+
+
+def choices(result: Result) -> Iterator[dict[str, Any]]:
+    """For each container that came, `line` and `container`, and then as in `choices` of `criproxy explain`.
+
+    Raises:
+        CriproxyError: a policy fails at it; the text says where.
+    """
+    for asked in result.asked:
+        try:
+            found = weighed(asked.before, asked.event, asked.policy, refused=asked.refused)
+        except Exception as error:  # the policy may be anybody's
+            text = f"{result.vector.id}, line {asked.line}: the policy cannot tell what it chose from: {told(error)}"
+            raise CriproxyError(text) from error
+        if found:
+            yield {"line": asked.line, "container": found[0].title, **values(found[1], "")}
+
+
+def show_choices(result: Result) -> None:
+    """Print them as tables, each below the line of the file and the name of the container."""
+    for choice in choices(result):
+        title = Text(f"line {choice['line']}: {choice['container']}", style=HEADING)
+        show(Group(Text(), title, *render_choices([choice])))
+    if result.asked:
+        show(Text())
