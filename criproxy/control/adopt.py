@@ -6,7 +6,7 @@ leaves it there; what that cannot mean for others is in `engine.found`.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from criproxy.control.followups import Followups
@@ -34,16 +34,30 @@ class Adoption:
     followups: Followups
 
     async def take_in(
-        self, sandboxes: Sequence[api.PodSandbox], containers: Sequence[api.Container], disturbed: Disturbed
+        self,
+        sandboxes: Sequence[api.PodSandbox],
+        containers: Sequence[api.Container],
+        disturbed: Disturbed,
+        *,
+        with_exited: bool = False,
     ) -> Sequence[str]:
-        """Take in what is unknown, but for what is *disturbed* when its turn comes; the ids of the containers.
+        """Take in what is unknown, but for what is *disturbed* when its turn comes.
+
+        Args:
+            sandboxes: a list of the runtime.
+            containers: a list of the runtime.
+            disturbed: see there.
+            with_exited: also those that have exited by the list, if processes of theirs are left.
+
+        Returns:
+            The ids of the containers.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked; what has been taken in stays so.
         """
         listed = {item.id: item for item in sandboxes}
         taken = list[str]()
-        for some in _batched(self._unknown(containers), _AT_ONCE):
+        for some in _batched(self._unknown(containers, with_exited=with_exited), _AT_ONCE):
             looks = await asyncio.gather(*(self._look(item) for item in some))
             found = [
                 (item, look)
@@ -66,13 +80,16 @@ class Adoption:
             if node.is_watched(key) and (has := (await self.followups.kernel.look(key)).applied):
                 await self.followups.apply(UpdateApplied(key, has.cpus, has.mems))
 
-    def _unknown(self, containers: Sequence[api.Container]) -> list[api.Container]:
-        """Those to take in; first whom others have to make room for, and later attempts before those that gave way."""
+    def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
+        """Those to look at, and to take in unless they have ended.
+
+        First whom others have to make room for, and later attempts before those that gave way.
+        """
         node, pin = self.followups.manager.node, self.followups.settings.adopt is Adopt.PIN
         unknown = [
             item
             for item in containers
-            if translate.state(item) is not ContainerState.EXITED
+            if (with_exited or translate.state(item) is not ContainerState.EXITED)
             and (item.id not in node.containers or (pin and node.is_watched(item.id)))
         ]
         if self.followups.manager.bypassed:  # the policy is not asked who owns CPUs: ours have to wait
@@ -85,7 +102,7 @@ class Adoption:
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
-        container = translate.found_container(item, reply, capacity_bytes)
+        container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
         has = seen.applied if container.state is ContainerState.RUNNING else translate.sets(reply.status)
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
 

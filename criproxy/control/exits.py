@@ -60,12 +60,11 @@ class Exits:
             return
         try:
             exited = {item.id for item in await self.followups.runtime.list_exited()}
+            for container in running:
+                if container.key in exited and await self.inquiry.has_ended(container):
+                    await self._apply(ContainerExited(container.key), container, "lists")
         except RuntimeCallError as error:
             self.followups.log.warning("cannot ask which containers have exited", error=str(error))
-            return
-        for container in running:
-            if container.key in exited and await self.inquiry.has_ended(container):
-                await self._apply(ContainerExited(container.key), container, "lists")
 
     async def _stream(self) -> bool:
         """Follow one stream to its end; False if the runtime has none for us."""

@@ -51,13 +51,22 @@ class Inquiry:
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
-            if event and await self.has_ended(container):
+            if event and await self.has_ended(container, is_listed=container.key in listed):
                 self.followups.counters.exits["lists"] += 1
                 await self.followups.apply(event)
 
-    async def has_ended(self, container: Container) -> bool:
-        """Whether a list is to be believed that calls *container* exited or does not have it any more."""
-        return not self.is_doubtful(container.key) and await self.undisturbed(container)
+    async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
+        """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left.
+        """
+        if self.is_doubtful(container.key) or not await self.undisturbed(container):
+            return False
+        if not is_listed:
+            return True
+        seen, _ = await self.followups.kernel.ask(container.key)
+        return seen.ended and await self.undisturbed(container)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether a runtime that calls *key* exited is not to be believed: its start may be under way, or was cut."""
@@ -203,11 +212,11 @@ class Inquiry:
             self.followups.kick([key], look=True)
 
     def _tell_if_left(self, container: Container) -> None:
-        """Say once that a container runs though the runtime calls it exited."""
+        """Say once that a container runs though the runtime says that it does not."""
         if self.followups.kernel.still_runs(container.key) and container.key not in self._told:
             self._told = {other for other in self._told if other in self.followups.manager.node.containers}
             self._told.add(container.key)
-            text = "the runtime calls a container exited whose processes run: it keeps its place"
+            text = "the runtime has lost a container whose processes run: it keeps its place"
             self.followups.log.warning(text, container=container.title, id=container.key)
 
 

@@ -19,8 +19,10 @@ from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 
-LEFT_RUNNING = "the runtime calls exited what still runs, and moves it no more: restart the runtime, and remove the pod"
-"""containerd 1.6 does not know its state after a restart, and then ends and removes it like any other."""
+LEFT_RUNNING = "the runtime has lost what still runs, and moves it no more: restart the runtime, and remove the pod"
+"""containerd 1.6 calls it exited and removes it never; after a restart it calls its state unknown, and does."""
+_LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
+"""What the runtime calls containers of which it has lost the processes, among others."""
 _READ_BYTES = 4096
 """What the kernel writes of a cpuset file at most."""
 
@@ -181,12 +183,12 @@ class Kernel:
         if state is ContainerState.RUNNING:
             return Seen(state, self._sets(container_id, reply)), reply
         self.forget(container_id)
-        if state is ContainerState.EXITED and (applied := self._left_behind(container_id, reply.info)):
+        if state in _LOST and (applied := self._left_behind(container_id, reply.info)):
             return Seen(ContainerState.RUNNING, applied), reply
         return Seen(state), reply
 
     def _left_behind(self, container_id: str, info: Mapping[str, str]) -> Applied | None:
-        """The sets of a container that has exited by the runtime's words and still has processes; see `still_runs`."""
+        """The sets of one that does not run by the runtime's words and still has processes; see `still_runs`."""
         group = own_group(self._host_root, info)
         if group is None or not has_processes(group):
             return None
@@ -198,9 +200,9 @@ class Kernel:
         return applied
 
     def still_runs(self, container_id: str) -> bool:
-        """Whether processes go on of a container that the runtime was seen to call exited.
+        """Whether processes go on of a container that does not run by the runtime's words, as far as it was asked.
 
-        containerd 1.6 does so where the call of a start is cut in the middle, until it is restarted.
+        containerd 1.6 loses them where the call of a start is cut in the middle.
         """
         group = self._left.get(container_id)
         if group is None or has_processes(group):

@@ -186,7 +186,8 @@ class Resync:
         await self.inquiry.judge(before, containers, sandbox_id)
         for item in containers:
             await self._has_started(item)
-        for key in await self._adoption.take_in(sandboxes, containers, self._is_disturbed):
+        adopting = self._adoption.take_in(sandboxes, containers, self._is_disturbed, with_exited=self._is_first)
+        for key in await adopting:
             found = self.followups.manager.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:
                 self.inquiry.start_unknown(key)

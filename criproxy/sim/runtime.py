@@ -13,6 +13,7 @@ from typing import Self
 import grpc
 
 from criproxy import __version__
+from criproxy.cri import api_pb2 as cri
 from criproxy.sim.core import Core
 from criproxy.sim.cpusets import Cpuset, Machine
 from criproxy.sim.events import Events
@@ -119,9 +120,17 @@ class EmbeddedRuntime:
         """Return what the cgroup of a container says; None where it has none, since it does not run."""
         return self.core.records.container(container_id).cpuset
 
-    def forget_process(self, container_id: str) -> None:
-        """Call a running container exited while its process goes on: what containerd 1.6 makes of some cut starts."""
-        self.core.records.container(container_id).exited(128, "StartError", "context canceled")
+    def forget_process(self, container_id: str, *, restarted: bool = False) -> None:
+        """Call a running container exited while its process goes on: what containerd 1.6 makes of some cut starts.
+
+        Args:
+            container_id: its id.
+            restarted: the runtime has restarted since: the state is unknown then.
+        """
+        container = self.core.records.container(container_id)
+        container.exited(128, "StartError", "context canceled")
+        if restarted:
+            container.state = cri.CONTAINER_UNKNOWN
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """Let the process of a running container end by itself."""

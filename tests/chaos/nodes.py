@@ -142,7 +142,7 @@ class Node(ABC):
             return None
 
     async def end_left(self, container_id: str = "") -> int:
-        """End tasks that the runtime has of containers that it calls exited, as an operator would.
+        """End tasks of containers that do not run by the runtime's words, as an operator would.
 
         Args:
             container_id: whose; all that have processes if not given.
@@ -206,7 +206,8 @@ class ContainerdNode(Node):
 
     async def _left(self) -> list[str]:
         listed = await self.direct.list_containers()
-        return [item.id for item in listed if item.state == api.CONTAINER_EXITED and self._has_processes(item.id)]
+        lost = [item.id for item in listed if item.state in (api.CONTAINER_EXITED, api.CONTAINER_UNKNOWN)]
+        return [container_id for container_id in lost if self._has_processes(container_id)]
 
     def _has_processes(self, container_id: str) -> bool:
         group = self.group(container_id)

@@ -179,10 +179,10 @@ async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypa
     failures = [ZeroDivisionError("a mistake")]
     take_in = Adoption.take_in
 
-    async def fragile(self: Adoption, *arguments: Any) -> Sequence[str]:  # noqa: ANN401 (passed on)
+    async def fragile(self: Adoption, *arguments: Any, **options: Any) -> Sequence[str]:  # noqa: ANN401 (passed on)
         if failures:
             raise failures.pop()
-        return await take_in(self, *arguments)
+        return await take_in(self, *arguments, **options)
 
     monkeypatch.setattr(Adoption, "take_in", fragile)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:

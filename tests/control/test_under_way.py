@@ -161,7 +161,7 @@ async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: 
         assert late in world.controller.node.containers
 
 
-async def left_running(world: World, root: Path, pod: PodSpec, *sharing: str) -> str:
+async def left_running(world: World, root: Path, pod: PodSpec, *sharing: str, restarted: bool = False) -> str:
     """A container that containerd 1.6 calls exited though it runs: criproxy died in the middle of its start.
 
     Args:
@@ -169,6 +169,7 @@ async def left_running(world: World, root: Path, pod: PodSpec, *sharing: str) ->
         root: of the host.
         pod: of the container; it owns CPU 1, if any.
         sharing: who shares what it does not own.
+        restarted: the runtime has restarted since, and calls its state unknown.
     """
     sandbox_id = await world.kubelet.run_sandbox(pod)
     late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
@@ -176,7 +177,7 @@ async def left_running(world: World, root: Path, pod: PodSpec, *sharing: str) ->
     await world.stop_criproxy()
     await MiniKubelet(world.direct).start(late)
     (group_of(root, late) / "cgroup.procs").write_text("100001\n")
-    world.runtime.forget_process(late)
+    world.runtime.forget_process(late, restarted=restarted)
     await world.start_criproxy()
     return late
 
@@ -198,6 +199,26 @@ async def test_a_container_that_runs_though_the_runtime_calls_it_exited_keeps_it
         await world.until(lambda: world.cpus(shared) == "0-3")
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["restarted", "state-lost"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["exited", "unknown-after-its-restart"])
+async def test_such_a_container_keeps_its_place_over_restarts(tmp_path: Path, restarted: bool, lost: bool) -> None:
+    """Lists call it exited, and nobody remembers that its processes run."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        shared = await world.run(sharer("shared"))
+        late = await left_running(world, tmp_path, owner("late"), shared, restarted=restarted)
+        await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
+        await world.stop_criproxy()
+        if lost:
+            shutil.rmtree(tmp_path / "state")
+
+        await world.start_criproxy()
+        third = await world.run(sharer("third"))
+
+        await world.poll(lambda: world.controller.node.containers[late].state is ContainerState.RUNNING)
+        assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
+        assert world.owned() == {1}
+
+
 async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Path) -> None:
     """The stream says of such a container what the lists say, and is believed as little."""
     only_events = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
@@ -216,16 +237,17 @@ async def test_an_event_that_calls_exited_what_runs_frees_no_place(tmp_path: Pat
         assert (world.cpus(shared), world.cpus(third)) == ("0,2-3", "0,2-3")
 
 
-async def test_a_start_says_that_it_waits_for_one_that_the_runtime_calls_exited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restarted", [False, True], ids=["exited", "unknown-after-its-restart"])
+async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path: Path, restarted: bool) -> None:
     """The runtime answers OK to its updates and changes nothing: only somebody else can help, and is told."""
     settings = replace(FAST, drift_period_s=0.02, barrier_timeout_s=0.3)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
-        late = await left_running(world, tmp_path, sharer("late"))
+        late = await left_running(world, tmp_path, sharer("late"), restarted=restarted)
         pod = owner("owner")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         owned = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
 
-        with pytest.raises(RuntimeCallError, match=r"late/main.*calls exited what still runs") as refused:
+        with pytest.raises(RuntimeCallError, match=r"late/main.*has lost what still runs") as refused:
             await world.kubelet.start(owned)
 
         assert refused.value.code is StatusCode.UNAVAILABLE
