@@ -142,6 +142,7 @@ def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "nodes": load.nodes,
         "turned_away_pods": load.turned_away,
         "machine": {"cpus": len(load.topology.cpus), "nodes": len(load.topology.nodes)},
+        "take": [outcome.name for outcome in as_good(outcomes)] if len(outcomes) > 1 else [],
         "policies": [_policy(outcome) for outcome in outcomes],
     }
 

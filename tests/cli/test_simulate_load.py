@@ -84,6 +84,7 @@ def test_json(spec: Path, policies: list[str]) -> None:
     assert [each["policy"] for each in values["policies"]] == ["static", "none"]
     assert values["policies"][0]["containers"] == values["policies"][1]["containers"]
     assert values["policies"][1]["distance"] == 15
+    assert values["take"] == ["static"]
     assert {measure.key for measure in MEASURES} <= values["policies"][0].keys()
 
 
