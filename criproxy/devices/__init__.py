@@ -1,1 +1,1 @@
-"""Device classes, their evidence in containers, and rewriting of their settings."""
+"""Device classes, the evidence of who was given what, and the rule for what a container may see. Pure."""

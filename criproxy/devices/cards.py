@@ -1,0 +1,68 @@
+"""The cards of a machine, and which of them an id means."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from criproxy.devices.classes import DeviceClass
+
+_NUMBERED = re.compile(r"(?:[A-Za-z]+|[A-Za-z0-9]+-)?([0-9]{1,6})")
+"""``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with numbers of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One accelerator."""
+
+    number: int
+    """That in the name of its nodes."""
+    nodes: tuple[str, ...] = ()
+    """Those of its own that exist."""
+    id: str = ""
+    """Its UUID, where the driver tells it without being asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What a machine has of one class."""
+
+    cards: tuple[Card, ...] = ()
+    """In the order of their driver, where that is known."""
+    shared: tuple[str, ...] = ()
+    """The nodes that all its cards need, as far as they exist."""
+
+    def card(self, kind: DeviceClass, id: str) -> Card | None:
+        """The card that *id*, as the kubelet or CDI writes it, means; None where that is not known."""
+        if named := next((card for card in self.cards if card.id and card.id == id), None):
+            return named
+        if kind.id_format == "uuid":  # a bare number is the driver's index: its order, and not the node's number
+            listed = [card for card in self.cards if card.id]
+            return listed[int(id)] if id.isdecimal() and int(id) < len(listed) else None
+        number = number_in(id)
+        return next((card for card in self.cards if card.number == number), None)
+
+
+Stocks = Mapping[str, Stock]
+"""By the name of the class."""
+
+
+def number_in(id: str) -> int | None:
+    """The number of the card in an id such as ``Ascend910-1``."""
+    found = _NUMBERED.fullmatch(id)
+    return int(found[1]) if found else None
+
+
+def visible_value(kind: DeviceClass, ids: Iterable[str], stock: Stock) -> bytes | None:
+    """What the visible variable has to say for *ids*; None where that cannot be told."""
+    words: list[str | None]
+    match kind.id_format:
+        case "uuid" | "as-is":
+            words = list(ids)
+        case "index":
+            words = [None if (number := number_in(each)) is None else str(number) for each in ids]
+        case "minor":
+            words = [None if (card := stock.card(kind, each)) is None else str(card.number) for each in ids]
+        case "plugin":
+            return None
+    known = [word for word in words if word is not None]
+    return ",".join(known).encode() if known and len(known) == len(words) else None

@@ -1,0 +1,162 @@
+"""Who was given what: what each source says, and what follows for each class.
+
+Three answers are possible, and the difference between the last two matters: these cards; none; nobody can tell. A
+variable never grants a card, since a pod's own comes in the same list as that of a device plugin.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from criproxy.devices.asked import Asked
+from criproxy.devices.cards import Stock, Stocks
+from criproxy.devices.classes import DeviceClass
+
+ANNOTATION = "devices.criproxy.io/"
+"""Before the name of a resource, in which ``_`` stands for ``/``; the value is a list of ids."""
+
+
+class Given(Enum):
+    """What is known of one class and one container."""
+
+    CARDS = "cards"
+    NONE = "none"
+    UNKNOWN = "unknown"
+    """No source could tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a container was given of one class."""
+
+    given: Given
+    ids: tuple[str, ...] = ()
+    """Of the cards, in the order of the source; empty where the source knows of cards, but not which."""
+    source: str = ""
+    """Who says so."""
+
+
+Evidence = Mapping[str, Allocation]
+"""By the name of the class."""
+NOBODY_TELLS = Allocation(Given.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A container, by the names under which the kubelet allocates."""
+
+    sandbox_id: str
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str = ""
+    """Empty: all of the pod's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one source says of one container."""
+
+    source: str
+    resources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Ids as the device plugin named them, by resource."""
+    complete: bool = False
+    """Whether what is not in it was not allocated."""
+
+
+class Source(Protocol):
+    """Something beside the request that knows allocations, such as the kubelet's podresources."""
+
+    async def prefetch(self, pod: Subject) -> None:
+        """A pod's sandbox is being made: its containers will be asked for soon. Must not fail."""
+        ...
+
+    async def known(self, container: Subject) -> Known | None:
+        """What *container* was given; None where that cannot be told. Must not fail, and ends within its own bound."""
+        ...
+
+
+def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], stocks: Stocks) -> Evidence:
+    """What a container was given.
+
+    Args:
+        classes: those that matter.
+        asked: its create: our own annotation, CDI names and device nodes are evidence, too.
+        known: what the sources say, the most trusted one first.
+        stocks: the machine's cards.
+    """
+    told = [own_annotations(asked.annotations), *known]
+    foreign = _foreign_cdi(classes := tuple(classes), asked)
+    return {kind.name: _weigh(kind, asked, told, stocks.get(kind.name, Stock()), foreign) for kind in classes}
+
+
+def own_annotations(annotations: Mapping[str, str]) -> Known:
+    """What our own device plugin has written; it says nothing of other plugins."""
+    resources = {
+        name.removeprefix(ANNOTATION).replace("_", "/", 1): tuple(filter(None, map(str.strip, value.split(","))))
+        for name, value in annotations.items()
+        if name.startswith(ANNOTATION)
+    }
+    return Known("annotation", resources)
+
+
+def _weigh(kind: DeviceClass, asked: Asked, told: Sequence[Known], stock: Stock, foreign_cdi: bool) -> Allocation:
+    for each in told:
+        if ids := kind.physical(_ids(kind, each)):
+            return Allocation(Given.CARDS, ids, each.source)
+    if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
+        return Allocation(Given.CARDS, _of_cdi(kind, devices, stock), "cdi")
+    if numbers := _numbers(kind, asked, stock):
+        names = {card.number: card.id for card in stock.cards}
+        ids = tuple(names.get(number) or _as_id(kind, number) for number in numbers)
+        return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
+    if complete := next((each for each in told if each.complete), None):
+        return Allocation(Given.NONE, source=complete.source)
+    # Plugins of such a class leave a trace: where there is none, none of them gave anything.
+    return NOBODY_TELLS if foreign_cdi or _traces(kind, asked) else Allocation(Given.NONE, source="request")
+
+
+def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:
+    for resource, ids in known.resources.items():
+        if kind.serves(resource):
+            yield from ids
+
+
+def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:
+    """The ids of CDI devices; none if one of them cannot be told, such as ``all``."""
+    found = [
+        (card.id or device) if (card := stock.card(kind, device)) else _own_word(kind, device) for device in devices
+    ]
+    return kind.physical(found) if all(found) else ()
+
+
+def _own_word(kind: DeviceClass, device: str) -> str:
+    """A CDI device that names the card as the kubelet does, although the machine's list has no such card."""
+    return device if kind.id_format == "uuid" and device.startswith(("GPU-", "MIG-")) else ""
+
+
+def _numbers(kind: DeviceClass, asked: Asked, stock: Stock) -> list[int]:
+    """The cards whose nodes the request has; plugins put them there, and users cannot."""
+    found = (kind.card_number(device.host_path) for device in asked.devices)
+    # Vendors share paths: where the machine was looked at, a node is that of the card that is there.
+    ours = {card.number for card in stock.cards}
+    return [number for number in dict.fromkeys(found) if number is not None and (not ours or number in ours)]
+
+
+def _as_id(kind: DeviceClass, number: int) -> str:
+    return str(number) if kind.id_format == "index" else ""
+
+
+def _traces(kind: DeviceClass, asked: Asked) -> bool:
+    """Whether something in the request may come from one of the class's device plugins."""
+    hidden = kind.hide_value.encode()
+    variables = (env.value for env in asked.envs if kind.write_env and env.name == kind.visible_env)
+    return any(value != hidden for value in variables) or any(
+        kind.asked_by_mount(mount.container_path) is not None for mount in asked.mounts
+    )
+
+
+def _foreign_cdi(classes: Sequence[DeviceClass], asked: Asked) -> bool:
+    """Whether a CDI device is of no class: nobody knows what it brings along."""
+    return any(all(kind.cdi_device(name) is None for kind in classes) for name in asked.cdi)

@@ -1,0 +1,35 @@
+"""What the owner of a node wants of the boundary: the section ``devices`` of a policy file, as plain values."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from criproxy.devices.asked import Who
+from criproxy.devices.classes import DeviceClass
+
+HideUnallocated = Literal["off", "report", "enforce"]
+UserOverride = Literal["keep", "report", "strip"]
+Privileged = Literal["allow", "report", "deny"]
+OnNoEvidence = Literal["keep", "hide", "fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRules:
+    """How containers and accelerators are kept apart on one node."""
+
+    classes: tuple[DeviceClass, ...]
+    hide_unallocated: HideUnallocated = "enforce"
+    user_override: UserOverride = "strip"
+    privileged: Privileged = "report"
+    on_no_evidence: OnNoEvidence = "keep"
+    keep_access_on_update: bool = True
+    exempt_namespaces: tuple[str, ...] = ()
+    exempt_images: tuple[str, ...] = ()
+
+    def exempt(self, who: Who) -> str:
+        """Why *who* is left alone; empty where it is not."""
+        if any(fnmatchcase(who.namespace, pattern) for pattern in self.exempt_namespaces):
+            return f"its namespace {who.namespace} is exempt"
+        if any(fnmatchcase(image, pattern) for image in who.images for pattern in self.exempt_images):
+            return "its image is exempt"
+        return ""

@@ -1,0 +1,83 @@
+"""The accelerators of a machine, as its device nodes and drivers show them."""
+
+from pathlib import Path
+
+from criproxy.devices.builtin import AMD, BUILTIN, HABANA, INTEL_GPU, INTEL_NPU, NVIDIA
+from criproxy.devices.cards import Card, Stock
+from criproxy.devices.classes import DeviceClass
+from criproxy.discovery.cards import find_cards
+
+ALI = DeviceClass(
+    name="ali-npu",
+    resources=("aliyun.com/npu",),
+    per_device=("/dev/npu{index}", "/dev/npus/{index}/ctl"),
+    shared=("/dev/npu_*",),
+)
+
+
+def write(path: Path, text: str = "") -> None:
+    """One file with its folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_machine_without_accelerators(tmp_path: Path) -> None:
+    """Nothing of any class, and no failure where there is not even a /dev."""
+    assert find_cards(BUILTIN.values(), tmp_path) == dict.fromkeys(BUILTIN, Stock())
+
+
+def test_nvidia_tells_uuids_in_the_order_of_its_driver(tmp_path: Path) -> None:
+    """Cards come by PCI address, as their indexes count; minor numbers and UUIDs are those that /proc says."""
+    for address, minor, uuid in (("0000:af:00.0", 0, "GPU-b"), ("0000:3b:00.0", 1, "GPU-a")):
+        text = (
+            f"Model: \t\t Tesla T4\nIRQ:   \t\t 33\nGPU UUID: \t {uuid}\nBus Type: \t PCIe\nDevice Minor: \t {minor}\n"
+        )
+        write(tmp_path / f"proc/driver/nvidia/gpus/{address}/information", text)
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-caps/nvidia-cap1", "nvidia0x", "null"):
+        write(tmp_path / "dev" / name)
+
+    stock = find_cards([NVIDIA], tmp_path)["nvidia"]
+
+    # The node of minor 1 is made when the card is first used.
+    assert stock.cards == (Card(1, (), "GPU-a"), Card(0, ("/dev/nvidia0",), "GPU-b"))
+    assert stock.shared == ("/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert stock.card(NVIDIA, "0") == stock.cards[0]
+    assert stock.card(NVIDIA, "GPU-b") == stock.cards[1]
+
+
+def test_without_a_list_of_the_driver_nodes_are_cards(tmp_path: Path) -> None:
+    """They come by number, and no id means one of them."""
+    for number in (10, 2):
+        write(tmp_path / f"dev/nvidia{number}")
+
+    stock = find_cards([NVIDIA], tmp_path)["nvidia"]
+
+    assert stock.cards == (Card(2, ("/dev/nvidia2",)), Card(10, ("/dev/nvidia10",)))
+    assert stock.card(NVIDIA, "2") is None
+    assert stock.card(NVIDIA, "") is None
+
+
+def test_vendors_that_share_paths(tmp_path: Path) -> None:
+    """A node is its vendor's, where the kernel says whose it is."""
+    for name, vendor in (("dri/card0", "0x8086"), ("dri/card1", "0x1002"), ("accel/accel0", "0x1da3")):
+        write(tmp_path / "dev" / name)
+        folder = "drm" if name.startswith("dri") else "accel"
+        write(tmp_path / "sys/class" / folder / Path(name).name / "device/vendor", f"{vendor}\n")
+    write(tmp_path / "dev/kfd")
+
+    found = find_cards([AMD, INTEL_GPU, INTEL_NPU, HABANA], tmp_path)
+
+    assert found["amd"] == Stock((Card(1, ("/dev/dri/card1",)),), ("/dev/kfd",))
+    assert found["intel-gpu"] == Stock((Card(0, ("/dev/dri/card0",)),))
+    assert found["intel-npu"] == Stock()
+    assert found["habana"] == Stock((Card(0, ("/dev/accel/accel0",)),))
+
+
+def test_a_class_of_ones_own(tmp_path: Path) -> None:
+    """Every path of a card counts, wherever its number stands; shared nodes are found by pattern."""
+    for name in ("npu0", "npu1", "npus/1/ctl", "npu_manager", "npux"):
+        write(tmp_path / "dev" / name)
+
+    assert find_cards([ALI], tmp_path)["ali-npu"] == Stock(
+        (Card(0, ("/dev/npu0",)), Card(1, ("/dev/npu1", "/dev/npus/1/ctl"))), ("/dev/npu_manager",)
+    )
