@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from criproxy.config.load import Report
+    from criproxy.devices.cards import Stock
     from criproxy.model.topology import Topology
 
 
@@ -54,12 +57,14 @@ def command(
     reports = [
         examine(choose(path, host, group), topology, None if no_machine else host_reader(host_root)) for path in paths
     ]
+    found = [_cards(report, None if no_machine else host_root) for report in reports]
     if output == "json":
         import json
 
-        click.echo(json.dumps(_to_json(reports, topology), indent=2))
+        click.echo(json.dumps(_to_json(reports, topology, found), indent=2))
     else:
-        click.echo("\n\n".join(_to_text(report, topology) for report in reports))
+        texts = [_to_text(report, topology, stocks) for report, stocks in zip(reports, found, strict=True)]
+        click.echo("\n\n".join(texts))
     ctx.exit(int(any(report.mistakes for report in reports)))
 
 
@@ -73,7 +78,17 @@ def _machine(host_root: Path) -> "Topology":
         raise CriproxyError(f"{error}; with --no-machine files are checked without a machine") from error
 
 
-def _to_text(report: "Report", topology: "Topology | None") -> str:
+def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | None":
+    """What the machine has of each class of devices in force; None where the file or the machine tells nothing."""
+    options = report.settings.common.devices if report.settings else None
+    if options is None or host_root is None:
+        return None
+    from criproxy.discovery.cards import find_cards
+
+    return find_cards(options.rules().classes, host_root)
+
+
+def _to_text(report: "Report", topology: "Topology | None", stocks: "Mapping[str, Stock] | None") -> str:
     file = report.choice.file
     if report.settings is None:
         return "\n".join(mistake.located(file) for mistake in report.mistakes)
@@ -87,6 +102,8 @@ def _to_text(report: "Report", topology: "Topology | None") -> str:
         origin = "" if name in explicit else "(default)"
         lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
     lines += [f"  note: {text}" for text in _notes(report)]
+    if stocks is not None:
+        lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
     return "\n".join(lines)
 
 
@@ -98,13 +115,26 @@ def _notes(report: "Report") -> list[str]:
     return [f"{dotted(path)} {text}" for path, text in notes]
 
 
+def _found(stock: "Stock") -> str:
+    """The cards of one class and their nodes, in a line."""
+    if not stock.cards:
+        return "none"
+    cards = [" ".join(filter(None, (*card.nodes, card.id and f"({card.id})"))) for card in stock.cards]
+    shared = f"; for all: {' '.join(stock.shared)}" if stock.shared else ""
+    return f"{', '.join(cards)}{shared}"
+
+
 def _plain(value: object) -> str:
     import json
 
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
-def _to_json(reports: "list[Report]", topology: "Topology | None") -> dict[str, Any]:
+def _to_json(
+    reports: "list[Report]", topology: "Topology | None", found: "list[Mapping[str, Stock] | None]"
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
     from criproxy.model.cpuset import format_cpuset
 
     return {
@@ -116,11 +146,12 @@ def _to_json(reports: "list[Report]", topology: "Topology | None") -> dict[str, 
                 "chosen_because": report.choice.reason,
                 "options": report.settings and report.settings.values(),
                 "notes": _notes(report),
+                "devices": stocks and {name: asdict(stock) for name, stock in stocks.items()},
                 "mistakes": [
                     {"line": wrong.line or None, "column": wrong.column or None, "text": wrong.sentence}
                     for wrong in report.mistakes
                 ],
             }
-            for report in reports
+            for report, stocks in zip(reports, found, strict=True)
         ],
     }

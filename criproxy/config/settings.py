@@ -1,7 +1,7 @@
 """What a policy file says, checked: the options that do not depend on the policy, and those of the policy."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,12 +14,13 @@ from criproxy.config.document import Document
 from criproxy.config.explain import dotted, explain, names_of
 from criproxy.config.mistake import Mistake
 from criproxy.config.registry import find
+from criproxy.devices.options import DeviceOptions
 from criproxy.errors import ConfigError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy import BUILTIN, Entry
 from criproxy.policy.api import Policy
-from criproxy.policy.options import Options
+from criproxy.policy.options import Misfit, Options
 from criproxy.policy.usable import HostReader
 
 
@@ -41,6 +42,9 @@ class Common(BaseModel):
     apply: Literal["new", "all"] = "new"
     """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
     and keep of their CPUs what they can, or get others near their memory, which never moves."""
+    devices: DeviceOptions | None = None
+    """Which containers see which accelerators, with every policy. Where the section is absent, devices are left alone;
+    {} hides every card from containers to which none was allocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,10 @@ def to_settings(
         return None, mistakes or [Mistake(1, 1, _not_options(data))]
     common_names = set(names_of(Common))
     common = _validate(Common, {k: v for k, v in data.items() if k in common_names}, document, mistakes)
+    if isinstance(common, Common) and common.devices is not None:
+        mistakes += _placed(
+            (Misfit(("devices", *path), text) for path, text in common.devices.contradictions()), document
+        )
     entry = _entry(data.get("policy"), document, mistakes)
     rest = {name: value for name, value in data.items() if name not in common_names}
     model = entry.options if entry else _nobodys_options(rest)
@@ -156,6 +164,10 @@ def _validate(
 def _misfits(options: Options, document: Document, topology: Topology | None) -> Iterator[Mistake]:
     """What contradicts itself; if nothing does, what the machine cannot give."""
     found = list(options.contradictions()) or (list(options.misfits(topology)) if topology is not None else [])
+    yield from _placed(found, document)
+
+
+def _placed(found: Iterable[Misfit], document: Document) -> Iterator[Mistake]:
     for path, text in found:
         yield Mistake(*document.place(path, of_key=False), f"{dotted(path)}: {text}")
 

@@ -54,7 +54,7 @@ def load_configuration(
         ConfigError: it is wrong, or absent though it may not be.
     """
     if config is None and not required and not os.path.lexists(DEFAULT_CONFIG):
-        none = replace(base, policy_name="none", configuration="", apply_all=False)
+        none = replace(base, policy_name="none", configuration="", apply_all=False, devices=None)
         return Configuration(NonePolicy(Options()), none, None)
     from criproxy.config.load import load
 
@@ -69,6 +69,7 @@ def load_configuration(
         on_error=OnError(common.on_error),
         adopt=Adopt(common.adopt),
         apply_all=common.apply == "all",
+        devices=common.devices.rules() if common.devices is not None else None,
         configuration=file.digest(),
     )
     misfits = tuple((".".join(map(str, path)), text) for path, text in file.options.misfits(topology))

@@ -7,6 +7,7 @@ from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
+from criproxy.control.guarding import DeviceGuard
 from criproxy.control.handlers import Handlers
 from criproxy.control.inquiry import Inquiry
 from criproxy.control.keeper import NodeStore
@@ -73,7 +74,7 @@ class Controller:
         self._watch = Watch(inquiry)
         self._resync = Resync(self._followups, inquiry)
         self.modes = Modes(self._followups, self._resync, self._begin)
-        self._creates = Creates(self._followups, inquiry)
+        self._creates = Creates(self._followups, inquiry, DeviceGuard(self._followups))
         self._updates = Updates(self._followups, inquiry)
         self._starts = Starts(self._followups, inquiry, self._resync)
         self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, self._starts, self._updates)
@@ -243,12 +244,11 @@ class Controller:
             return _refusal(error)
         readable = message if not isinstance(error, UnreadableMessage) else None
         if method == "CreateContainer" and way is OnError.PASS:
-            self._creates.abandon(call)
-            return Proceed()
+            return await self._creates.unplaced(call, readable)
         if readable is None:
             return _refusal(error)
         if method == "CreateContainer":
-            return self._creates.shared(call, readable)
+            return await self._creates.shared(call, readable)
         if method == "StartContainer":
             goes_on = await self._starts.anyway(call, readable)
         else:

@@ -68,5 +68,7 @@ class Counters:
     reloads_ok: int = 0
     reloads_failed: int = 0
     """Configurations that could not be used: the one before stays."""
+    devices: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Creates by class of devices (empty: all of them) and what was found there: ``hidden``, ``allocated``, …"""
     store_failures: int = 0
     """Transactions that failed or took too long."""

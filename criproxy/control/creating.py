@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
+from criproxy.control.guarding import DeviceGuard
 from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
@@ -38,6 +39,7 @@ class Creates:
 
     followups: Followups
     inquiry: Inquiry
+    devices: DeviceGuard
     _in_flight: Counter[str] = field(default_factory=Counter)
     """Creates that the runtime may have got, by place."""
 
@@ -53,6 +55,8 @@ class Creates:
         )
         self.followups.manager.note(container, Kind.ASKED, *wishes.sentences, **wishes.facts)
         try:
+            # Here it is known which cards it was given: their NUMA nodes belong into `container.hints`.
+            guarded = await self.devices.guard(request, container)
             await self._introduce(request, creating)
             decision = await self._place(container)
         except (Refused, PolicyFault) as error:
@@ -65,7 +69,7 @@ class Creates:
             self._in_flight[creating.place] += 1
         grant = decision.grant
         if grant is None:
-            return Proceed()
+            return Proceed(request.SerializeToString() if guarded else None)
         stamp = translate.stamp_of(decision.node.containers[creating.place])
         return Proceed(rewrite.place(request, format_cpuset(grant.cpus), format_cpuset(grant.mems), stamp))
 
@@ -87,15 +91,33 @@ class Creates:
             self._give_back(call.context)
         return True
 
-    def shared(self, call: Call, message: bytes) -> Verdict:
+    async def shared(self, call: Call, message: bytes) -> Verdict:
         """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
+        container = self.container_of(call, message)
         self.abandon(call)
         shared = self.followups.manager.node.shared_cpus
         if not shared:  # an empty set would mean all that its pod may use, owned CPUs included
             return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node has an owner")
         request = translate.read(api.CreateContainerRequest, message)
+        try:
+            await self.devices.guard(request, container)
+        except Refused as error:
+            return Refuse(error.code, str(error))
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
         return Proceed(request.SerializeToString())
+
+    async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
+        """The create as the kubelet sent it, after its handler failed, but for devices that it must not see."""
+        container = self.container_of(call, message)
+        self.abandon(call)
+        if message is None:
+            return Proceed()
+        request = translate.read(api.CreateContainerRequest, message)
+        try:
+            guarded = await self.devices.guard(request, container)
+        except Refused as error:
+            return Refuse(error.code, str(error))
+        return Proceed(request.SerializeToString() if guarded else None)
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""

@@ -54,9 +54,10 @@ class Handlers:
     def sandbox_run(self, request: bytes, outcome: Outcome) -> None:
         """A sandbox was made; one of unknown outcome is learnt of at its first container."""
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
-            config = translate.read(api.RunPodSandboxRequest, request).config
+            run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
-            self.followups.submit(PodCreated(translate.pod(config, sandbox_id)))
+            self.followups.submit(PodCreated(translate.pod(run.config, sandbox_id)))
+            self.creates.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
         """All containers of a sandbox have ended."""
@@ -66,6 +67,7 @@ class Handlers:
     def sandbox_removed(self, request: bytes, outcome: Outcome) -> None:
         """A sandbox is gone with all its containers."""
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
+        self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
         self._sandbox(sandbox_id, outcome, PodGone)
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:

@@ -1,7 +1,7 @@
 """Whether containers are placed: the policy in force, another one at any time, and the release of everybody.
 
-With the policy none nothing is held or watched, unless there are places from before that have to be given back. Whoever
-was not seen to come then is learnt of before another policy decides anything.
+With the policy none nothing is held or watched, unless there are rules about devices, or places from before that have
+to be given back. Whoever was not seen to come then is learnt of before another policy decides anything.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Modes:
 
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
-        if self.places or self._node.grants:
+        if self.places or self.settings.devices or self._node.grants:
             self.followups.tasks.spawn("go on as the node was left", self._go_on_when_known())
             self._activate()
         else:
@@ -75,11 +75,12 @@ class Modes:
             PolicyFailed: the policy failed at those who are here; everything is as before.
         """
         async with self._one:
-            if not self.active and not isinstance(policy, NonePolicy):
+            if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._learn()
             event = PolicyChanged(settings.apply_all, settings.configuration)
             decision = await asyncio.shield(self.followups.submit(event, policy))
             self.followups.settings = settings
+            self.followups.manager.stir()  # who waits for a node that nobody holds may go on
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
             self._switched()
@@ -177,7 +178,7 @@ class Modes:
 
     async def _idle(self) -> None:
         """With the policy none, hold and watch calls for as long as anybody has a place."""
-        while not self.places and self._node.grants:
+        while not self.places and (self._node.grants or self.settings.devices):
             await self.followups.manager.changed()
         self._idling = False
         if not self.places:

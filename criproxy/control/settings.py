@@ -5,6 +5,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from criproxy.devices.rules import DeviceRules
+
 
 class OnError(Enum):
     """What becomes of a held call when our own code fails."""
@@ -46,6 +48,8 @@ class Settings:
     adopt: Adopt = Adopt.PIN
     apply_all: bool = False
     """Whether another configuration places anew who is here already, or newcomers only."""
+    devices: DeviceRules | None = None
+    """What containers may see of accelerators; None: devices are left alone."""
     configuration: str = ""
     """A digest of the configuration: another one than the node's last ends a release."""
     barrier_timeout_s: float = 10.0

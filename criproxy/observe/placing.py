@@ -52,6 +52,8 @@ class Placing:
     resyncs: Mapping[str, int]
     resync_age_s: float | None
     adoptions: int
+    devices: Mapping[tuple[str, str], int]
+    """By class of devices and what was found at a create."""
     conflicts_repaired: int
     reloads: Mapping[str, int]
     config_problem: bool
@@ -121,6 +123,7 @@ class PlacingCollector(Collector):
         for field, (name, text) in _NOW.items():
             if values[field] is not None:
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=values[field])
+        yield _devices(placing)
         yield _decision_times(placing)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -132,6 +135,14 @@ def _decision_times(placing: Placing) -> Metric:
     text = "What deciding about a create or a resize took, without disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
     family.add_metric([], buckets, placing.decision_total_s)
+    return family
+
+
+def _devices(placing: Placing) -> Metric:
+    text = "Creates by class of devices and what was found: allocated, hidden, stripped and others."
+    family = CounterMetricFamily("criproxy_device_creates", text, labels=["device_class", "finding"])
+    for (kind, word), count in sorted(placing.devices.items()):
+        family.add_metric([kind, word], count)
     return family
 
 

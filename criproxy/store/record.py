@@ -14,6 +14,8 @@ class Kind(Enum):
 
     ASKED = "asked"
     """What its create message said, number by number."""
+    DEVICES = "devices"
+    """What it may see of accelerators, and what was changed in its create for that."""
     GRANTED = "granted"
     REFUSED = "refused"
     CONSIDERED = "considered"

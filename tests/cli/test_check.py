@@ -249,6 +249,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  onError             shared  (default)\n"
         "  adopt               pin  (default)\n"
         "  apply               new  (default)\n"
+        "  devices             null  (default)\n"
         "  reservedCpus        0-1\n"
         '  availableResources  {"cpu": null}  (default)\n'
         '  reservedResources   {"cpu": null}  (default)\n'
@@ -313,6 +314,26 @@ def test_a_directory_without_a_file(tmp_path: Path, host: Path) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", said)
 
 
+def test_what_each_class_of_devices_finds(tmp_path: Path, host: Path) -> None:
+    """Cards with their nodes and ids, and what all of them need; nothing where no machine is looked at."""
+    gpu = host / "proc/driver/nvidia/gpus/0000:3b:00.0/information"
+    gpu.parent.mkdir(parents=True)
+    gpu.write_text("GPU UUID: \t GPU-a\nDevice Minor: \t 0\n")
+    (host / "dev").mkdir()
+    for name in ("nvidia0", "nvidiactl"):
+        (host / "dev" / name).touch()
+    file = write(tmp_path / "p.yaml", "policy: none\ndevices: {classes: [nvidia, amd]}\n")
+
+    assert check(host, file).stdout.endswith(
+        "  devices of this machine:\n    nvidia: /dev/nvidia0 (GPU-a); for all: /dev/nvidiactl\n    amd: none\n"
+    )
+    assert json.loads(check(host, file, "--format", "json").stdout)["files"][0]["devices"] == {
+        "nvidia": {"cards": [{"number": 0, "nodes": ["/dev/nvidia0"], "id": "GPU-a"}], "shared": ["/dev/nvidiactl"]},
+        "amd": {"cards": [], "shared": []},
+    }
+    assert "of this machine" not in check(host, file, "--no-machine").stdout
+
+
 def test_json(tmp_path: Path, host: Path) -> None:
     """Programs get the same, with numbers as numbers."""
     right = write(tmp_path / "right.yaml", "policy: none\nreservedCpus: 0\n")
@@ -333,6 +354,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "onError": "shared",
                     "adopt": "pin",
                     "apply": "new",
+                    "devices": None,
                     "reservedCpus": "0",
                     "annotations": {"allow": {}},
                     "rules": "nri",
@@ -340,6 +362,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "reservedResources": {"cpu": None},
                 },
                 "notes": [],
+                "devices": None,
                 "mistakes": [],
             },
             {
@@ -347,6 +370,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                 "chosen_because": "it was named",
                 "options": None,
                 "notes": [],
+                "devices": None,
                 "mistakes": [
                     {
                         "line": None,

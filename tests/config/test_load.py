@@ -41,6 +41,7 @@ def test_defaults(tmp_path: Path) -> None:
         "onError": "shared",
         "adopt": "pin",
         "apply": "new",
+        "devices": None,
         "reservedCpus": "",
         "annotations": {"allow": {}},
         "rules": "nri",

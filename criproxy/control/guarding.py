@@ -1,0 +1,183 @@
+"""The boundary around accelerators at CreateContainer: evidence is gathered, the rule asked, the message rewritten.
+
+Evidence beside the request comes from `Source`s. None of them may hold a create for longer than its own bound; what
+they can know of a pod they begin to find out when its sandbox is made.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from criproxy.control.followups import Followups
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import devices
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.asked import Asked
+from criproxy.devices.boundary import Boundary, Finding, Word, boundary
+from criproxy.devices.cards import Stock, Stocks
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, weigh
+from criproxy.devices.rules import DeviceRules
+from criproxy.discovery.cards import find_cards
+from criproxy.errors import Refused
+from criproxy.model.workload import Container
+from criproxy.store.record import Fact, Kind
+
+HANDLER_TIMEOUT_S = 1.0
+"""How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
+_LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES})
+"""What people should look at when it repeats."""
+
+
+class DeviceRefused(Refused):
+    """A container that the rules about devices do not let in."""
+
+    def __init__(self, findings: Boundary) -> None:
+        assert findings.refusal is not None
+        super().__init__(findings.refusal.sentence)
+        self.code = findings.refusal.code
+
+
+@dataclass(slots=True)
+class DeviceGuard:
+    """Applies the rules in force; does nothing where the policy file has no section about devices."""
+
+    followups: Followups
+    sources: Sequence[Source] = ()
+    """Most trusted first; the next one is asked only where those before did not know everything."""
+    _runtimes: dict[str, str] = field(default_factory=dict)
+    """Runtime handlers by sandbox, as far as they were seen."""
+    _looked_for: tuple[DeviceClass, ...] = ()
+    _stocks: Stocks = field(default_factory=dict)
+    """The machine's cards of the classes that were looked for."""
+
+    @property
+    def rules(self) -> DeviceRules | None:
+        """Those in force; a reload brings others."""
+        return self.followups.settings.devices
+
+    def sandbox_run(self, request: api.RunPodSandboxRequest, sandbox_id: str) -> None:
+        """A sandbox was made: find out in the background what its containers were given."""
+        self._runtimes[sandbox_id] = request.runtime_handler
+        if self.rules and self.sources:
+            pod = _subject(request.config, sandbox_id)
+            for source in self.sources:
+                self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
+
+    def sandbox_removed(self, sandbox_id: str) -> None:
+        """Nobody will ask for it again."""
+        self._runtimes.pop(sandbox_id, None)
+
+    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> bool:
+        """Let the container of *request* see what it may; whether that changed anything.
+
+        Args:
+            request: is changed in place.
+            container: whose history is told; None: only count and change.
+
+        Raises:
+            DeviceRefused: it must not be created.
+        """
+        rules = self.rules
+        if rules is None:
+            return False
+        asked = devices.read(request)
+        who = devices.who(request, await self._runtime(request, rules))
+        known = await self._known(
+            _subject(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
+        )
+        evidence = await self._weigh(rules, asked, known)
+        done = boundary(rules, who, asked, evidence, self._stocks)
+        self._tell(rules, container, done, evidence)
+        if done.refusal:
+            raise DeviceRefused(done)
+        if done.asked == asked:
+            return False
+        devices.write(request, done.asked)
+        return True
+
+    async def _known(self, container: Subject) -> list[Known]:
+        known: list[Known] = []
+        for source in self.sources:
+            if (told := await source.known(container)) is not None:
+                known.append(told)
+                if told.complete:
+                    break
+        return known
+
+    async def _weigh(self, rules: DeviceRules, asked: Asked, known: Sequence[Known]) -> Evidence:
+        """What was given; a card that nobody has seen yet lets us look at the machine again."""
+        if self._looked_for != rules.classes:
+            await self._look(rules.classes)
+        evidence = weigh(rules.classes, asked, known, self._stocks)
+        if self._is_news(rules.classes, evidence):
+            await self._look(rules.classes)
+            evidence = weigh(rules.classes, asked, known, self._stocks)
+        return evidence
+
+    async def _look(self, classes: tuple[DeviceClass, ...]) -> None:
+        self._stocks = await asyncio.to_thread(find_cards, classes, self.followups.settings.host_root)
+        self._looked_for = classes
+
+    def _is_news(self, classes: Iterable[DeviceClass], evidence: Evidence) -> bool:
+        """Whether something was given of which the machine had no nodes: drivers make some at their first use."""
+        return any(
+            not (card := self._stocks.get(kind.name, Stock()).card(kind, each)) or not card.nodes
+            for kind in classes
+            for each in evidence[kind.name].ids
+            if kind.per_device
+        )
+
+    async def _runtime(self, request: api.CreateContainerRequest, rules: DeviceRules) -> str:
+        """The runtime handler of the container's pod; asked for only where a class makes a difference by it."""
+        if request.config.image.runtime_handler:
+            return request.config.image.runtime_handler
+        sandbox_id = request.pod_sandbox_id
+        if sandbox_id not in self._runtimes and not all(kind.hides_in("") for kind in rules.classes if kind.hide_value):
+            ask = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+            try:
+                reply = await self.followups.runtime.call(
+                    "PodSandboxStatus", ask, api.PodSandboxStatusResponse, HANDLER_TIMEOUT_S
+                )
+            except RuntimeCallError:
+                return ""
+            self._runtimes[sandbox_id] = reply.status.runtime_handler
+        return self._runtimes.get(sandbox_id, "")
+
+    def _tell(self, rules: DeviceRules, container: Container | None, done: Boundary, evidence: Evidence) -> None:
+        """Count, log and keep for `explain` what was found; no values of variables."""
+        counted = self.followups.counters.devices
+        for finding in done.findings:
+            counted[finding.kind, finding.word.value] += 1
+        if done.refusal:
+            counted["", "refused"] += 1  # the log and the history have it as a refusal
+        if not done.findings or container is None:
+            return
+        sentences = [finding.sentence for finding in done.findings]
+        self.followups.manager.note(container, Kind.DEVICES, *sentences, **_facts(done.findings, evidence))
+        words = {finding.kind or "container": finding.word.value for finding in done.findings}
+        quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
+        loud = [finding.sentence for finding in done.findings if finding.word in _LOUD - quiet]
+        if loud:
+            self.followups.log.warning("devices", container=container.title, why="; ".join(loud))
+        else:
+            self.followups.log.info("devices", container=container.title, **words)
+
+
+def _facts(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]:
+    """What programs want to know: by class what was found, and the cards."""
+    words: dict[str, list[str]] = {}
+    for finding in findings:
+        words.setdefault(finding.kind or "container", []).append(finding.word.value)
+    facts: dict[str, Fact] = {f"{kind}": ",".join(found) for kind, found in words.items()}
+    for kind, allocation in evidence.items():
+        if allocation.given is Given.CARDS:
+            facts |= {f"{kind}_ids": ",".join(allocation.ids), f"{kind}_source": allocation.source}
+    return facts
+
+
+def _subject(sandbox: api.PodSandboxConfig, sandbox_id: str, container: str = "") -> Subject:
+    names = sandbox.metadata
+    return Subject(
+        sandbox_id=sandbox_id, pod_uid=names.uid, namespace=names.namespace, pod=names.name, container=container
+    )

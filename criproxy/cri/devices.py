@@ -1,0 +1,80 @@
+"""The parts of a CreateContainerRequest about devices: reading them, and writing what the boundary made of them.
+
+What is left of a list stays where and as it was, fields that we do not know included; new entries come last.
+"""
+
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any, TypeVar
+
+from criproxy.cri import api_pb2 as api
+from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+
+CDI_ANNOTATIONS = "cdi.k8s.io/"
+"""Before the rest of an annotation whose value lists CDI devices; of the container, so that a plugin wrote it."""
+
+T = TypeVar("T")
+
+
+def read(request: api.CreateContainerRequest) -> Asked:
+    """What *request* says about devices."""
+    config = request.config
+    listed = (value for key, value in config.annotations.items() if key.startswith(CDI_ANNOTATIONS))
+    annotated = (name.strip() for value in listed for name in value.split(","))
+    cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *filter(None, annotated)])
+    return Asked(
+        envs=tuple(map(_env, config.envs)),
+        devices=tuple(map(_device, config.devices)),
+        mounts=tuple(map(_mount, config.mounts)),
+        cdi=tuple(cdi),
+        annotations=dict(config.annotations),
+    )
+
+
+def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
+    """For whom *request* is; *runtime* is the runtime handler of its pod."""
+    image, sandbox = request.config.image, request.sandbox_config
+    return Who(
+        namespace=sandbox.metadata.namespace,
+        images=tuple(dict.fromkeys(filter(None, (image.image, image.user_specified_image)))),
+        privileged=request.config.linux.security_context.privileged,
+        runtime=runtime,
+    )
+
+
+def write(request: api.CreateContainerRequest, asked: Asked) -> None:
+    """Make *request* say what *asked* does: it has some of its entries, in their order, and new ones after them."""
+    config = request.config
+    for name, value in _write(config.envs, asked.envs, _env):
+        config.envs.add(key=name, value=value)
+    for device in _write(config.devices, asked.devices, _device):
+        config.devices.add(
+            container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
+        )
+    if _write(config.mounts, asked.mounts, _mount):
+        raise ValueError("a boundary adds no mounts")
+
+
+def _write(field: MutableSequence[Any], wanted: Sequence[T], read_one: Callable[[Any], T]) -> Sequence[T]:
+    """Delete what is not wanted from a repeated field; returns what has to be added."""
+    kept = 0
+    gone: list[int] = []
+    for index, message in enumerate(field):
+        if kept < len(wanted) and read_one(message) == wanted[kept]:
+            kept += 1
+        else:
+            gone.append(index)
+    for index in reversed(gone):
+        del field[index]
+    return wanted[kept:]
+
+
+def _env(message: api.KeyValue) -> EnvVar:
+    return EnvVar(message.key, message.value)
+
+
+def _device(message: api.Device) -> DeviceNode:
+    return DeviceNode(message.container_path, message.host_path, message.permissions)
+
+
+def _mount(message: api.Mount) -> MountPoint:
+    return MountPoint(message.container_path, message.host_path)

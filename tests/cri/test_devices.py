@@ -1,0 +1,95 @@
+"""What CRI's create says about devices is read as it stands, and written without touching anything else."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import devices
+from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from tests.cri.test_rewrite import field
+
+NEWER = field(900, b"newer")
+"""A field that we do not know."""
+
+
+def message(*parts: tuple[int, bytes]) -> api.CreateContainerRequest:
+    """A create whose configuration has these fields."""
+    config = b"".join(field(number, payload) for number, payload in parts)
+    return api.CreateContainerRequest.FromString(field(2, config))
+
+
+def env(name: str, value: bytes) -> tuple[int, bytes]:
+    """A variable with a field that we do not know."""
+    return 6, field(1, name.encode()) + field(2, value) + NEWER
+
+
+def test_everything_is_read() -> None:
+    """Variables as bytes, devices, mounts, and CDI names of the field and of annotations, each once."""
+    request = api.CreateContainerRequest()
+    config = request.config
+    config.envs.add(key="A", value=b"\xff")
+    config.devices.add(container_path="/dev/x", host_path="/dev/y", permissions="rw")
+    config.mounts.add(container_path="/data", host_path="/srv")
+    config.CDI_devices.add(name="nvidia.com/gpu=0")
+    config.annotations["cdi.k8s.io/nvidia"] = "nvidia.com/gpu=0, nvidia.com/gpu=1"
+    config.annotations["other"] = "nvidia.com/gpu=2"
+
+    assert devices.read(request) == Asked(
+        envs=(EnvVar("A", b"\xff"),),
+        devices=(DeviceNode("/dev/x", "/dev/y", "rw"),),
+        mounts=(MountPoint("/data", "/srv"),),
+        cdi=("nvidia.com/gpu=0", "nvidia.com/gpu=1"),
+        annotations=dict(config.annotations),
+    )
+
+
+def test_a_pods_own_annotations_are_no_evidence() -> None:
+    """Those of the sandbox are user input, and not read."""
+    request = api.CreateContainerRequest()
+    request.sandbox_config.annotations["cdi.k8s.io/nvidia"] = "nvidia.com/gpu=0"
+    request.sandbox_config.annotations["devices.criproxy.io/nvidia.com_gpu"] = "GPU-a"
+
+    assert devices.read(request) == Asked()
+
+
+def test_who_it_is() -> None:
+    """Namespace, image by both names, and whether it is privileged."""
+    request = api.CreateContainerRequest()
+    request.sandbox_config.metadata.namespace = "team"
+    request.config.image.image, request.config.image.user_specified_image = "sha256:1", "registry/app:2"
+    request.config.linux.security_context.privileged = True
+
+    assert devices.who(request, "kata") == Who(
+        namespace="team", images=("sha256:1", "registry/app:2"), privileged=True, runtime="kata"
+    )
+    assert devices.who(api.CreateContainerRequest()) == Who()
+
+
+VARIABLES = st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from([b"1", b"2"])), max_size=6)
+
+
+@given(VARIABLES, st.lists(st.booleans(), min_size=6, max_size=6), VARIABLES)
+def test_writing_leaves_the_rest_as_it_was(
+    before: list[tuple[str, bytes]], stays: list[bool], added: list[tuple[str, bytes]]
+) -> None:
+    """Whatever goes and comes, the message says what it shall, and who stays keeps fields that we do not know."""
+    request = message(*(env(*each) for each in before), (7, field(1, b"/m") + NEWER), (900, b"newer"))
+    kept = [EnvVar(*each) for each, stay in zip(before, stays, strict=False) if stay]
+    wanted = Asked(envs=(*kept, *(EnvVar(*each) for each in added)), mounts=(MountPoint("/m", ""),))
+
+    devices.write(request, wanted)
+
+    assert devices.read(request) == wanted
+    whole = request.SerializeToString()
+    assert whole.count(NEWER) >= len(kept) + 2
+    assert field(900, b"newer") in whole
+
+
+def test_writing_what_was_read_changes_no_byte() -> None:
+    """A create without a change is the same message."""
+    request = message(env("A", b"1"), env("B", b"2"), (8, field(1, b"/dev/x") + NEWER), (900, b"newer"))
+    before = request.SerializeToString()
+
+    devices.write(request, devices.read(request))
+
+    assert request.SerializeToString() == before
