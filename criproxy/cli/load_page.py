@@ -95,7 +95,7 @@ def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f'<h2>In numbers</h2><div class="wide" tabindex="0"><table><thead><tr><td></td>{heads}</tr></thead><tbody>'
     several = len(outcomes) > 1
     for measures, title in (
-        (DECIDING, "What decides, in this order: the first in which two differ. Less is better."),
+        (DECIDING, "What decides, in this order: the first in which two differ noticeably. Less is better."),
         (TELLING, "What else there is to know"),
     ):
         if several:

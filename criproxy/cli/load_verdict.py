@@ -22,7 +22,7 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"Whatever decides is the same: {_listed([each.title for each in DECIDING])}."
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
-    yield f"Why: {last.wins}; in what counts more, no other is better."
+    yield f"Why: {last.wins}; in what counts more, no other is noticeably better."
     yield from (f"{_lost(outcome, measure, first)}." for outcome, measure in rest)
     if first.refused:
         share = f"{100 * first.refused_share:.1f} % of the containers"
@@ -37,7 +37,8 @@ def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> st
     if not winners or first in winners:
         return ""
     names = _listed([outcome.name for outcome in winners])
-    return f"{measure.title}, {_value(measure, first)} where {names} has {_value(measure, winners[0])}"
+    has = "has" if len(winners) == 1 else "have"
+    return f"{measure.title}, {_value(measure, first)} where {names} {has} {_value(measure, winners[0])}"
 
 
 def _lost(outcome: Outcome, measure: Measure, first: Outcome) -> str:

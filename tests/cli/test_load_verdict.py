@@ -24,7 +24,7 @@ def test_the_one_to_take_and_what_each_other_lacks() -> None:
 
     assert headline([FAR, NEAR, CROWDED]) == "For this load, take near"
     assert told == [
-        "Why: its containers are nearest to their memory; in what counts more, no other is better.",
+        "Why: its containers are nearest to their memory; in what counts more, no other is noticeably better.",
         "With far, distance to memory is 14.8, not 10.4.",
         "With tight, crowded is 40.0 %, not 0.0 %.",
         "What it is not the best at: distance to memory, 10.4 where tight has 10.0.",
@@ -37,11 +37,18 @@ def test_a_refusal_counts_most() -> None:
 
     assert recommended([lost, kept]) is kept
     assert list(reasons([lost, kept])) == [
-        "Why: it leaves the fewest containers without a place; in what counts more, no other is better.",
+        "Why: it leaves the fewest containers without a place; in what counts more, no other is noticeably better.",
         "With near, refused is 5, not 4.",
         "Even so 4 were refused, 2.0 % of the containers: the node may be too small for this load.",
         "What it is not the best at: distance to memory, 14.8 where near has 10.4.",
     ]
+
+
+def test_several_that_are_better_at_something() -> None:
+    """All of them are named; a difference too small to decide is told here."""
+    first, *others = outcome("a", distance=11, crowded=0.004), replace(FAR, name="b"), replace(FAR, name="c")
+
+    assert list(reasons([first, *others]))[-1] == "What it is not the best at: crowded, 0.4 % where b and c have 0.0 %."
 
 
 def test_differences_too_small_to_see_decide_nothing() -> None:
