@@ -15,7 +15,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.policy.api import Policy
+from criproxy.policy.api import Policy, candidates_of
 
 MOST, LEAST, TIMES_CONTAINERS = 2_000, 100, 40_000
 """Steps that one search may take: so many as keep it below a quarter of a second of CPU time."""
@@ -91,7 +91,10 @@ class _Search:
             if found := self._of_size(node, gentle, size):
                 return found, True
             size += 1
-        large = sorted(keys, key=lambda key: (not self._is_near(node, key), *map(int.__neg__, _size(node, key)), key))
+        pools = self._compared(node)
+        large = sorted(
+            keys, key=lambda key: (*self._is_aside(node, key, pools), *map(int.__neg__, _size(node, key)), key)
+        )
         enough = self._fewer(node, self._one_by_one(node, large))
         return enough, bool(enough) and len(enough) <= size
 
@@ -135,10 +138,16 @@ class _Search:
             node = self._without(node, key)
         return self._fits(node)
 
-    def _is_near(self, node: Node, key: str) -> bool:
-        """Whether a container is where the one that was refused wants to be."""
-        nodes = NO_CPUS.union(*self._container.hints)
-        return not nodes or not nodes.isdisjoint(node.topology.nodes_of(_cpus(node, key)))
+    def _compared(self, node: Node) -> frozenset[str]:
+        """The names of the pools among which the policy looks for a place; empty where it does not tell."""
+        candidates = candidates_of(self._policy, node, self._container)
+        return frozenset(row.name for row in candidates.rows) if candidates else frozenset()
+
+    def _is_aside(self, node: Node, key: str, pools: frozenset[str]) -> tuple[bool, bool]:
+        """Whether a container is in other pools than those, or elsewhere than the one that was refused wants to be."""
+        nodes, grant = NO_CPUS.union(*self._container.hints), node.grants.get(key)
+        far = bool(nodes) and nodes.isdisjoint(node.topology.nodes_of(_cpus(node, key)))
+        return grant is not None and bool(grant.pool) and grant.pool not in pools, far
 
     def _without(self, node: Node, key: str) -> Node:
         self._spend()

@@ -1,6 +1,7 @@
 """Who would have to leave so that a refused container fits."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -39,9 +40,9 @@ def container(name: str, milli: int, qos: QosClass = G, pod: str = "") -> Contai
     return Container(key=name, pod=pod or f"pod-{name}", name=name, qos=qos, cpu_milli=milli)
 
 
-def filled(policy: Policy, comers: Sequence[Container]) -> Node:
-    """Two NUMA nodes of four CPUs with those who fit."""
-    node = Node(machine(nodes=2, cores=4, threads=1))
+def filled(policy: Policy, comers: Sequence[Container], cores: int = 4) -> Node:
+    """Two NUMA nodes of four CPUs, or of other sizes, with those who fit."""
+    node = Node(machine(nodes=2, cores=cores, threads=1))
     for comer in comers:
         try:
             node = step(node, ContainerCreating(comer), policy).node
@@ -116,6 +117,18 @@ def test_a_search_ends_in_time() -> None:
     assert len(some.containers) >= 4
     assert not some.shortest
     assert some.steps <= 14
+
+
+def test_on_a_crowded_node_those_in_the_way_are_tried_first() -> None:
+    """A type of balloons that is full is in nobody's way but that of its own containers, however small these are."""
+    options = {"balloonTypes": [{"name": "small", "maxCPUs": 1, "maxBalloons": 1, "namespaces": ["shop"]}]}
+    policy = build("balloons", options)
+    crowd = [container(f"c{number}", 600, B) for number in range(100)]
+    shop = [replace(container(name, 500, B), namespace="shop") for name in ("s0", "s1")]
+    node = filled(policy, [*crowd, *shop], cores=64)
+    found = search(node, replace(container("new", 400, B), namespace="shop"), policy)
+
+    assert (found.containers, found.shortest) == (("shop/s0",), True)
 
 
 @pytest.mark.parametrize(("containers", "steps"), [(0, MOST), (40, 1_000), (1_000, LEAST)])
