@@ -4,13 +4,17 @@ It spreads containers over NUMA nodes: each runs on all CPUs of the node where t
 owns a CPU. It is not in `BUILTIN`: no policy file can name it.
 """
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
+from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.candidates import Candidates, Row, compared
 from criproxy.policy.options import Options
 
 
@@ -33,19 +37,38 @@ class TemplatePolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """The layout with *container* on the NUMA node that has the most room; at a resize, where it is if it fits."""
         node = self.options.within(node)  # the CPUs that this policy is to use, see `Options.usable`
-        room = {cpus: self._room_milli(node, cpus, container.key) for cpus in self._pools(node, container)}
-        had = node.grants.get(container.key)
-        # A sort by a tuple that ends in ids: the same input gives the same answer.
-        cpus = max(room, key=lambda pool: (had is not None and had.cpus <= pool and _fits(room[pool], container),
-                                           room[pool], -min(pool)))  # fmt: skip
-        if not _fits(room[cpus], container):
+        room = self._room_milli(node, container)
+        order = self._order(node, container, room)
+        if not order:
+            cpus = max(room, key=lambda pool: (room[pool], -min(pool)))
             raise NotEnough(
                 f"container {container.title} asks for {container.cpu_milli}m, but the most that is left on any NUMA "
                 f"node is {max(room[cpus], 0)}m, on CPUs {format_cpuset(cpus)}"
             )
+        cpus = next(pool for pool in room if min(pool) == order[0].index)
         reason = f"{container.title} runs on CPUs {format_cpuset(cpus)}: of {room[cpus]}m left there it asks for "
+        had = node.grants.get(container.key)
         grant = Grant(cpus, had.mems if had else node.topology.mems)
         return Layout({**node.grants, container.key: grant}, (f"{reason}{container.cpu_milli}m",))
+
+    def candidates(self, node: Node, container: Container) -> Candidates:
+        """The NUMA nodes in the order in which `place` prefers them: `criproxy explain` shows it. May be left out."""
+        node = self.options.within(node)
+        room = self._room_milli(node, container)
+        missing = {_name(pool): container.cpu_milli - milli for pool, milli in room.items()}
+        lacking = [Row(name, lacks=f"{milli}m") for name, milli in missing.items() if milli > 0]
+        return compared("NUMA nodes", self._order(node, container, room), lacking)
+
+    def _order(self, node: Node, container: Container, room: Mapping[CpuSet, int]) -> list[Candidate]:
+        """The pools with room, best first. It ends in ids: the same input gives the same answer."""
+        had = node.grants.get(container.key)
+        return ranked(
+            Candidate(min(pool), _name(pool), (
+                Criterion("it is there already", int(had is None or not had.cpus <= pool)),
+                Criterion("it has more room", -milli, Unit.MORE_MILLI),
+            ))
+            for pool, milli in room.items() if container.cpu_milli <= milli
+        )  # fmt: skip
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; nobody else moves."""
@@ -59,14 +82,18 @@ class TemplatePolicy:
         usable = shared - self.options.reserved(node.topology) or shared
         return [cpus for numa in node.topology.nodes if (cpus := numa.cpus & usable)] or [usable]
 
-    def _room_milli(self, node: Node, pool: CpuSet, without: str) -> int:
-        asked = [
-            node.containers[key].cpu_milli
-            for key, grant in node.grants.items()
-            if key != without and grant.cpus <= pool and key in node.containers
-        ]
-        return len(pool) * 10 * self.options.full_percent - sum(asked)
+    def _room_milli(self, node: Node, container: Container) -> dict[CpuSet, int]:
+        """By pool, what may be asked for in it beside what others do."""
+        return {
+            pool: len(pool) * 10 * self.options.full_percent
+            - sum(
+                node.containers[key].cpu_milli
+                for key, grant in node.grants.items()
+                if key != container.key and grant.cpus <= pool and key in node.containers
+            )
+            for pool in self._pools(node, container)
+        }
 
 
-def _fits(room_milli: int, container: Container) -> bool:
-    return container.cpu_milli <= room_milli
+def _name(pool: CpuSet) -> str:
+    return f"CPUs {format_cpuset(pool)}"

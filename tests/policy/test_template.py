@@ -16,6 +16,7 @@ from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.sim.machines import machine
 from tests.conftest import ROOT
+from tests.policy.tables import shown, shown_resize, text
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 
@@ -108,3 +109,16 @@ def test_the_readme_works() -> None:
         assert (ROOT / "criproxy/policy" / path).exists()
     assert isinstance(scope["newcomer"], Container)
     assert scope["newcomer"].qos is QosClass.GUARANTEED
+
+
+def test_what_it_chooses_from_is_shown() -> None:
+    """The node with the most room first; one that is full lacks what is too much."""
+    by, node = policy(), Node(MACHINE)
+    for name, milli in (("a", 3500), ("b", 1000), ("c", 500)):
+        node = step(node, ContainerCreating(asking(name, milli)), by).node
+
+    assert text(shown(node, asking("new", 250), by)) == "*CPUs 4-7, CPUs 0-3; it has more room"
+    assert text(shown(node, asking("new", 1000), by)) == "*CPUs 4-7, CPUs 0-3 -500m"
+    assert text(shown(node, asking("new", 4000), by)) == "CPUs 0-3 -3500m, CPUs 4-7 -1500m"
+    resized = ContainerResized("a", Sizes(cpu_milli=2000))
+    assert text(shown_resize(node, resized, by)) == "*CPUs 0-3, CPUs 4-7; it is there already"
