@@ -2,7 +2,7 @@
 
     python -m tests.properties --examples 20000 --seed 7 --json build/properties.json
 
-Exit status: 0 nothing found, 1 something found, 2 wrong use.
+The file is written anew as it goes on. Exit status: 0 nothing found, 1 something found, 2 wrong use.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from secrets import randbits
 from criproxy.config.registry import names
 from tests.conftest import ROOT
 from tests.policy.example import install
-from tests.properties.run import as_json, try_policies
+from tests.properties.run import Result, as_json, try_policies
 
 
 def main() -> int:
@@ -45,26 +45,35 @@ def main() -> int:
 def _run(policies: list[str], examples: int, seed: int, path: Path) -> int:
     began, clock, commit = datetime.now(UTC), time.monotonic(), _commit()
     print(f"{examples} machines and lives for each of {', '.join(policies)}, seed {seed}", flush=True)
-    results = try_policies(policies, examples, seed)
-    findings = [f"{result.policy}: {result.finding}" for result in results if result.finding]
-    report = {
-        "seed": seed,
-        "examples": examples,
-        "policies": [as_json(result) for result in results],
-        "findings": findings,
-        "began": began.isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - clock, 1),
-        "versions": {"python": platform.python_version(), "hypothesis": version("hypothesis")},
-        "commit": commit,
-        "command": f"make properties EXAMPLES={examples} SEED={seed}",
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+
+    def told(done: int, results: list[Result]) -> None:
+        """Write down what has been tried so far: a run of hours that is ended early was not for nothing."""
+        report = {
+            "seed": seed,
+            "examples": examples,
+            "tried": done,
+            "policies": [as_json(result) for result in results],
+            "findings": _findings(results),
+            "began": began.isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - clock, 1),
+            "versions": {"python": platform.python_version(), "hypothesis": version("hypothesis")},
+            "commit": commit,
+            "command": f"make properties EXAMPLES={examples} SEED={seed}",
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+    results = try_policies(policies, examples, seed, told=told)
     for result in results:
         events, owners = sum(result.tally.events.values()), result.tally.owners
         print(f"{result.policy}: {events} events, {owners} lives with owners, {result.finding or 'nothing found'}")
-    print(f"{len(findings)} findings in {report['seconds']} s: {path}")
+    findings = _findings(results)
+    print(f"{len(findings)} findings in {time.monotonic() - clock:.1f} s: {path}")
     return 1 if findings else 0
+
+
+def _findings(results: list[Result]) -> list[str]:
+    return [f"{result.policy}: {result.finding}" for result in results if result.finding]
 
 
 def _commit() -> str:

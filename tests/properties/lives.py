@@ -44,7 +44,6 @@ from criproxy.sim.machines import GIB
 from tests.engine.lives import PODS, containers, cpu_sizes, events, found
 from tests.properties.balloons import balloon_options
 from tests.properties.machines import machines, narrowed
-from tests.properties.orders import ranking_is_total
 from tests.properties.shapes import reserving, shape_of
 from tests.properties.wishes import annotated
 
@@ -233,8 +232,6 @@ def _wrong(before: Node, event: Event, policy: Policy, decision: Decision) -> It
         yield from memory_stays(before, after)
     if _promises_memory(before, event):
         yield from memory_is_promised_once(_seen(before, policy), _seen(after, policy))
-    if isinstance(event, ContainerCreating | ContainerResized) and decision.key:
-        yield from ranking_is_total(policy, after, after.containers.get(decision.key))
 
 
 def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy) -> Iterator[str]:

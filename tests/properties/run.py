@@ -1,7 +1,7 @@
 """Tries policies on many random cases, and keeps the smallest case that goes wrong with each."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -26,8 +26,11 @@ class Result:
     seconds: float = 0.0
 
 
-CHUNK = 1000
+CHUNK = 250
 """Examples that hypothesis gets at a time: it remembers them all, and tens of thousands would fill a gigabyte."""
+
+Told = Callable[[int, list[Result]], None]
+"""Hears how many examples have been tried so far, and what has become of them."""
 
 
 class Broken(AssertionError):
@@ -50,7 +53,13 @@ def registered(name: str, file: File) -> Policy:
 
 
 def try_policies(
-    names: Sequence[str], examples: int, seed: int, build: Build = registered, *, shrink: bool = True
+    names: Sequence[str],
+    examples: int,
+    seed: int,
+    build: Build = registered,
+    *,
+    shrink: bool = True,
+    told: Told = lambda done, results: None,
 ) -> list[Result]:
     """Run each policy through the same *examples* cases; one at which something goes wrong is tried no further.
 
@@ -60,6 +69,7 @@ def try_policies(
         seed: the same seed gives the same cases.
         build: makes a policy; another than the registry for planted faults.
         shrink: look for the smallest case that goes wrong, which takes its time.
+        told: hears of it after every `CHUNK`.
     """
     phases = list(Phase) if shrink else [Phase.generate]
     results = {name: Result(name) for name in names}
@@ -69,6 +79,7 @@ def try_policies(
         while left and (broken := _find(results, left, seed + first, effort, build)):
             results[broken.policy].finding = str(broken)
             left.remove(broken.policy)  # and again without it: it hid what is behind
+        told(min(first + CHUNK, examples), list(results.values()))
     return list(results.values())
 
 

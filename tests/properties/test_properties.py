@@ -148,6 +148,7 @@ def test_the_command_writes_what_it_did(tmp_path: Path) -> None:
         reports.append(json.loads(path.read_text()))
 
     assert (reports[0]["seed"], reports[0]["examples"], reports[0]["findings"]) == (7, 15, [])
+    assert reports[0]["tried"] == 15
     assert reports[0]["command"] == "make properties EXAMPLES=15 SEED=7"
     assert [p["events"] for p in reports[0]["policies"]] == [p["events"] for p in reports[1]["policies"]]
 
