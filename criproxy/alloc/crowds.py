@@ -47,21 +47,30 @@ class Crowds:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
+        self._zones: dict[CpuSet, Mask] = {}
+        """Of the few sets of nodes that somebody has had."""
         self._shares = Sums(self._part, dict[_Place, _Share](), _changed)
 
     def of(self, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
         """Everybody in the layout *grants* of *node* but *without*."""
-        promises, by_zone = Promises(self._memory), dict[Mask, list[str]]()
+        promises, by_zone = Promises(self._memory), dict[Mask, frozenset[str]]()
         for (zone, at_home), share in sorted(self._shares.of(node, grants, without).items(), key=itemgetter(0)):
             promises.add(zone, share.size_bytes, at_home=at_home)
-            by_zone.setdefault(zone, []).extend(share.keys)
+            by_zone[zone] = by_zone[zone] | share.keys if zone in by_zone else share.keys
         return Crowd(promises, by_zone, lambda key: _request_of(node, grants[key], key), _ages(grants))
 
     def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
-        zone, at_home = self._memory.mask(grant.mems or _unknown(node, key)), not grant.home_mems
-        counts = zone and (zone != self._memory.all or not at_home or self._memory.pessimistic)
+        zone, at_home = self._zone(grant.mems or _unknown(node, key)), not grant.home_mems
+        if not zone or (zone == self._memory.all and at_home and not self._memory.pessimistic):
+            return None
         container = node.containers.get(key)
-        return _Part((zone, at_home), counted_bytes(container)) if counts and container else None
+        return _Part((zone, at_home), counted_bytes(container)) if container else None
+
+    def _zone(self, mems: CpuSet) -> Mask:
+        zone = self._zones.get(mems)
+        if zone is None:
+            self._zones[mems] = zone = self._memory.mask(mems)
+        return zone
 
 
 def _changed(shares: Mapping[_Place, _Share], changes: Sequence[Change[_Part]]) -> dict[_Place, _Share]:

@@ -253,6 +253,12 @@ def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
     return near | _attached(_machine(topology, pessimistic=False), near)
 
 
+def ordinary_bytes(topology: Topology, near: CpuSet) -> int:
+    """The memory of `ORDINARY` kinds that pods may use on the NUMA nodes *near* and what is attached to them."""
+    nodes = (topology.node_by_id[mem] for mem in with_attached(topology, near) & topology.mems)
+    return sum(node.memory_bytes for node in nodes if node.kind in ORDINARY)
+
+
 def attached_nodes(topology: Topology) -> Mapping[int, CpuSet]:
     """By NUMA node with CPUs, the usable memory-only nodes that belong to it: each to the closest.
 

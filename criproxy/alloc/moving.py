@@ -4,7 +4,7 @@ The rules are those of nri-plugins' memory allocator, with two differences: unio
 too, and `come_back` returns what was freed to those who once had to move.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -36,7 +36,7 @@ class Crowd:
     """Everybody who has memory, by zone. Each is looked at only where somebody has to move: they may be hundreds."""
 
     promises: Promises
-    keys: Mapping[Mask, Sequence[str]]
+    keys: Mapping[Mask, Collection[str]]
     """By zone, in any order."""
     request: Callable[[str], MemoryRequest]
     """By key."""

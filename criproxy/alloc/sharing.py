@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from criproxy.alloc.capacity import Capacity, Loads, capacity, pool_of
+from criproxy.alloc.memory import ordinary_bytes
 from criproxy.alloc.pools import Pool, PoolTree, build_pools
 from criproxy.alloc.threads import one_thread_each
 from criproxy.model.cpuset import CpuSet
@@ -35,6 +36,11 @@ class Division:
         # A container that shares will always find a CPU: a reserved one, or one that is kept for it.
         kept = int(not self.reserved - node.exclusive_cpus)
         return capacity(node, self._loads, self.sharable, kept, watched)
+
+    @cached_property
+    def memory_bytes(self) -> tuple[int, ...]:
+        """By pool, the memory that containers get there without asking for a kind."""
+        return tuple(ordinary_bytes(self.tree.topology, near) for near in self.tree.nodes)
 
     @cached_property
     def _loads(self) -> Loads:

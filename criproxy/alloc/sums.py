@@ -4,14 +4,12 @@ A decision looks at sums over hundreds of containers of which the decision befor
 alone keeps its cost from growing with their number. The sums are the same as if everybody was counted again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
 
 P = TypeVar("P")
 S = TypeVar("S")
@@ -25,20 +23,23 @@ class Change(NamedTuple, Generic[P]):
     new: P | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted(Generic[P, S]):
-    """The maps that were counted, who was left out, what each container counts for, and the sums of that."""
+class _Layout(NamedTuple):
+    """What is counted: the layout *grants* of a node, but for one container."""
 
+    node: Node
     grants: Mapping[str, Grant]
-    containers: Mapping[str, Container]
-    applied: Mapping[str, Applied]
     left_out: str
-    parts: Mapping[str, P]
-    sums: S
+
+    def differs_in(self, other: "_Layout") -> Collection[str]:
+        """The keys of those that may count for something else in *other*."""
+        mine, theirs = self.node, other.node
+        found = {self.left_out, other.left_out, *changed_keys(self.grants, other.grants)}
+        found.update(changed_keys(mine.containers, theirs.containers), changed_keys(mine.applied, theirs.applied))
+        return found
 
 
 class Sums(Generic[P, S]):
-    """Sums of what each container that has a place counts for.
+    """Sums of what each container that has a place counts for, on one machine.
 
     Several threads may ask at the same time: what was counted is never changed, only replaced.
 
@@ -57,31 +58,21 @@ class Sums(Generic[P, S]):
     ) -> None:
         self._part_of = part_of
         self._changed = changed
-        self._last: _Counted[P, S] = _Counted({}, {}, {}, "", {}, nothing)
+        self._last: tuple[_Layout | None, S] = None, nothing
 
     def of(self, node: Node, grants: Mapping[str, Grant], left_out: str = "") -> S:
         """The sums over the layout *grants* of *node*, in which *left_out* does not count."""
-        last = self._last
-        keys = {last.left_out, left_out, *changed_keys(last.grants, grants)}
-        keys.update(changed_keys(last.containers, node.containers), changed_keys(last.applied, node.applied))
-        found = [Change(key, last.parts.get(key), self._part(node, grants, key, left_out)) for key in keys]
-        changes = [change for change in found if change.old != change.new]
-        parts, sums = last.parts, last.sums
+        (last, sums), now = self._last, _Layout(node, grants, left_out)
+        changes = list[Change[P]]()
+        for key in last.differs_in(now) if last else grants.keys():
+            old, new = self._part(last, key) if last else None, self._part(now, key)
+            if old != new:
+                changes.append(Change(key, old, new))
         if changes:
-            parts, sums = _replaced(parts, changes), self._changed(sums, changes)
-        self._last = _Counted(grants, node.containers, node.applied, left_out, parts, sums)
+            sums = self._changed(sums, changes)
+        self._last = now, sums
         return sums
 
-    def _part(self, node: Node, grants: Mapping[str, Grant], key: str, left_out: str) -> P | None:
-        grant = grants.get(key)
-        return None if grant is None or key == left_out else self._part_of(node, key, grant)
-
-
-def _replaced(parts: Mapping[str, P], changes: Sequence[Change[P]]) -> Mapping[str, P]:
-    found = dict(parts)
-    for key, _, new in changes:
-        if new is None:
-            del found[key]
-        else:
-            found[key] = new
-    return found
+    def _part(self, layout: _Layout, key: str) -> P | None:
+        grant = layout.grants.get(key)
+        return None if grant is None or key == layout.left_out else self._part_of(layout.node, key, grant)

@@ -43,7 +43,7 @@ def test_only_changes_are_counted() -> None:
     asked.clear()
     second = with_entries(first, {"b": OTHER})
     assert counted.of(node, second) == [("b", GRANT.cpus, OTHER.cpus)]
-    assert asked == ["b"]
+    assert set(asked) == {"b"}
     assert counted.of(node, second, "a") == [("a", GRANT.cpus, None)]
     assert counted.of(node, second) == [("a", None, GRANT.cpus)]
     assert counted.of(node, without(second, ("a",))) == [("a", GRANT.cpus, None)]

@@ -8,6 +8,7 @@ Nothing runs in it, so it may be elsewhere after each event.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from re import fullmatch
 
 from criproxy.alloc.locality import Wants
@@ -73,7 +74,17 @@ class State:
 
     def of(self, kind: Kind) -> list[Balloon]:
         """The balloons of a type by instance."""
-        return sorted((b for b in self.balloons.values() if b.kind.index == kind.index), key=lambda b: b.instance)
+        return self._by_kind.get(kind.index, [])
+
+    @cached_property
+    def _by_kind(self) -> Mapping[int, list[Balloon]]:
+        """By the index of the type."""
+        found: dict[int, list[Balloon]] = {}
+        for balloon in self.balloons.values():
+            found.setdefault(balloon.shape.kind.index, []).append(balloon)
+        for balloons in found.values():
+            balloons.sort(key=attrgetter("instance"))
+        return found
 
     def loaded(self, loads: Mapping[str, str], besides: str) -> tuple[CpuSet, ...]:
         """For each of *loads*, the CPUs that share its level with balloons of that load, but for the one *besides*."""

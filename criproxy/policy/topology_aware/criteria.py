@@ -50,10 +50,10 @@ class Choosing:
     @cached_property
     def _near(self) -> ByPool:
         """By pool, what draws the container there: others, devices and memory."""
-        tree = self.room.tree
+        tree, sizes_bytes = self.room.tree, self.division.memory_bytes
         parts: list[ByPool] = [affinity_criteria(tree, self.others, self.container, self.request)]
         kinds, hints = kind_criteria(tree, self.request.memory_kinds), hint_criteria(tree, self.request)
-        parts += [hints, kinds, burst_criteria(tree, self.container)] if self.is_nri else [kinds, hints]
+        parts += [hints, kinds, burst_criteria(sizes_bytes, self.container)] if self.is_nri else [kinds, hints]
         return [tuple(chain.from_iterable(of_pool)) for of_pool in zip(*parts, strict=True)]
 
     def allows(self, pool: Pool) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from criproxy.alloc.memory import ORDINARY, rooms_bytes, with_attached
+from criproxy.alloc.memory import rooms_bytes, with_attached
 from criproxy.alloc.pools import PoolTree
 from criproxy.alloc.rank import Criterion, Unit
 from criproxy.model.cpuset import CpuSet
@@ -38,18 +38,21 @@ def _asked_bytes(container: Container, *, by_limit: bool) -> int:
     return request.low if request else 0
 
 
-def burst_criteria(tree: PoolTree, container: Container) -> ByPool:
+def burst_criteria(sizes_bytes: Sequence[int], container: Container) -> ByPool:
     """Whether the memory of a pool is as large as what a Burstable container may use beyond its request.
 
     Without a limit that is all there is: the larger, the better.
+
+    Args:
+        sizes_bytes: by pool, see `Division.memory_bytes`.
+        container: none is needed for one that is not Burstable, or asks for nothing.
     """
     request, limit = container.memory_request_bytes, container.memory_limit_bytes
     if container.qos is not QosClass.BURSTABLE or not (limit or (request and request.low)):
-        return [()] * len(tree.pools)
-    sizes = [_capacity_bytes(tree.topology, near) for near in tree.nodes]
+        return [()] * len(sizes_bytes)
     if limit:
-        return [(Criterion("its memory limit fits", int(limit > size)),) for size in sizes]
-    return [(Criterion("it has more memory", -size, Unit.MORE_BYTES),) for size in sizes]
+        return [(Criterion("its memory limit fits", int(limit > size)),) for size in sizes_bytes]
+    return [(Criterion("it has more memory", -size, Unit.MORE_BYTES),) for size in sizes_bytes]
 
 
 def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:
@@ -60,11 +63,6 @@ def kind_criteria(tree: PoolTree, kinds: frozenset[MemoryKind]) -> ByPool:
         (Criterion("it has the memory that it asks for", int(not kinds <= _kinds(tree.topology, near))),)
         for near in tree.nodes
     ]
-
-
-def _capacity_bytes(topology: Topology, near: CpuSet) -> int:
-    nodes = (topology.node_by_id[mem] for mem in with_attached(topology, near) & topology.mems)
-    return sum(node.memory_bytes for node in nodes if node.kind in ORDINARY)
 
 
 def _kinds(topology: Topology, near: CpuSet) -> frozenset[MemoryKind]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from criproxy.alloc.affinity import pool_scores, weight_of
+from criproxy.alloc.affinity import SAME_POD, pool_scores, weight_of
 from criproxy.alloc.capacity import pool_of
 from criproxy.alloc.pools import PoolTree
 from criproxy.alloc.rank import Criterion, Unit
@@ -20,22 +20,25 @@ def affinity_criteria(tree: PoolTree, others: Node, container: Container, reques
     if not request.affinities:
         return [[] for _ in tree.pools]
     weights: dict[int, int] = {}
+    siblings = _sandboxes(others, container)
+    beyond = any(affinity.scope is not SAME_POD for affinity in request.affinities)
     for key, grant in others.grants.items():
         other = others.containers.get(key)
-        if other is None:
+        if other is None or not (beyond or other.pod in siblings):
             continue
-        same_pod = _pod_uid(others, other) == _pod_uid(others, container)
-        if weight := weight_of(request.affinities, attribute_of(others, other), same_pod=same_pod):
+        if weight := weight_of(request.affinities, attribute_of(others, other), same_pod=other.pod in siblings):
             index = 0 if grant.pool == RESERVED else pool_of(tree, grant).index
             weights[index] = weights.get(index, 0) + weight
     scores = pool_scores([pool.path for pool in tree.pools], weights)
     return [[Criterion("its affinities draw it there", -score, Unit.MORE)] for score in scores]
 
 
-def _pod_uid(node: Node, container: Container) -> str:
-    """What stays the same when a pod gets another sandbox."""
+def _sandboxes(node: Node, container: Container) -> frozenset[str]:
+    """The pod of *container*, and others with its uid: a pod gets another sandbox, and stays the same."""
     pod = node.pods.get(container.pod)
-    return (pod.uid if pod else "") or container.pod
+    if pod is None or not pod.uid:
+        return frozenset({container.pod})
+    return frozenset(key for key, other in node.pods.items() if other.uid == pod.uid)
 
 
 def hint_criteria(tree: PoolTree, request: Request) -> list[list[Criterion]]:

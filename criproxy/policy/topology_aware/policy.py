@@ -42,7 +42,7 @@ class TopologyAwarePolicy:
     def __init__(self, options: TopologyAwareOptions) -> None:
         self.options = options
         self._last: Division | None = None
-        self._last_hiding: tuple[Mapping[str, Pod], frozenset[str]] = {}, frozenset()
+        self._last_hiding: tuple[Mapping[str, Pod], Mapping[str, dict[tuple[str, str], bool]]] = {}, {}
         self._pessimistic = options.rules == "crirm"
 
     def place(self, node: Node, container: Container) -> Layout:
@@ -85,20 +85,26 @@ class TopologyAwarePolicy:
 
     def _hides(self, node: Node, key: str) -> bool:
         """Whether a container sees one thread of each core only."""
-        container = node.containers.get(key)
-        if container is None or container.pod not in self._hiding(node.pods):
+        container, answers = node.containers.get(key), self._hiding(node.pods)
+        if container is None or container.pod not in answers:
             return False
+        of_pod, who = answers[container.pod], (container.namespace, container.name)
+        if who not in of_pod:
+            of_pod[who] = self._says_hide(node, container)
+        return of_pod[who]
+
+    def _says_hide(self, node: Node, container: Container) -> bool:
         try:
             return hides_threads(self._wishes(node, container))
         except BadAnnotation:  # it came before this policy read annotations
             return False
 
-    def _hiding(self, pods: Mapping[str, Pod]) -> frozenset[str]:
-        """The keys of pods that say something about it, found when pods have come or gone."""
+    def _hiding(self, pods: Mapping[str, Pod]) -> Mapping[str, dict[tuple[str, str], bool]]:
+        """By pod that says something about it, found when pods have come or gone, the answers that are known."""
         last = self._last_hiding
         if last[0] is not pods:
             said = (key for key, pod in pods.items() if any(HIDING in name for name in pod.annotations))
-            self._last_hiding = last = pods, frozenset(said)
+            self._last_hiding = last = pods, {key: {} for key in said}
         return last[1]
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
