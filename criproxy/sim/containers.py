@@ -153,8 +153,8 @@ class Containers:
         resources = merged(container.resources, request.linux)
         if container.state == cri.CONTAINER_RUNNING:
             container.cpuset = self._applied(container, resources)
-            self._core.write_cgroup(container)
         container.resources = resources
+        self._core.write_cgroup(container)
         return cri.UpdateContainerResourcesResponse()
 
     def _applied(self, container: Container, resources: cri.LinuxContainerResources) -> Cpuset:

@@ -40,9 +40,9 @@ class Core:
         self.events.of_container(cri.CONTAINER_STARTED_EVENT, container)
 
     def write_cgroup(self, container: Container) -> None:
-        """Make the files of its cgroup, if there are any, say what the container's cpuset says."""
+        """Make the files of its cgroup, if there are any, say what the container has."""
         if self.files and container.cpuset:
-            self.files.write(container.cgroup, container.cpuset)
+            self.files.write(container.cgroup, container.cpuset, container.resources.cpu_quota)
 
     def end_container(self, container: Container, exit_code: int = KILLED) -> None:
         """End the process of *container*; one that does not run stays as it is."""

@@ -21,24 +21,27 @@ class HostFiles:
         pid = next(self._pids)
         process = self._root / f"proc/{pid}"
         process.mkdir(parents=True, exist_ok=True)  # a run that was killed may have left it
-        (process / "cgroup").write_text(f"3:cpuset:{cgroup}\n0::/\n")
+        (process / "cgroup").write_text(f"3:cpuset:{cgroup}\n2:cpu:{cgroup}\n0::/\n")
         return pid
 
-    def write(self, cgroup: str, cpuset: Cpuset) -> None:
-        """Make the files of *cgroup* say *cpuset*."""
+    def write(self, cgroup: str, cpuset: Cpuset, quota_us: int = 0) -> None:
+        """Make the files of *cgroup* say *cpuset* and *quota_us*; with a quota of 0 there is none."""
         group = self._group(cgroup)
         group.mkdir(parents=True, exist_ok=True)
         (group / "cpuset.cpus").write_text(format_cpuset(cpuset.cpus) + "\n")
         (group / "cpuset.mems").write_text(format_cpuset(cpuset.mems) + "\n")
+        limits = self._group(cgroup, "cpu")
+        limits.mkdir(parents=True, exist_ok=True)
+        (limits / "cpu.cfs_quota_us").write_text(f"{quota_us or -1}\n")
 
     def remove(self, cgroup: str, pid: int) -> None:
         """Take away the process and its group."""
-        for folder in (self._group(cgroup), self._root / f"proc/{pid}"):
+        for folder in (self._group(cgroup), self._group(cgroup, "cpu"), self._root / f"proc/{pid}"):
             for file in folder.iterdir():
                 file.unlink()
             folder.rmdir()
 
-    def _group(self, cgroup: str) -> Path:
+    def _group(self, cgroup: str, controller: str = "cpuset") -> Path:
         # The path comes from a client: it must not lead out of the root.
         steps = (step for step in cgroup.split("/") if step not in {"", ".", ".."})
-        return self._root.joinpath("sys/fs/cgroup/cpuset", *steps)
+        return self._root.joinpath("sys/fs/cgroup", controller, *steps)

@@ -57,12 +57,13 @@ class Sandboxes:
         return cri.RemovePodSandboxResponse()
 
     async def status(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
-        """Serve PodSandboxStatus."""
+        """Serve PodSandboxStatus; as in newer runtimes, the containers' come along."""
         try:
             sandbox = self._core.records.sandbox(request.pod_sandbox_id)
         except Refusal as refusal:
             raise refusal.within("an error occurred when try to find sandbox") from None
-        return cri.PodSandboxStatusResponse(status=views.sandbox_status(sandbox))
+        statuses = [views.container_status(each) for each in self._core.records.of_sandbox(sandbox)]
+        return cri.PodSandboxStatusResponse(status=views.sandbox_status(sandbox), containers_statuses=statuses)
 
     async def list(self, request: cri.ListPodSandboxRequest) -> bytes:
         """Serve ListPodSandbox, as bytes; every part of the filter must fit."""

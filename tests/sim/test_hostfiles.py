@@ -13,24 +13,26 @@ from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 POD = PodSpec("pod", (ContainerSpec("main", IMAGE),))
 
 
-async def test_a_containers_cpuset_is_read_like_a_real_one(tmp_path: Path) -> None:
-    """The process id of the verbose status leads to its cgroup under the root, and nothing is left after the end."""
+async def test_a_containers_cgroups_are_read_like_real_ones(tmp_path: Path) -> None:
+    """The process id of the verbose status leads to its cgroups under the root, and nothing is left after the end."""
     options = RuntimeOptions(host_root=tmp_path / "host", mems="0-1")
     async with EmbeddedRuntime(tmp_path / "r.sock", options) as runtime:
         client = RuntimeClient(f"unix://{runtime.path}")
         kubelet = MiniKubelet(client)
         _, ids = await kubelet.run_pod(POD)
         await kubelet.update(ids["main"], cri.LinuxContainerResources(cpuset_cpus="1-2", cpuset_mems="1"))
+        await kubelet.update(ids["main"], cri.LinuxContainerResources(cpu_quota=50_000))
         info = (await client.container_status(ids["main"], verbose=True)).info["info"]
 
         host = tmp_path / "host"
         lines = (host / f"proc/{json.loads(info)['pid']}/cgroup").read_text().splitlines()
-        cgroup = host / "sys/fs/cgroup/cpuset" / lines[0].removeprefix("3:cpuset:/")
-        found = [(cgroup / f"cpuset.{name}").read_text() for name in ("cpus", "mems")]
+        path = lines[0].removeprefix("3:cpuset:/")
+        files = [f"cpuset/{path}/cpuset.cpus", f"cpuset/{path}/cpuset.mems", f"cpu/{path}/cpu.cfs_quota_us"]
+        found = [(host / "sys/fs/cgroup" / file).read_text() for file in files]
         await kubelet.stop(ids["main"])
         await client.close()
 
-    assert found == ["1-2\n", "1\n"]
+    assert found == ["1-2\n", "1\n", "50000\n"]
     assert not [path for path in host.rglob("*") if path.is_file()]
 
 
