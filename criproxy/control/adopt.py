@@ -103,7 +103,9 @@ class Adoption:
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
-        has = seen.applied if container.state is ContainerState.RUNNING else translate.sets(reply.status)
+        has = translate.sets(reply.status)
+        if container.state is ContainerState.RUNNING:
+            has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
 
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:

@@ -16,6 +16,7 @@ from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Heard, Manager
 from criproxy.control.modes import Modes
 from criproxy.control.notices import Notice
+from criproxy.control.replies import Replies
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
 from criproxy.control.starting import Starts, Updates
@@ -79,6 +80,7 @@ class Controller:
         self._starts = Starts(self._followups, inquiry, self._resync)
         self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, self._starts, self._updates)
         self._table = self._handlers.table()
+        self._edited = {**self._table, **Replies(self._manager).table()}
 
     @property
     def settings(self) -> Settings:
@@ -207,8 +209,10 @@ class Controller:
             self._resync.soon()
 
     def table(self) -> Table:
-        """Which calls are held and watched; another one whenever `Modes.changed` is told."""
-        return self._table if self.modes.active else {}
+        """Which calls are held, watched and edited; another one whenever `Modes.changed` is told."""
+        if not self.modes.active:
+            return {}
+        return self._edited if self.modes.edits else self._table
 
     def bypass(self, mode: BypassMode) -> None:
         """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""

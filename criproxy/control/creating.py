@@ -17,6 +17,7 @@ from criproxy.engine.events import ContainerCreated, ContainerCreating, Containe
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import CpuQuota
 from criproxy.model.workload import Container, ContainerState
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
@@ -71,7 +72,8 @@ class Creates:
         if grant is None:
             return Proceed(request.SerializeToString() if guarded else None)
         stamp = translate.stamp_of(decision.node.containers[creating.place])
-        return Proceed(rewrite.place(request, format_cpuset(grant.cpus), format_cpuset(grant.mems), stamp))
+        cpus, mems, lift = format_cpuset(grant.cpus), format_cpuset(grant.mems), grant.quota is CpuQuota.LIFTED
+        return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
 
     def done(self, call: Call, outcome: Outcome) -> bool:
         """Confirm or give back the place; False if this create had none and may have made a container."""

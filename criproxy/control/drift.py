@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
 from criproxy.control.hotplug import Hotplug
+from criproxy.control.journal import told_quota
 from criproxy.control.kernel import CpusetGroup
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Applied, Grant, in_place
+from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.store.record import Kind
 
@@ -107,16 +108,10 @@ class Drift:
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
         should = before.applied[key]
-        self.followups.manager.note(
-            key,
-            Kind.DRIFT,
-            f"somebody has set its CPUs to {format_cpuset(has.cpus)} instead of {format_cpuset(should.cpus)}",
-            cpus=format_cpuset(has.cpus),
-            mems=format_cpuset(has.mems),
-            had_cpus=format_cpuset(should.cpus),
-        )
         self.followups.log.warning(
-            "somebody has changed the cpuset of a container",
+            "somebody has changed the cpuset of a container"
+            if (has.cpus, has.mems) != (should.cpus, should.mems)
+            else "somebody has changed the CFS quota of a container",
             container=before.containers[key].title,
             cpus=format_cpuset(has.cpus),
             instead_of=format_cpuset(should.cpus),
@@ -126,10 +121,11 @@ class Drift:
         self.followups.manager.note(
             key,
             Kind.DRIFT,
-            f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}, instead of "
-            f"{format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
+            f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
+            f"{told_quota(has, should)}, instead of {format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
             cpus=format_cpuset(has.cpus),
             mems=format_cpuset(has.mems),
+            had_cpus=format_cpuset(should.cpus),
             times=history.times,
         )
         if history.times == _PATIENCE:
@@ -172,6 +168,8 @@ def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
 
     With cgroup v2 it may have less, because the cgroups above allow less: that is not its own cpuset.
     """
+    if grant.quota is not CpuQuota.LEFT and group.lifted() not in (None, applied.lifted):
+        return False
     try:
         return _same(group.read(), grant, applied) or _same(group.configured(), grant, applied)
     except OSError:
@@ -179,6 +177,7 @@ def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
 
 
 def _same(has: Applied, grant: Grant, should: Applied) -> bool:
+    """Whether the sets are the same, as far as *grant* names them."""
     return has.cpus == should.cpus and (not grant.mems or has.mems == should.mems)
 
 
@@ -188,12 +187,14 @@ def _is_foreign(before: Node, key: str, has: Applied) -> bool:
     if applied is None or in_place(grant, has):
         return False
     left = Applied(applied.cpus & before.topology.cpus, applied.mems & before.topology.mems)
-    return not _same(has, grant, applied) and not _same(has, grant, left)
+    return has.lifted != applied.lifted or not (_same(has, grant, applied) or _same(has, grant, left))
 
 
 def _does_harm(node: Node, key: str, has: Applied) -> bool:
-    """Whether an owner or somebody else's CPUs are concerned: that is never left so."""
-    own = node.grants[key].exclusive
+    """Whether an owner or somebody else's CPUs are concerned: that is never left so. A quota harms nobody else."""
+    own, should = node.grants[key].exclusive, node.applied[key]
+    if (has.cpus, has.mems) == (should.cpus, should.mems):
+        return False
     return bool(own) or not has.cpus.isdisjoint(node.exclusive_cpus - own)
 
 

@@ -7,19 +7,19 @@ grant counts, and whatever fails is simply tried again.
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
 from criproxy.control.counters import Counters
 from criproxy.control.doubts import Doubts
-from criproxy.control.journal import cause, told_update
+from criproxy.control.journal import cause, told_quota, told_update
 from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.notices import Trouble
 from criproxy.control.settings import Log, Settings
-from criproxy.control.targets import Overhang, in_the_way, is_in_the_way, target
+from criproxy.control.targets import Overhang, in_the_way, is_in_the_way, quota_for, target
 from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
@@ -27,7 +27,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGone, PodStopped, UpdateApplied
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Applied, in_place
+from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 from criproxy.store.record import Kind
@@ -178,9 +178,10 @@ class Followups:
             RuntimeCallError: if the runtime cannot be asked.
         """
         seen = await self.kernel.look(key)
-        await self._note(key, seen, None)
+        has = self._known(key, seen, None)
+        await self._note(key, seen, has)
         self.doubts.seen(key)
-        return seen
+        return replace(seen, applied=has)
 
     async def settle(self, key: str, why: str = "it had to be in its place before its start") -> None:
         """Bring a container to its grant, as far as others have made room; the caller holds its lane.
@@ -239,7 +240,8 @@ class Followups:
 
     async def _update(self, key: str, wanted: Applied, why: str, failures: int = 0) -> None:
         had, begun_s = self.manager.node.applied.get(key), monotonic()
-        linux = rewrite.cpuset_only(format_cpuset(wanted.cpus), format_cpuset(wanted.mems))
+        quota = None if had and had.lifted == wanted.lifted else quota_for(self.manager.node, key, wanted)
+        linux = rewrite.update(format_cpuset(wanted.cpus), format_cpuset(wanted.mems), quota)
         self.doubts.send(key, wanted.cpus)
         counters = self.counters
         counters.updates_sent += 1
@@ -254,19 +256,21 @@ class Followups:
         finally:
             counters.updates_in_flight -= 1
         seen = await self.kernel.look(key)
-        lost = seen.applied is not None and not _reached(seen.applied, wanted)
+        has = self._known(key, seen, wanted)
+        lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost:  # before the event that goes to the disk with it
             self._tell(key, seen, had, wanted, took_s=monotonic() - begun_s, failures=failures, why=why)
-        await self._note(key, seen, wanted)
+        await self._note(key, seen, has)
         self.doubts.seen(key)
-        if lost and seen.applied:
+        if lost and has:
             counters.updates_lost += 1
-            raise self._lost(key, seen.applied, wanted)
+            raise self._lost(key, has, wanted)
 
     def _lost(self, key: str, has: Applied, wanted: Applied) -> UpdateLost:
         text = (
             f"answered OK, but the cgroup has CPUs {format_cpuset(has.cpus)} and memory nodes "
-            f"{format_cpuset(has.mems)} instead of {format_cpuset(wanted.cpus)} and {format_cpuset(wanted.mems)}"
+            f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
+            f"{format_cpuset(wanted.mems)}"
         )
         why = f": {LEFT_RUNNING}" if self.kernel.still_runs(key) else ""
         return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
@@ -293,17 +297,26 @@ class Followups:
             took_ms=round(took_s * 1000, 1),
         )
 
-    async def _note(self, key: str, seen: Seen, sent: Applied | None) -> None:
-        """Tell the node what was seen of *key*; where its sets cannot be seen, the runtime has what was *sent*."""
+    async def _note(self, key: str, seen: Seen, has: Applied | None) -> None:
+        """Tell the node that *key* was *seen*, and *has* this as far as that is known."""
         if seen.state is None:
             await self.apply(ContainerGone(key))
         elif seen.state is ContainerState.EXITED:
             await self.apply(ContainerExited(key))
-        elif applied := seen.applied or sent:
-            grant = self.manager.node.grants.get(key)
-            # The same object where it is the same set: that makes comparing a thousand of them cheap.
-            cpus = grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus
-            await self.apply(UpdateApplied(key, cpus, applied.mems))
+        elif has:
+            await self.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
+
+    def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
+        """What *key* has; where that cannot be seen, the runtime has what was *sent*."""
+        applied, node = seen.applied or sent, self.manager.node
+        if applied is None:
+            return None
+        grant, lifted = node.grants.get(key), False
+        if grant and grant.quota is not CpuQuota.LEFT:
+            believed = sent or node.applied.get(key)
+            lifted = seen.lifted if seen.lifted is not None else bool(believed and believed.lifted)
+        # The same object where it is the same set: that makes comparing a thousand of them cheap.
+        return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
 
     def _decided(self, event: Event, why: str, done: "asyncio.Future[Decision]") -> None:
         if isinstance(event, ContainerExited | ContainerGone):
@@ -353,4 +366,5 @@ class Followups:
 
 
 def _reached(seen: Applied, wanted: Applied) -> bool:
-    return seen.cpus == wanted.cpus and (not wanted.mems or seen.mems == wanted.mems)
+    same_sets = seen.cpus == wanted.cpus and (not wanted.mems or seen.mems == wanted.mems)
+    return same_sets and seen.lifted == wanted.lifted

@@ -147,7 +147,12 @@ class Inquiry:
         known = node.containers.get(key)
         if reply is None or known is None or known.sizes != asked or not reply.status.resources.HasField("linux"):
             return None
-        sizes = translate.sizes(reply.status.resources.linux, known.resized(before), node.topology.capacity_bytes)
+        linux, capacity_bytes = reply.status.resources.linux, node.topology.capacity_bytes
+        if linux.cpu_quota < 0 and asked.cpu_quota and before.cpu_quota:  # lifted: it says nothing of either
+            linux.cpu_quota = 0
+            if translate.sizes(linux, known, capacity_bytes) == asked:
+                return None
+        sizes = translate.sizes(linux, known.resized(before), capacity_bytes)
         return None if sizes == asked else sizes
 
     def start_unknown(self, key: str) -> None:

@@ -175,9 +175,17 @@ def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
         )
         if new and old != new
     ]
+    changes += [told_quota(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
     known = "read back" if seen else "it is for its start: it does not run yet"
     return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
+
+
+def told_quota(has: Applied, other: Applied) -> str:
+    """That a container *has* a CFS quota, or none, where that is another thing than *other*; else empty."""
+    if has.lifted == other.lifted:
+        return ""
+    return " without CFS quota" if has.lifted else " with a CFS quota"
 
 
 def _placed(newcomer: Container, decision: Decision) -> Entry:

@@ -35,6 +35,8 @@ class Seen:
     """None: the runtime does not know it."""
     applied: Applied | None = None
     """Its sets, where it runs and they can be read."""
+    lifted: bool | None = None
+    """Whether it runs without a CFS quota, as one without a CPU limit does; None where nobody tells."""
 
     @property
     def ended(self) -> bool:
@@ -49,6 +51,8 @@ class CpusetGroup:
     path: str
     suffix: str
     """Of the files with the sets in force: empty for cgroup v1, ``.effective`` for v2."""
+    quota_file: str = ""
+    """Where its CFS quota stands: ``cpu.cfs_quota_us`` or, with v2, ``cpu.max``; it may be missing."""
 
     def read(self) -> Applied:
         """The sets in force.
@@ -66,15 +70,26 @@ class CpusetGroup:
         """
         return self._read("")
 
+    def lifted(self) -> bool | None:
+        """Whether it has no CFS quota; None where the kernel does not tell: without the controller, or it is gone."""
+        try:
+            return _read_file(self.quota_file).split()[0] in (b"-1", b"max")
+        except (OSError, IndexError):
+            return None
+
     def _read(self, suffix: str) -> Applied:
         return Applied(_read_set(f"{self.path}/cpuset.cpus{suffix}"), _read_set(f"{self.path}/cpuset.mems{suffix}"))
 
 
 def _read_set(path: str) -> CpuSet:
+    return _parse(_read_file(path))
+
+
+def _read_file(path: str) -> bytes:
     # Thousands of these files are read every few seconds: Python's file objects would take most of the time.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _parse(os.read(fd, _READ_BYTES))
+        return os.read(fd, _READ_BYTES)
     finally:
         os.close(fd)
 
@@ -93,23 +108,32 @@ def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
         OSError: if the process is gone.
         LookupError: if the process is in no cgroup of that container, because the pid belongs to another by now.
     """
-    path, suffix = _cgroup_of(host_root, pid)
-    for part in (path, *path.parents):
+    mount, path, unified = _cgroup_of(host_root, pid)
+    for part in (Path(path), *Path(path).parents):
         if container_id in part.name:
-            return CpusetGroup(str(part), suffix)
+            return _group(mount, str(part), unified=unified)
     raise LookupError(f"process {pid} is in {path}, which is no cgroup of container {container_id}")
 
 
-def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str]:
+def _group(mount: Path, path: str, *, unified: bool) -> CpusetGroup:
+    """The cgroup at *path*; with v1 the same in the hierarchies of both controllers, as runc makes them."""
+    below = path.lstrip("/")
+    if unified:
+        return CpusetGroup(str(mount / below), ".effective", str(mount / below / "cpu.max"))
+    return CpusetGroup(str(mount / "cpuset" / below), "", str(mount / "cpu" / below / "cpu.cfs_quota_us"))
+
+
+def _cgroup_of(host_root: Path, pid: int) -> tuple[Path, str, bool]:
+    """The mount, the cgroup of process *pid* below it, and whether it is one of cgroup v2."""
     mount = host_root / "sys/fs/cgroup"
     unified = ""
     for line in (host_root / f"proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpuset" in controllers.split(","):
-            return mount / "cpuset" / path.lstrip("/"), ""
+            return mount, path, False
         if not controllers:
             unified = path
-    return mount / unified.lstrip("/"), ".effective"
+    return mount, unified, True
 
 
 def own_group(host_root: Path, info: Mapping[str, str]) -> CpusetGroup | None:
@@ -117,8 +141,7 @@ def own_group(host_root: Path, info: Mapping[str, str]) -> CpusetGroup | None:
     path, mount = translate.cgroup_in(info).lstrip("/"), host_root / "sys/fs/cgroup"
     if not path or ".." in path.split("/"):
         return None
-    unified = not (mount / "cpuset").is_dir()
-    return CpusetGroup(str((mount if unified else mount / "cpuset") / path), ".effective" if unified else "")
+    return _group(mount, path, unified=not (mount / "cpuset").is_dir())
 
 
 def has_processes(group: CpusetGroup) -> bool:
@@ -161,7 +184,7 @@ class Kernel:
         """
         if group := self._groups.get(container_id):
             try:
-                return Seen(ContainerState.RUNNING, group.read())
+                return Seen(ContainerState.RUNNING, group.read(), group.lifted())
             except OSError:
                 pass  # it has ended, or is about to: the runtime tells
         return (await self.ask(container_id))[0]
@@ -181,23 +204,23 @@ class Kernel:
             raise
         state = translate.state(reply.status)
         if state is ContainerState.RUNNING:
-            return Seen(state, self._sets(container_id, reply)), reply
+            return self._running(container_id, reply), reply
         self.forget(container_id)
-        if state in _LOST and (applied := self._left_behind(container_id, reply.info)):
-            return Seen(ContainerState.RUNNING, applied), reply
+        if state in _LOST and (left := self._left_behind(container_id, reply.info)):
+            return left, reply
         return Seen(state), reply
 
-    def _left_behind(self, container_id: str, info: Mapping[str, str]) -> Applied | None:
-        """The sets of one that does not run by the runtime's words and still has processes; see `still_runs`."""
+    def _left_behind(self, container_id: str, info: Mapping[str, str]) -> Seen | None:
+        """One that does not run by the runtime's words and still has processes; see `still_runs`."""
         group = own_group(self._host_root, info)
         if group is None or not has_processes(group):
             return None
         try:
-            applied = group.read()
+            seen = Seen(ContainerState.RUNNING, group.read(), group.lifted())
         except OSError:  # gone just now
             return None
         self._groups[container_id] = self._left[container_id] = group
-        return applied
+        return seen
 
     def still_runs(self, container_id: str) -> bool:
         """Whether processes go on of a container that does not run by the runtime's words, as far as it was asked.
@@ -226,13 +249,18 @@ class Kernel:
         for container_id in self._left.keys() - known:
             del self._left[container_id]
 
-    def _sets(self, container_id: str, reply: api.ContainerStatusResponse) -> Applied | None:
+    def _running(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
         if pid := pid_in(reply.info):
             try:
                 group = find_group(self._host_root, pid, container_id)
                 applied = group.read()
             except (OSError, LookupError):
-                return translate.sets(reply.status)
+                return _as_told(reply.status)
             self._groups[container_id] = group
-            return applied
-        return translate.sets(reply.status)
+            return Seen(ContainerState.RUNNING, applied, group.lifted())
+        return _as_told(reply.status)
+
+
+def _as_told(status: api.ContainerStatus) -> Seen:
+    """A running container as the runtime sees it."""
+    return Seen(ContainerState.RUNNING, translate.sets(status), translate.lifted(status))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from criproxy.control.followups import Followups
+from criproxy.control.lifted import Lifted
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Settings
 from criproxy.engine.decision import Decision
@@ -23,6 +24,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import options_of
 
 LEARN_S = 5.0
 """How long a change of the policy waits for the runtime to tell who came while nobody watched."""
@@ -45,6 +47,9 @@ class Modes:
     changed: Callable[[], None] = lambda: None
     active: bool = False
     """Whether calls are held and watched."""
+    edits: bool = False
+    """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
+    _lifted: Lifted = field(default_factory=Lifted)
     _begun: bool = False
     _idling: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -165,10 +170,26 @@ class Modes:
 
     def _activate(self) -> None:
         self.active = True
+        self._see_quotas()
         if not self._begun:
             self._begun = True
             self.begin()
+            self.followups.tasks.spawn("follow lifted quotas", self._follow_quotas())
         self.changed()
+
+    def _see_quotas(self) -> None:
+        node, options = self._node, options_of(self.followups.manager.policy)
+        may_lift = options.cpu_quota == "lift" and not node.released
+        self.edits = self._lifted.any(node) or may_lift
+
+    async def _follow_quotas(self) -> None:
+        """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
+        while True:
+            edited = self.edits
+            self._see_quotas()
+            if self.edits is not edited:
+                self.changed()
+            await self.followups.manager.changed()
 
     def _switched(self) -> None:
         self.changed()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
 from criproxy.engine.invariants import violations
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
@@ -107,6 +107,7 @@ def place(grant: Grant | None) -> Values:
         "mems": format_cpuset(grant.mems) if grant else "",
         "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
         "pool": grant.pool if grant else "",
+        "cpu_quota": (grant.quota if grant else CpuQuota.LEFT).value,
     }
 
 

@@ -9,6 +9,7 @@ from time import gmtime, monotonic, strftime, time
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
 from criproxy.control.resync import Resync
+from criproxy.control.targets import quota_for
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
@@ -195,7 +196,8 @@ class Updates:
             return Proceed()
         self._warn(key, request)
         followups.doubts.send(key, ours.cpus)
-        return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems)))
+        quota = quota_for(followups.manager.node, key, ours)
+        return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
 
     async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
         """Take the lane of *key* and place it anew if it asks for another size.

@@ -6,13 +6,14 @@ grows that need them, follows from the state and survives failures, retries and 
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.doubts import NO_DOUBTS, Doubts
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import NO_CPUS, Applied, in_place
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
+from criproxy.model.resources import LIFTED_US, CfsQuota
 from criproxy.model.workload import MAY_RUN, Container
 
 
@@ -94,6 +95,8 @@ def target(node: Node, key: str, over: Overhang) -> Applied | None:
     to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that nobody owns:
     best to those that nobody has to leave, but if there are none, to all of them. Otherwise those that change places
     would wait for each other for ever.
+
+    A quota is given back at once, and lifted as soon as the container runs on nobody else's CPUs.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):
@@ -102,9 +105,29 @@ def target(node: Node, key: str, over: Overhang) -> Applied | None:
     has = applied.cpus if applied else NO_CPUS
     free = grant.cpus - (held - has)
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
-        return None
-    wanted = Applied(free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus, grant.mems)
+        return _with_quota(grant, applied)
+    cpus = free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus
+    wanted = Applied(cpus, grant.mems, _lifted(grant, cpus))
     return wanted if wanted.cpus and wanted != applied else None
+
+
+def _lifted(grant: Grant, cpus: CpuSet) -> bool:
+    """Whether a container that is on *cpus* on its way to its grant has no quota there."""
+    return grant.quota is CpuQuota.LIFTED and cpus <= grant.exclusive
+
+
+def _with_quota(grant: Grant, applied: Applied) -> Applied | None:
+    """What to set for a container that has to wait for CPUs: its quota does not; None if that is as it should be."""
+    lifted = _lifted(grant, applied.cpus)
+    return None if lifted == applied.lifted else replace(applied, lifted=lifted)
+
+
+def quota_for(node: Node, key: str, wanted: Applied) -> CfsQuota | None:
+    """The quota that the container *key* has with *wanted*; None where that is none of our business."""
+    asked = node.containers[key].asked_quota
+    if asked is None or node.grants[key].quota is CpuQuota.LEFT:
+        return None
+    return replace(asked, quota_us=LIFTED_US) if wanted.lifted else asked
 
 
 def in_the_way(node: Node, key: str, over: Overhang) -> list[str]:

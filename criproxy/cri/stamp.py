@@ -22,6 +22,9 @@ class Stamp:
     cpu_milli: int = 0
     cpu_limit_milli: int = 0
     """0 where there is none."""
+    cpu_quota_us: int = 0
+    cpu_period_us: int = 0
+    """The limit as it was sent; 0 where there is none."""
     memory_limit_bytes: int = 0
     """0 where there is none."""
     memory_request_low_bytes: int = 0

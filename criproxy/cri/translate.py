@@ -21,7 +21,10 @@ from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     GUARANTEED_OOM_SCORE_ADJ,
     MAX_SHARES,
+    MAX_SHARES_MILLI,
+    CfsQuota,
     Interval,
+    milli_to_quota,
     oom_score_adj_to_request,
     quota_to_milli,
     shares_to_milli,
@@ -118,16 +121,26 @@ def has_cpuset(message: bytes) -> bool:
 
 def sizes(resources: api.LinuxContainerResources, before: Container, capacity_bytes: int = 0) -> Sizes:
     """What *before* asks for after an update with *resources*, in which 0 means that nothing changes."""
-    shares, quota = resources.cpu_shares, resources.cpu_quota
-    cpu_limit = quota_to_milli(quota, resources.cpu_period) if quota else before.cpu_limit_milli
+    shares, quota = resources.cpu_shares, _quota(resources, before)
+    cpu_limit = quota_to_milli(quota.quota_us, quota.period_us) if quota else None
     cpu = shares_to_milli(shares) if shares > 0 else before.cpu_milli
     if before.qos is QosClass.GUARANTEED and shares >= MAX_SHARES:
         cpu = max(cpu, cpu_limit or 0)  # the shares end at 256 CPUs; its limit is its request
     memory_limit = _limit(resources.memory_limit_in_bytes) or before.memory_limit_bytes
     request = _memory_request(before, resources.oom_score_adj, memory_limit, capacity_bytes)
     return Sizes(
-        cpu_milli=cpu, cpu_limit_milli=cpu_limit, memory_limit_bytes=memory_limit, memory_request_bytes=request
+        cpu_milli=cpu,
+        cpu_limit_milli=cpu_limit,
+        cpu_quota=quota,
+        memory_limit_bytes=memory_limit,
+        memory_request_bytes=request,
     )
+
+
+def _quota(resources: api.LinuxContainerResources, before: Container) -> CfsQuota | None:
+    asked = before.asked_quota
+    period_us = resources.cpu_period or (asked.period_us if asked else 0)
+    return CfsQuota.sent(resources.cpu_quota or (asked.quota_us if asked else 0), period_us)
 
 
 def _memory_request(before: Container, score: int, limit_bytes: int | None, capacity_bytes: int) -> Interval | None:
@@ -146,6 +159,8 @@ def stamp_of(placed: Container) -> Stamp:
         qos=placed.qos.value,
         cpu_milli=placed.cpu_milli,
         cpu_limit_milli=placed.cpu_limit_milli or 0,
+        cpu_quota_us=placed.asked_quota.quota_us if placed.asked_quota else 0,
+        cpu_period_us=placed.asked_quota.period_us if placed.asked_quota else 0,
         memory_limit_bytes=placed.memory_limit_bytes or 0,
         memory_request_low_bytes=placed.memory_request_bytes.low if placed.memory_request_bytes else 0,
         memory_request_high_bytes=placed.memory_request_bytes.high if placed.memory_request_bytes else 0,
@@ -194,16 +209,39 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
     )
     if stamp:
         asked = replace(asked.resized(_stamped_sizes(stamp)), reservation=stamp.reservation)
-    return asked.resized(sizes(resources, asked, capacity_bytes))
+    return asked.resized(sizes(_as_asked(resources, asked), asked, capacity_bytes))
+
+
+def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.LinuxContainerResources:
+    """The *resources* in force with a quota in place of a lifted one: that of *before*, or of its new request.
+
+    Which limit was asked for with a resize since then, only the kubelet knows; of a Guaranteed container it is the
+    request.
+    """
+    if resources.cpu_quota >= 0 or before.asked_quota is None:
+        return resources
+    found = api.LinuxContainerResources()
+    found.CopyFrom(resources)
+    request = shares_to_milli(resources.cpu_shares)
+    found.cpu_quota = before.asked_quota.quota_us
+    if before.qos is QosClass.GUARANTEED and request not in (0, before.cpu_milli) and request < MAX_SHARES_MILLI:
+        found.cpu_quota = milli_to_quota(request, resources.cpu_period or before.asked_quota.period_us)
+    return found
 
 
 def _stamped_sizes(stamp: Stamp) -> Sizes:
     return Sizes(
         cpu_milli=stamp.cpu_milli,
         cpu_limit_milli=_limit(stamp.cpu_limit_milli),
+        cpu_quota=stamped_quota(stamp),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
     )
+
+
+def stamped_quota(stamp: Stamp) -> CfsQuota | None:
+    """The CPU limit that *stamp* says was asked; an old one knows only the limit that it is."""
+    return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(_limit(stamp.cpu_limit_milli))
 
 
 def cgroup_parent_in(info: Mapping[str, str]) -> str:
@@ -239,7 +277,13 @@ def sets(status: api.ContainerStatus) -> Applied | None:
         cpus, mems = parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems)
     except ValueError:
         return None
-    return Applied(cpus, mems) if cpus else None
+    return Applied(cpus, mems, bool(lifted(status))) if cpus else None
+
+
+def lifted(status: api.ContainerStatus) -> bool | None:
+    """Whether the runtime reports that a container has no CFS quota; None where it does not tell."""
+    quota_us = status.resources.linux.cpu_quota
+    return quota_us < 0 if quota_us else None
 
 
 def _limit(value: int) -> int | None:

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
+from criproxy.engine.quota import Lifting, honest, restored
 from criproxy.engine.release import release, still_released
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.grant import NO_CPUS, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -36,7 +37,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
         return release(known, "the policy is none")
-    after, reasons = _place_all(known, policy, may_stay=False)
+    after, reasons = _place_all(known, Lifting(policy), may_stay=False)
     return _decision(node, after, "the policy has changed", reasons)
 
 
@@ -115,8 +116,12 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
     layout = policy.place(node, container)
     grants = with_memory_as_before(node, layout.grants, container.key)
     new = grants.get(container.key)
-    told = (old.exclusive if old else NO_CPUS) != (new.exclusive if new else NO_CPUS)
+    told = _owns(old) != _owns(new)
     return node.replace(grants=grants), layout.reasons if told else ()
+
+
+def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
+    return (grant.exclusive, grant.quota is CpuQuota.LIFTED) if grant else (NO_CPUS, False)
 
 
 def _unfit(
@@ -128,7 +133,7 @@ def _unfit(
     if old:
         left = policy.release(node, container.key).grants
         node = node.replace(grants=with_memory_as_before(node, left, container.key))
-    shared = Grant(node.shared_cpus, NO_MEMS)
+    shared = Grant(node.shared_cpus, NO_MEMS, quota=restored(old))
     shared = shared.with_memory_of(old) if old else shared
     return node.replace(grants={**node.grants, container.key: shared}), (f"{container.title} shares now: {error}",)
 
@@ -141,7 +146,7 @@ def _fitted(node: Node, topology: Topology) -> Node:
         if not pool:
             pool |= grants[key].exclusive
             grants[key] = replace(grants[key], exclusive=NO_CPUS)
-    grants = {key: grant if grant.cpus else replace(grant, cpus=pool) for key, grant in grants.items()}
+    grants = {key: honest(grant if grant.cpus else replace(grant, cpus=pool)) for key, grant in grants.items()}
     return node.replace(topology=topology, grants=grants)
 
 

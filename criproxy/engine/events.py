@@ -87,6 +87,8 @@ class UpdateApplied:
     key: str
     cpus: CpuSet
     mems: CpuSet
+    lifted: bool = False
+    """As `Applied.lifted`."""
 
 
 @dataclass(frozen=True, slots=True)

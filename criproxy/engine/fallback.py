@@ -19,13 +19,13 @@ class Fallback:
     """
 
     def __init__(self, options: Options | None = None) -> None:
-        self._options = options or Options()
+        self.options = options or Options()
 
     def place(self, node: Node, container: Container) -> Layout:
         """The layout with *container* on the CPUs that nobody owns; one that has a place keeps it."""
         if container.key in node.grants:
             return Layout(node.grants, (f"{container.title} stays where it is: the policy was not asked",))
-        part = self._options.within(node)
+        part = self.options.within(node)
         shared = part.shared_cpus or node.shared_cpus
         if not shared:
             raise NotEnough(f"container {container.title} cannot be placed: every CPU has an owner")

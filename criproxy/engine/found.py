@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Found, Present
+from criproxy.engine.quota import honest
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -33,6 +34,13 @@ class _Newcomer:
     present: Present
     wish: Grant
     """What it would get on the empty machine."""
+
+    @property
+    def quota(self) -> CpuQuota:
+        """Whether its quota was lifted: then it is one of ours, and had asked for one. What others do is theirs."""
+        lifted = self.present.has and self.present.has.lifted
+        ours = self.container.reservation and self.container.asked_quota
+        return CpuQuota.LIFTED if lifted and ours else CpuQuota.LEFT
 
 
 def take_in(node: Node, event: Found, policy: Policy) -> Decision:
@@ -120,6 +128,7 @@ def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple
     sharers = [newcomer for newcomer in newcomers if newcomer.container.key not in owning]
     node = _share(node, sharers + homeless)
     node, told = _kept_off(node)
+    node = _with_quotas(node, newcomers)
     applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in newcomers if n.present.has}
     return node.replace(applied={**node.applied, **applied}), (*reasons, *told)
 
@@ -127,7 +136,16 @@ def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple
 def _as_granted(node: Node, key: str, has: Applied) -> Applied:
     """The same, with the very set of the grant where it is the same set: that makes comparing a thousand cheap."""
     grant = node.grants.get(key)
-    return Applied(grant.cpus, has.mems) if grant and grant.cpus == has.cpus else has
+    lifted = has.lifted and grant is not None and grant.quota is not CpuQuota.LEFT
+    return Applied(grant.cpus if grant and grant.cpus == has.cpus else has.cpus, has.mems, lifted)
+
+
+def _with_quotas(node: Node, newcomers: Sequence[_Newcomer]) -> Node:
+    """The node with a quota for those that had lost theirs, and do not own all of their CPUs."""
+    lifted = (newcomer.container.key for newcomer in newcomers if newcomer.quota is CpuQuota.LIFTED)
+    left = [key for key in lifted if key in node.grants and node.grants[key].quota is CpuQuota.LEFT]
+    restored = {key: replace(node.grants[key], quota=CpuQuota.RESTORED) for key in left}
+    return node.replace(grants={**node.grants, **restored}) if restored else node
 
 
 class _Others:
@@ -162,7 +180,8 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
         return node.replace(grants={**node.grants, container.key: grant}), (), True
     known = node
     if claim:
-        known = node.replace(grants={**node.grants, container.key: Grant(owner.has, owner.mems, claim)})
+        place = Grant(owner.has, owner.mems, claim, quota=owner.quota)
+        known = node.replace(grants={**node.grants, container.key: place})
     had = f"{container.title} cannot go on as the only one on {count} of CPUs {format_cpuset(owner.has) or 'unknown'}"
     try:
         layout = policy.place(known, container)
@@ -182,7 +201,8 @@ def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> G
     if kept is None or not kept.exclusive <= claim or len(kept.exclusive) != count:
         return None
     leaves_some = node.shared_cpus - kept.exclusive
-    return Grant(owner.has, owner.mems, kept.exclusive, kept.pool) if leaves_some else None
+    grant = Grant(owner.has, owner.mems, kept.exclusive, kept.pool, quota=owner.quota)
+    return honest(grant) if leaves_some else None
 
 
 def _share(node: Node, sharers: Iterable[_Newcomer]) -> Node:

@@ -12,7 +12,7 @@ from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.step import step
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS
+from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
@@ -101,6 +101,13 @@ def grants_have_containers(node: Node) -> Iterator[str]:
             yield f"a place is held for {_title(node, key)}, which has exited"
 
 
+def lifted_own_all(node: Node) -> Iterator[str]:
+    """Who runs without a quota may use no CPU that another may use."""
+    for key, grant in node.grants.items():
+        if grant.quota is CpuQuota.LIFTED and grant.shares:
+            yield f"{_title(node, key)} has no CFS quota and shares CPUs {format_cpuset(grant.cpus - grant.exclusive)}"
+
+
 def released_are_free(node: Node) -> Iterator[str]:
     """After a release nobody owns a CPU, and whoever still has a grant is to get the whole machine."""
     if node.released:
@@ -118,6 +125,7 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     memory_is_usable,
     memory_can_come_back,
     grants_have_containers,
+    lifted_own_all,
     released_are_free,
 )
 

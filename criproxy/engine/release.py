@@ -4,9 +4,11 @@ Each container is granted the whole machine and loses that grant as soon as it i
 is in `Node.grants`, over restarts too, and whoever has been let go is touched no more.
 """
 
+from dataclasses import replace
+
 from criproxy.engine.decision import Decision, Update
 from criproxy.engine.updates import updates_between
-from criproxy.model.grant import Applied, Grant, Layout, in_place
+from criproxy.model.grant import Applied, CpuQuota, Grant, Layout, in_place
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -36,20 +38,33 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     whole = Grant(node.topology.cpus, node.topology.mems)
     watched = {key: node.applied[key] for key in node.containers if node.is_watched(key)}
     alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
-    grants = {key: whole for key in alive if key not in watched} if whole.cpus else {}
-    updates = tuple(Update(key, whole) for key in sorted(grants) if key != node.containers[key].reservation)
+    grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
+    updates = tuple(Update(key, grants[key]) for key in sorted(grants) if key != node.containers[key].reservation)
     after = node.replace(
         grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration
     )
     return Decision(after, updates, (f"{len(grants)} containers are let go and nobody is placed: {reason}",))
 
 
+def _freed(node: Node, key: str, whole: Grant) -> Grant:
+    """The *whole* machine for the container *key*, with the CPU limit that it asked for.
+
+    One of ours of which nothing is known any more may have lost that; one that has a place is known.
+    """
+    old, container = node.grants.get(key), node.containers[key]
+    may_be_lifted = bool(container.reservation) if old is None else old.quota is not CpuQuota.LEFT
+    if container.asked_quota is None or not may_be_lifted:
+        return whole
+    return replace(whole, quota=CpuQuota.RESTORED)
+
+
 def still_released(node: Node, topology: Topology) -> Decision:
     """A released node on the machine *topology*: who is left gets all of that one."""
-    whole = Grant(topology.cpus, topology.mems)
-    if topology == node.topology and all(grant == whole for grant in node.grants.values()):
+    whole = {quota: Grant(topology.cpus, topology.mems, quota=quota) for quota in CpuQuota}
+    grants = {key: whole[grant.quota] for key, grant in node.grants.items()}
+    if topology == node.topology and grants == node.grants:
         return Decision(node)
-    after = node.replace(topology=topology, grants=dict.fromkeys(node.grants, whole))
+    after = node.replace(topology=topology, grants=grants)
     return Decision(after, updates_between(node, after))
 
 

@@ -30,11 +30,12 @@ from criproxy.engine.events import (
     WorkloadEvent,
 )
 from criproxy.engine.found import take_in
+from criproxy.engine.quota import Lifting
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
-from criproxy.model.grant import Applied
+from criproxy.model.grant import Applied, granted
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.policy.api import Policy
@@ -53,6 +54,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
             return release(node, reason, configuration)
     if node.released:
         policy = LET_GO
+    policy = Lifting(policy)
     match event:
         case TopologyChanged(topology):
             return topology_changed(node, topology, policy)
@@ -83,8 +85,8 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
             return _release(node, _forget(node, {key}), policy, key)
         case UnknownOutcome(key):
             return _to_state(node, key, ContainerState.UNKNOWN)
-        case UpdateApplied(key, cpus, mems):
-            return _applied(node, key, Applied(cpus, mems))
+        case UpdateApplied(key, cpus, mems, lifted):
+            return _applied(node, key, Applied(cpus, mems, lifted))
         case ContainerResized(key, sizes):
             return _resized(node, key, sizes, policy)
 
@@ -138,7 +140,7 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     grant = after.grants.get(container.key)
     if grant:  # the create message says it, so the runtime has it with the container
-        after = after.replace(applied=with_entries(after.applied, {container.key: Applied(grant.cpus, grant.mems)}))
+        after = after.replace(applied=with_entries(after.applied, {container.key: granted(grant)}))
     return Decision(after, updates_between(node, after), layout.reasons, container.key)
 
 

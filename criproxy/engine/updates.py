@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from criproxy.engine.decision import Update
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Grant
+from criproxy.model.grant import Grant, granted
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 
@@ -51,7 +51,7 @@ def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) ->
 def _as_sent(node: Node, key: str) -> Grant | None:
     """The grant as its create message said it, so far as it differs from the one now."""
     applied, grant = node.applied.get(key), node.grants[key]
-    if applied is None or (applied.cpus == grant.cpus and applied.mems == grant.mems):
+    if applied is None or applied == granted(grant):
         return grant
     return Grant(applied.cpus, applied.mems, grant.exclusive & applied.cpus)
 

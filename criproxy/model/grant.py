@@ -2,10 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from criproxy.model.cpuset import CpuSet
 
 NO_CPUS: CpuSet = frozenset()
+
+
+class CpuQuota(Enum):
+    """What is done about the CFS quota of a container, which is its CPU limit."""
+
+    LEFT = "left"
+    """Nothing: whatever the kubelet sends, or somebody else writes, is none of our business."""
+    LIFTED = "lifted"
+    """It is taken away, for as long as the container owns all CPUs that it runs on."""
+    RESTORED = "restored"
+    """It had been lifted: what the kubelet asked for is in force again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,8 @@ class Grant:
     home_mems: CpuSet = frozenset()
     """The NUMA nodes that it comes back to when their memory suffices again: fewer than *mems*; empty where *mems* are
     those that it shall have."""
+    quota: CpuQuota = CpuQuota.LEFT
+    """Set by the engine; policies need not care."""
 
     def with_memory_of(self, other: "Grant") -> "Grant":
         """The same CPUs with the memory of *other*; the very same grant if it has that."""
@@ -46,11 +60,20 @@ class Applied:
 
     cpus: CpuSet
     mems: CpuSet
+    lifted: bool = False
+    """Whether it has no CFS quota; only told where its grant says something of that."""
 
 
 def in_place(grant: Grant, applied: Applied | None) -> bool:
     """Whether a container has exactly what it was granted."""
-    return applied is not None and applied.cpus == grant.cpus and (not grant.mems or applied.mems == grant.mems)
+    if applied is None or applied.cpus != grant.cpus or (grant.mems and applied.mems != grant.mems):
+        return False
+    return grant.quota is CpuQuota.LEFT or applied.lifted == (grant.quota is CpuQuota.LIFTED)
+
+
+def granted(grant: Grant) -> Applied:
+    """What a container has that has exactly what it was granted."""
+    return Applied(grant.cpus, grant.mems, grant.quota is CpuQuota.LIFTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ MIN_REQUEST_MILLI = 2
 """The kubelet sends MIN_SHARES for a request of this and for less."""
 DEFAULT_PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000
+LIFTED_US = -1
+"""The cpu_quota that means that there is no limit; in an update, 0 would leave it as it is."""
 
 GUARANTEED_OOM_SCORE_ADJ = -997
 BEST_EFFORT_OOM_SCORE_ADJ = 1000
@@ -27,6 +29,24 @@ class Interval:
 
     low: int
     high: int
+
+
+@dataclass(frozen=True, slots=True)
+class CfsQuota:
+    """A CPU limit as CRI says it: so much CPU time in each period."""
+
+    quota_us: int
+    period_us: int = DEFAULT_PERIOD_US
+
+    @classmethod
+    def sent(cls, quota_us: int, period_us: int) -> "CfsQuota | None":
+        """That of a message; None where there is no limit. A period of 0 means the default, 100 ms."""
+        return cls(quota_us, period_us if period_us > 0 else DEFAULT_PERIOD_US) if quota_us > 0 else None
+
+    @classmethod
+    def of_limit(cls, cpu_limit_milli: int | None) -> "CfsQuota | None":
+        """What the kubelet sends for a limit, at its usual period; None for none."""
+        return cls.sent(milli_to_quota(cpu_limit_milli or 0), DEFAULT_PERIOD_US)
 
 
 def milli_to_shares(cpu_milli: int) -> int:

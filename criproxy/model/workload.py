@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from criproxy.model.cpuset import MAX_ID, CpuSet
-from criproxy.model.resources import MAX_SHARES_MILLI, MIN_REQUEST_MILLI, Interval
+from criproxy.model.resources import MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
 
 MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000
 """No machine has more: the end of a request of which only the beginning is known."""
@@ -65,6 +65,8 @@ class Sizes:
 
     cpu_milli: int = 0
     cpu_limit_milli: int | None = None
+    cpu_quota: CfsQuota | None = None
+    """The limit as it was sent."""
     memory_limit_bytes: int | None = None
     memory_request_bytes: Interval | None = None
 
@@ -85,6 +87,8 @@ class Container:
     cpu_milli: int = 0
     """The request, as exactly as CRI tells it; `cpu_request_milli` says where it may be another."""
     cpu_limit_milli: int | None = None
+    cpu_quota: CfsQuota | None = None
+    """The limit as it was sent; `asked_quota` also knows it where only `cpu_limit_milli` is known."""
     memory_limit_bytes: int | None = None
     memory_request_bytes: Interval | None = None
     """The request: exact for Guaranteed containers, an interval for Burstable ones; None where nothing is known."""
@@ -112,6 +116,11 @@ class Container:
         return self.pod, self.name, self.attempt
 
     @property
+    def asked_quota(self) -> CfsQuota | None:
+        """The CPU limit as the kubelet sent it, or as it would have; None where there is none."""
+        return self.cpu_quota or CfsQuota.of_limit(self.cpu_limit_milli)
+
+    @property
     def cpu_request_milli(self) -> Interval:
         """All requests that look like this one: CRI does not tell 0, 1 and 2 milli-CPU apart, nor 256 CPUs and more."""
         if self.cpu_milli <= MIN_REQUEST_MILLI:
@@ -126,6 +135,7 @@ class Container:
         return Sizes(
             cpu_milli=self.cpu_milli,
             cpu_limit_milli=self.cpu_limit_milli,
+            cpu_quota=self.asked_quota,
             memory_limit_bytes=self.memory_limit_bytes,
             memory_request_bytes=self.memory_request_bytes,
         )
@@ -136,6 +146,7 @@ class Container:
             self,
             cpu_milli=sizes.cpu_milli,
             cpu_limit_milli=sizes.cpu_limit_milli,
+            cpu_quota=sizes.cpu_quota,
             memory_limit_bytes=sizes.memory_limit_bytes,
             memory_request_bytes=sizes.memory_request_bytes,
         )

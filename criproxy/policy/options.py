@@ -112,6 +112,9 @@ class Options(BaseModel):
     """The part of the machine that containers get; everything that pods may use where nothing is said."""
     reserved_resources: ReservedResources = ReservedResources()
     """The same as reservedCpus, in the words of CRI-RM and nri-plugins, and by number if you like."""
+    cpu_quota: Literal["keep", "lift"] = "keep"
+    """What becomes of the CPU limit (the CFS quota) of a container that owns all CPUs that it runs on: it stays, or is
+    lifted for as long as that is so. See "CPU limits of owners"."""
     annotations: AnnotationOptions = AnnotationOptions()
     """Who may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"

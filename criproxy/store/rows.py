@@ -8,9 +8,9 @@ from typing import Any
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Applied, Grant
+from criproxy.model.grant import Applied, CpuQuota, Grant
 from criproxy.model.node import Node
-from criproxy.model.resources import Interval
+from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 
 Row = tuple[Any, ...]
@@ -88,6 +88,7 @@ def _texts(document: str) -> dict[str, str]:
 def _container_row(key: str, c: Container) -> Row:
     who = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace, c.qos.value
     request = (c.memory_request_bytes.low, c.memory_request_bytes.high) if c.memory_request_bytes else (None, None)
+    quota = (c.cpu_quota.quota_us, c.cpu_quota.period_us) if c.cpu_quota else (None, None)
     hints = ";".join(map(format_cpuset, c.hints))
     return (
         *who,
@@ -99,12 +100,13 @@ def _container_row(key: str, c: Container) -> Row:
         *request,
         hints,
         int(c.warm),
+        *quota,
     )
 
 
 def _to_container(row: Row) -> Container:
     key, pod, name, attempt, pod_name, namespace, qos, *sizes = row
-    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm = sizes
+    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm, *quota = sizes
     return Container(
         key=key,
         pod=pod,
@@ -121,31 +123,35 @@ def _to_container(row: Row) -> Container:
         reservation=mark,
         hints=tuple(map(_cpuset, hints.split(";"))) if hints else (),
         warm=bool(warm),
+        cpu_quota=None if quota[0] is None else CfsQuota(*quota),
     )
 
 
 def _grant_row(key: str, grant: Grant) -> Row:
     sets = (grant.cpus, grant.mems, grant.exclusive)
-    return key, *map(format_cpuset, sets), grant.pool, format_cpuset(grant.home), format_cpuset(grant.home_mems)
+    homes = map(format_cpuset, (grant.home, grant.home_mems))
+    return key, *map(format_cpuset, sets), grant.pool, *homes, grant.quota.value
 
 
 def _to_grant(row: Row) -> Grant:
-    _, cpus, mems, exclusive, pool, home, home_mems = row
-    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, _cpuset(home), _cpuset(home_mems))
+    _, cpus, mems, exclusive, pool, home, home_mems, quota = row
+    homes = _cpuset(home), _cpuset(home_mems)
+    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, *homes, CpuQuota(quota))
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
-    return key, format_cpuset(applied.cpus), format_cpuset(applied.mems)
+    return key, format_cpuset(applied.cpus), format_cpuset(applied.mems), int(applied.lifted)
 
 
 def _to_applied(row: Row) -> Applied:
-    return Applied(*map(_cpuset, row[1:]))
+    _, cpus, mems, lifted = row
+    return Applied(_cpuset(cpus), _cpuset(mems), bool(lifted))
 
 
 PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
-CONTAINERS = Table("containers", 16, lambda node: node.containers, _container_row, _to_container)
-GRANTS = Table("grants", 7, lambda node: node.grants, _grant_row, _to_grant)
-APPLIED = Table("applied", 3, lambda node: node.applied, _applied_row, _to_applied)
+CONTAINERS = Table("containers", 18, lambda node: node.containers, _container_row, _to_container)
+GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
+APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
 
 
 def tables() -> Iterator[Table]:

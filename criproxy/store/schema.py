@@ -53,6 +53,12 @@ MIGRATIONS = (
     "ALTER TABLE containers ADD COLUMN warm INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE grants ADD COLUMN home TEXT NOT NULL DEFAULT '';",
     "ALTER TABLE grants ADD COLUMN home_mems TEXT NOT NULL DEFAULT '';",
+    """
+    ALTER TABLE containers ADD COLUMN cpu_quota_us INTEGER;
+    ALTER TABLE containers ADD COLUMN cpu_period_us INTEGER;
+    ALTER TABLE grants ADD COLUMN quota TEXT NOT NULL DEFAULT 'left';
+    ALTER TABLE applied ADD COLUMN lifted INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

@@ -253,6 +253,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  reservedCpus        0-1\n"
         '  availableResources  {"cpu": null}  (default)\n'
         '  reservedResources   {"cpu": null}  (default)\n'
+        "  cpuQuota            keep  (default)\n"
         '  annotations         {"allow": {}}  (default)\n'
         "  rules               nri  (default)\n"
     )
@@ -360,6 +361,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "rules": "nri",
                     "availableResources": {"cpu": None},
                     "reservedResources": {"cpu": None},
+                    "cpuQuota": "keep",
                 },
                 "notes": [],
                 "devices": None,

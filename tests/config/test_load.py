@@ -43,6 +43,7 @@ def test_defaults(tmp_path: Path) -> None:
         "apply": "new",
         "devices": None,
         "reservedCpus": "",
+        "cpuQuota": "keep",
         "annotations": {"allow": {}},
         "rules": "nri",
         "availableResources": {"cpu": None},

@@ -44,6 +44,31 @@ def test_the_group_is_the_one_with_the_containers_id(
     assert find_group(tmp_path, 7, "abc").read() == Applied(frozenset({1, 2}), frozenset({0}))
 
 
+@pytest.mark.parametrize(
+    ("lines", "file", "content", "expected"),
+    [
+        pytest.param(V1, "cpu/k/abc/cpu.cfs_quota_us", "-1\n", True, id="v1-none"),
+        pytest.param(V1, "cpu/k/abc/cpu.cfs_quota_us", "200000\n", False, id="v1-limited"),
+        pytest.param(V1, "cpu/k/other/cpu.cfs_quota_us", "-1\n", None, id="v1-without-the-controller"),
+        pytest.param(V2, "k/abc/cpu.max", "max 100000\n", True, id="v2-none"),
+        pytest.param(V2, "k/abc/cpu.max", "200000 100000\n", False, id="v2-limited"),
+        pytest.param(V2, "k/abc/cpu.weight", "1\n", None, id="v2-without-the-controller"),
+        pytest.param(V2, "k/abc/cpu.max", "", None, id="nothing-written"),
+    ],
+)
+def test_the_quota_is_read_beside_it(
+    tmp_path: Path, lines: str, file: str, content: str, *, expected: bool | None
+) -> None:
+    """In the group of the same name of the other controller, or with cgroup v2 in the very same one."""
+    unified = lines is V2
+    host(tmp_path, lines.format(path="/k/abc"), "k/abc" if unified else "cpuset/k/abc", ".effective" if unified else "")
+    limits = tmp_path / "sys/fs/cgroup" / file
+    limits.parent.mkdir(parents=True, exist_ok=True)
+    limits.write_text(content)
+
+    assert find_group(tmp_path, 7, "abc").lifted() is expected
+
+
 def test_the_process_of_another_is_not_taken_for_the_containers(tmp_path: Path) -> None:
     """A pid that was given to somebody else meanwhile says nothing of the container."""
     host(tmp_path, V1.format(path="/kubepods/pod1/other"), "cpuset/kubepods/pod1/other")

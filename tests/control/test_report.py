@@ -94,6 +94,7 @@ def test_a_row_says_who_what_and_where() -> None:
         "mems": "0",
         "exclusive_cpus": "1-2",
         "pool": "",
+        "cpu_quota": "left",
         "applied_cpus": "1-2",
         "applied_mems": "0",
         "in_place": True,

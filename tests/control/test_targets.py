@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.targets import Overhang, in_the_way, target
+from criproxy.control.targets import Overhang, in_the_way, quota_for, target
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -18,13 +18,14 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
-from criproxy.model.grant import in_place
+from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
+from criproxy.model.resources import CfsQuota
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 
-POLICY = StaticPolicy(StaticOptions())
+POLICY = StaticPolicy(StaticOptions.model_validate({"cpuQuota": "lift"}))
 UPDATE = 4
 
 
@@ -32,7 +33,8 @@ def steps_of(number: int) -> Iterator[Event]:
     """The life of one of four containers; the odd ones own a CPU."""
     key, runtime_id = f"r{number}", f"id{number}"
     milli = 1000 if number % 2 else 500
-    yield ContainerCreating(Container(key=key, pod="s", name=key, qos=QosClass.GUARANTEED, cpu_milli=milli))
+    qos = QosClass.GUARANTEED
+    yield ContainerCreating(Container(key=key, pod="s", name=key, qos=qos, cpu_milli=milli, cpu_limit_milli=milli))
     yield from (ContainerCreated(key, runtime_id), ContainerStarted(runtime_id), ContainerExited(runtime_id))
 
 
@@ -74,7 +76,7 @@ def test_everybody_arrives_whatever_is_resized_meanwhile(order: list[tuple[int, 
             continue
         key = f"id{resize[0]}"
         with suppress(NotEnough):
-            decision = step(node, ContainerResized(key, Sizes(cpu_milli=resize[1])), POLICY)
+            decision = step(node, ContainerResized(key, Sizes(cpu_milli=resize[1], cpu_limit_milli=resize[1])), POLICY)
             node = decision.node
             unsent += [update.key for update in decision.updates]
     for _ in range(3 * len(node.grants)):
@@ -95,7 +97,10 @@ def may_happen(node: Node, event: Event) -> bool:
 def sent(node: Node, key: str) -> Event | None:
     """What reaches the container *key* if it is told now what it may have."""
     to = target(node, key, Overhang().of(node, ())) if key in node.grants else None
-    return UpdateApplied(key, to.cpus, to.mems) if to else None
+    if to is None:
+        return None
+    assert to.lifted <= (to.cpus <= node.grants[key].exclusive)
+    return UpdateApplied(key, to.cpus, to.mems, to.lifted)
 
 
 def assert_alone(node: Node) -> None:
@@ -114,3 +119,23 @@ def assert_settles(node: Node) -> None:
                 node = step(node, event, POLICY).node
                 assert_alone(node)
     assert all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
+
+
+def test_a_quota_does_not_wait_for_cpus() -> None:
+    """Who may not grow yet gets its quota back at once: the CPUs that it is on are others' already."""
+    both, first = frozenset({1, 2}), frozenset({1})
+    container = Container(key="k", pod="s", name="c", cpu_limit_milli=1000, state=ContainerState.RUNNING)
+    other = Container(key="o", pod="s", name="o", state=ContainerState.RUNNING)
+    node = Node(
+        machine(cores=4, threads=1),
+        containers={"k": container, "o": other},
+        grants={"k": Grant(both, frozenset(), quota=CpuQuota.RESTORED), "o": Grant(frozenset({3}), frozenset())},
+        applied={"k": Applied(first, frozenset(), lifted=True), "o": Applied(frozenset({2}), frozenset())},
+    )
+
+    to = target(node, "k", Overhang().of(node, ()))
+
+    assert to == Applied(first, frozenset(), lifted=False)
+    assert quota_for(node, "k", to) == CfsQuota(100_000)
+    assert quota_for(node, "k", Applied(first, frozenset(), lifted=True)) == CfsQuota(-1)
+    assert quota_for(node, "o", to) is None

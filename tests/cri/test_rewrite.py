@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite
 from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
+from criproxy.model.resources import CfsQuota
 
 STAMP = Stamp("r-1", "Burstable", cpu_milli=250)
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -98,8 +99,33 @@ def test_repin_keeps_the_new_size(asked: api.LinuxContainerResources, unknown: b
     assert before.SerializeToString(deterministic=True) == sent.SerializeToString(deterministic=True)
 
 
-def test_our_own_update_names_the_cpuset_only() -> None:
+@given(configs)
+def test_lifting_changes_the_quota_only(config: api.ContainerConfig) -> None:
+    """The period stays: it is that of the quota which comes back."""
+    request = api.CreateContainerRequest(config=config)
+    plain = api.CreateContainerRequest.FromString(rewrite.place(request, "1", "", STAMP))
+
+    lifted = api.CreateContainerRequest.FromString(rewrite.place(request, "1", "", STAMP, lift=True))
+
+    assert lifted.config.linux.resources.cpu_quota == -1
+    lifted.config.linux.resources.cpu_quota = plain.config.linux.resources.cpu_quota
+    assert lifted == plain
+
+
+@given(resources)
+def test_a_resize_carries_the_quota_that_shall_be_in_force(asked: api.LinuxContainerResources) -> None:
+    """Whatever the kubelet sent, or nothing."""
+    request = api.UpdateContainerResourcesRequest(container_id="c", linux=asked)
+
+    sent = api.UpdateContainerResourcesRequest.FromString(rewrite.repin(request, "5", "1", CfsQuota(-1, 50_000)))
+
+    assert (sent.linux.cpu_quota, sent.linux.cpu_period) == (-1, 50_000)
+
+
+def test_our_own_update_names_what_changes_only() -> None:
     """Containerd keeps what is empty, and would append hugepage limits at every update."""
-    update = rewrite.cpuset_only("0,2", "0-1")
+    update = rewrite.update("0,2", "0-1")
 
     assert [f.name for f, _ in update.ListFields()] == ["cpuset_cpus", "cpuset_mems"]
+    given_back = rewrite.update("0", "", CfsQuota(200_000, 100_000))
+    assert [f.name for f, _ in given_back.ListFields()] == ["cpu_period", "cpu_quota", "cpuset_cpus"]

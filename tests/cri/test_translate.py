@@ -11,7 +11,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Applied
-from criproxy.model.resources import Interval, milli_to_quota, milli_to_shares, request_to_oom_score_adj
+from criproxy.model.resources import CfsQuota, Interval, milli_to_quota, milli_to_shares, request_to_oom_score_adj
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 
@@ -141,6 +141,7 @@ BURSTABLE = Container(
         pytest.param(
             {"cpu_quota": milli_to_quota(1500), "cpu_period": 100_000}, {"cpu_limit_milli": 1500}, id="cpu-limit"
         ),
+        pytest.param({"cpu_quota": 150_000}, {"cpu_limit_milli": 1500}, id="quota-only"),
         pytest.param({"cpu_quota": -1}, {"cpu_limit_milli": None}, id="cpu-limit-lifted"),
         pytest.param({"memory_limit_in_bytes": 2 * GIB}, {"memory_limit_bytes": 2 * GIB}, id="memory-limit"),
         pytest.param(
@@ -156,7 +157,8 @@ def test_an_update_keeps_what_it_does_not_name(fields: dict[str, int], changed: 
 
     found = translate.sizes(api.LinuxContainerResources(**fields), BURSTABLE, 8 * GIB)  # type: ignore[arg-type]
 
-    assert found == Sizes(memory_request_bytes=Interval(1000, high), **expected)  # type: ignore[arg-type]
+    quota = CfsQuota.of_limit(expected["cpu_limit_milli"])
+    assert found == Sizes(memory_request_bytes=Interval(1000, high), cpu_quota=quota, **expected)  # type: ignore[arg-type]
 
 
 def test_an_update_tells_a_new_memory_request() -> None:
@@ -239,6 +241,40 @@ def test_a_resize_since_the_stamp_counts() -> None:
     found = translate.found_container(item, status(now))
 
     assert (found.cpu_milli, found.cpu_limit_milli, found.memory_limit_bytes) == (3000, 3000, GIB)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        pytest.param({"cpu_shares": 2048}, CfsQuota(100_001, 50_000), id="as-created"),
+        pytest.param({}, CfsQuota(100_001, 50_000), id="shares-untold"),
+        pytest.param({"cpu_shares": 3072}, CfsQuota(150_000, 50_000), id="resized"),
+    ],
+)
+def test_a_lifted_quota_hides_nothing_that_was_asked(now: dict[str, int], expected: CfsQuota) -> None:
+    """Where no quota is in force, the stamp says what was asked; after a resize, the request is the limit."""
+    request = api.CreateContainerRequest()
+    request.sandbox_config.linux.cgroup_parent = "/kubepods/podx"
+    asked = api.LinuxContainerResources(cpu_shares=2048, cpu_quota=100_001, cpu_period=50_000)
+    request.config.linux.resources.CopyFrom(asked)
+    item = api.Container(id="x")
+    item.annotations["criproxy/placement"] = translate.stamp_of(translate.container(request, "r-1")).to_text()
+    lifted = api.LinuxContainerResources(cpu_quota=-1, cpu_period=50_000, **now)  # type: ignore[arg-type]
+
+    found = translate.found_container(item, status(lifted, "/kubepods/podx/x"))
+
+    assert (found.cpu_quota, found.asked_quota) == (expected, expected)
+    assert translate.found_container(api.Container(id="y"), status(lifted)).asked_quota is None
+
+
+def test_an_old_stamp_tells_the_limit() -> None:
+    """A stamp from before quotas were kept says the limit, and so what the kubelet sent at its usual period."""
+    text = '{"reservation":"r","qos":"Guaranteed","cpu_milli":2000,"cpu_limit_milli":2000}'
+    item = api.Container(id="x", annotations={"criproxy/placement": text})
+
+    found = translate.found_container(item, status(api.LinuxContainerResources(cpu_quota=-1)))
+
+    assert found.asked_quota == CfsQuota(200_000, 100_000)
 
 
 def test_a_container_without_a_stamp_is_read_from_its_sizes() -> None:

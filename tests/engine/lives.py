@@ -59,12 +59,13 @@ containers = st.builds(
     qos=st.sampled_from(QosClass),
     namespace=st.sampled_from(["", "kube-system"]),
     cpu_milli=cpu_sizes,
+    cpu_limit_milli=st.none() | cpu_sizes,
     memory_limit_bytes=memory_sizes,
 )
-sizes = st.builds(Sizes, cpu_milli=cpu_sizes, memory_limit_bytes=memory_sizes)
+sizes = st.builds(Sizes, cpu_milli=cpu_sizes, cpu_limit_milli=st.none() | cpu_sizes, memory_limit_bytes=memory_sizes)
 keys = st.sampled_from(KEYS)
 cpu_sets = st.frozensets(st.integers(0, 7))
-applied = st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)))
+applied = st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans())
 
 
 def _key(present: Present) -> str:
@@ -94,7 +95,7 @@ events = st.one_of(
     st.builds(ContainerResized, keys, sizes),
     st.builds(ColdStartEnded, keys),
     st.builds(PolicyChanged, apply_all=st.booleans()),
-    st.builds(UpdateApplied, keys, cpu_sets, st.frozensets(st.integers(0, 3))),
+    st.builds(UpdateApplied, keys, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans()),
     st.sampled_from(PODS).map(lambda key: PodCreated(Pod(key=key))),
     st.builds(PodStopped, st.sampled_from(PODS)),
     st.builds(PodGone, st.sampled_from(PODS)),

@@ -1,8 +1,10 @@
 """Containers tell who they are."""
 
+from dataclasses import replace
+
 import pytest
 
-from criproxy.model.resources import Interval
+from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import MAX_MACHINE_MILLI, Container, QosClass, Sizes
 
 
@@ -47,9 +49,10 @@ def test_cpu_request(cpu_milli: int, limit: int | None, qos: QosClass, expected:
 
 
 def test_resized_keeps_who_it_is() -> None:
-    """A resize changes all four sizes and nothing else."""
+    """A resize changes all sizes and nothing else."""
     before = Container(key="k", pod="s", name="c", attempt=3, reservation="r", cpu_milli=5)
-    sizes = Sizes(cpu_milli=1, cpu_limit_milli=2, memory_limit_bytes=3, memory_request_bytes=Interval(0, 3))
+    sizes = Sizes(cpu_milli=1, cpu_limit_milli=10, memory_limit_bytes=3, memory_request_bytes=Interval(0, 3))
+    sizes = replace(sizes, cpu_quota=CfsQuota(1000))
 
     after = before.resized(sizes)
 

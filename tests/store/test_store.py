@@ -255,7 +255,7 @@ def spoil_tables(path: Path) -> None:
 
 def spoil_values(path: Path) -> None:
     """A row that cannot be read."""
-    execute(path, "INSERT INTO grants VALUES ('c', 'all of them', '', '', '', '', '')")
+    execute(path, "INSERT INTO grants VALUES ('c', 'all of them', '', '', '', '', '', 'left')")
 
 
 def spoil_texts(path: Path) -> None:

@@ -9,10 +9,9 @@ from criproxy.model.amounts import parse_bytes, parse_milli
 from criproxy.model.annotations import DOMAINS
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.resources import (
-    DEFAULT_PERIOD_US,
     MAX_SHARES,
+    CfsQuota,
     Interval,
-    milli_to_quota,
     milli_to_shares,
     oom_score_adj_to_request,
     quota_to_milli,
@@ -73,12 +72,14 @@ def seen_sizes(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Sizes:
     """
     shares = milli_to_shares(amounts.cpu_request_milli)
     cpu = shares_to_milli(shares)
-    limit = quota_to_milli(milli_to_quota(amounts.cpu_limit_milli or 0), DEFAULT_PERIOD_US)
+    quota = CfsQuota.of_limit(amounts.cpu_limit_milli)
+    limit = quota_to_milli(quota.quota_us, quota.period_us) if quota else None
     if qos is QosClass.GUARANTEED and shares >= MAX_SHARES:
         cpu = max(cpu, limit or 0)
     return Sizes(
         cpu_milli=cpu,
         cpu_limit_milli=limit,
+        cpu_quota=quota,
         memory_limit_bytes=amounts.memory_limit_bytes or None,
         memory_request_bytes=_seen_memory_request(amounts, qos, capacity_bytes),
     )

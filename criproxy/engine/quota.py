@@ -1,0 +1,91 @@
+"""Lifting the CFS quota of containers that own all CPUs they run on: there it limits nobody else, and only throttles.
+
+Policies say who owns what and know nothing of quotas; what follows from their layouts is said here.
+"""
+
+from dataclasses import replace
+
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.entries import changed_keys, entries_of, with_entries
+from criproxy.model.grant import CpuQuota, Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
+
+
+class Lifting:
+    """Asks another policy, and adds to its answers what becomes of quotas.
+
+    With ``cpuQuota: lift`` whoever is placed loses its quota if it owns all of its CPUs. Without it nobody new does;
+    whose quota was lifted before goes on so, as with everything else, until it is placed anew or shares CPUs.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.options = options_of(policy)
+        self._policy = policy
+        self._lifts = self.options.cpu_quota == "lift"
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The policy's layout; raises what it raises."""
+        layout = self._policy.place(node, container)
+        made = self._with_quotas(node, layout, container)
+        grant = made.grants.get(container.key)
+        return replace(made, reasons=(*made.reasons, *_told(container, node.grants.get(container.key), grant)))
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The policy's layout without *key*."""
+        return self._with_quotas(node, self._policy.release(node, key))
+
+    def _with_quotas(self, node: Node, layout: Layout, placed: Container | None = None) -> Layout:
+        grants, other = entries_of(node.grants, layout.grants), dict[str, Grant]()
+        keys = {*changed_keys(node.grants, grants), *([placed.key] if placed else ())}
+        for key in keys & grants.keys():
+            old, new = node.grants.get(key), grants[key]
+            container = placed if placed and placed.key == key else node.containers.get(key)
+            quota = _quota(container, old, new, may_lift=self._may_lift(container is placed, old))
+            if quota is not new.quota:
+                made = replace(new, quota=quota)
+                other[key] = old if old == made else made
+        return replace(layout, grants=with_entries(grants, other) if other else grants)
+
+    def _may_lift(self, is_placed: bool, old: Grant | None) -> bool:
+        if is_placed or old is None:
+            return self._lifts
+        return old.quota is CpuQuota.LIFTED or (self._lifts and old.quota is CpuQuota.RESTORED)
+
+
+def _quota(container: Container | None, old: Grant | None, new: Grant, *, may_lift: bool) -> CpuQuota:
+    if container is None or container.asked_quota is None:
+        return CpuQuota.LEFT
+    if may_lift and owns_all(new):
+        return CpuQuota.LIFTED
+    return CpuQuota.LEFT if old is None or old.quota is CpuQuota.LEFT else CpuQuota.RESTORED
+
+
+def owns_all(grant: Grant) -> bool:
+    """Whether a container runs on no CPU that another may use: one that also shares keeps its quota."""
+    return bool(grant.exclusive) and not grant.shares
+
+
+def honest(grant: Grant) -> Grant:
+    """*grant* with its quota restored if it was lifted and the container does not own all of its CPUs any more."""
+    if grant.quota is CpuQuota.LIFTED and not owns_all(grant):
+        return replace(grant, quota=CpuQuota.RESTORED)
+    return grant
+
+
+def restored(old: Grant | None) -> CpuQuota:
+    """What becomes of the quota of a container that had the grant *old* and is to own nothing."""
+    return CpuQuota.LEFT if old is None or old.quota is CpuQuota.LEFT else CpuQuota.RESTORED
+
+
+def _told(container: Container, old: Grant | None, new: Grant | None) -> tuple[str, ...]:
+    before, after = (grant.quota if grant else CpuQuota.LEFT for grant in (old, new))
+    asked = container.asked_quota
+    if before is after or new is None or asked is None:
+        return ()
+    quota, cpus = f"its CFS quota, {asked.quota_us} of {asked.period_us} µs", format_cpuset(new.cpus)
+    if after is CpuQuota.LIFTED:
+        return (f"{container.title} alone owns CPUs {cpus}: {quota}, is lifted",)
+    return (f"{container.title} gets back {quota}, on CPUs {cpus}",)
