@@ -76,6 +76,11 @@ class Scene:
         assert seen.applied is not None, f"{container_id} does not run: {seen.state}"
         return seen.applied.cpus, seen.applied.mems
 
+    async def quota_us(self, container_id: str) -> int:
+        """The CFS quota that the container's cgroup says; -1 where there is none."""
+        await self.sets(container_id)
+        return _quota_us(Path(self._kernel.groups[container_id].quota_file))
+
     async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
         """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
         async with asyncio.timeout(10):
@@ -88,6 +93,11 @@ class Scene:
         await self.serve.exit_status()
         await self.serve.spawn()
         await self.serve.message("READY=1")
+
+
+def _quota_us(file: Path) -> int:
+    word = file.read_text().split()[0]
+    return -1 if word == "max" else int(word)
 
 
 @asynccontextmanager
