@@ -103,10 +103,10 @@ def _quota_us(file: Path) -> int:
 @asynccontextmanager
 async def proxied(directory: Path, containerd: PrivateContainerd, policy: str) -> AsyncIterator[Scene]:
     """Criproxy in front of *containerd*, with *policy* as the text of its policy file."""
-    file = directory / "policy.yaml"
-    file.write_text(policy)
     (directory / "runtime.sock").symlink_to(containerd.socket)
-    async with Serve(directory, "--config", str(file)) as serve:
+    serve = Serve(directory, "--config", str(directory / "policy.yaml"))
+    serve.policy.write_text(policy)
+    async with serve:
         scene = Scene(serve, containerd)
         try:
             yield scene

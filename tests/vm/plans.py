@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from criproxy.sim.cgroups import CgroupDriver
-from tests.vm import checks, topology_checks
+from tests.vm import checks, policy_checks, topology_checks
 from tests.vm.machines import named
 from tests.vm.qemu import Hardware, PciDevice
 from tests.vm.world import World
@@ -14,11 +14,15 @@ Check = Callable[[World], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A guest, and what is checked in it under one policy, in this order."""
+    """A guest, and what is checked in it, in this order.
+
+    Checks that play lives bring the policy that they need, and leave it: they stand behind those that do not.
+    """
 
     name: str
     hardware: Hardware
     policy: str
+    """To begin with."""
     checks: tuple[Check, ...]
     cgroup_driver: CgroupDriver = "cgroupfs"
 
@@ -72,6 +76,20 @@ PLANS = {
                 checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.what_somebody_else_writes_is_put_right,
                 checks.a_cpu_that_goes_offline_is_used_again_when_it_is_back,
+                policy_checks.static_owners_grow_and_shrink,
+                policy_checks.static_has_the_kubelets_options,
+                policy_checks.static_promises_memory,
+            ),
+        ),
+        Plan(
+            "four-nodes-policies",
+            Hardware(named("2s-4n-smt")),
+            "pools",
+            (
+                policy_checks.pools_have_the_size_that_they_have,
+                policy_checks.balloons_inflate_and_deflate,
+                policy_checks.topology_aware_keeps_cpus_and_memory_together,
+                policy_checks.another_policy_moves_everybody_and_no_cpu_has_two_owners,
             ),
         ),
         Plan(
@@ -97,6 +115,10 @@ PLANS = {
                 checks.memory_only_nodes_are_never_all_that_one_has,
                 checks.memory_only_nodes_are_used_from_nearby,
                 checks.a_release_gives_everybody_everything,
+                policy_checks.memory_is_of_the_kinds_that_are_asked_for,
+                policy_checks.memory_of_a_kind_that_is_short_comes_from_both_nodes,
+                policy_checks.balloons_have_memory_of_their_kinds,
+                policy_checks.static_spreads_over_cores_and_numa_nodes,
             ),
         ),
     )

@@ -2,7 +2,7 @@
 
 import inspect
 
-from tests.vm import checks, topology_checks
+from tests.vm import checks, policy_checks, topology_checks
 from tests.vm.inside import Verdict, parse
 from tests.vm.plans import CASES, PLANS, Case
 
@@ -19,9 +19,9 @@ def test_no_check_is_forgotten() -> None:
     """Each function that takes a world belongs to a plan, and no plan has one twice."""
     written = {
         name
-        for module in (checks, topology_checks)
+        for module in (checks, policy_checks, topology_checks)
         for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
-        if function.__module__ == module.__name__
+        if function.__module__ == module.__name__ and not name.startswith("_")
     }
 
     assert {case.check for case in CASES} == written

@@ -19,6 +19,7 @@ from criproxy.sim.cgroups import CgroupDriver
 from criproxy.sim.containerd import IMAGE, PrivateContainerd
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
+from tests.lives import Life, Step
 from tests.vm.machines import GuestMachine
 from tests.vm.qemu import Hardware
 
@@ -93,7 +94,7 @@ class World:
     ) -> None:
         self.hardware = hardware
         self.serve = serve
-        self.client = RuntimeClient(f"unix://{serve.socket}")
+        self.client = RuntimeClient(f"unix://{serve.socket}", STEP_TIMEOUT_S)
         cgroups = containerd.cgroups if cgroup_driver == "cgroupfs" else None
         self.kubelet = MiniKubelet(self.client, cgroups, cgroup_driver=cgroup_driver)
         self._sandboxes: list[str] = []
@@ -128,6 +129,24 @@ class World:
     async def remove(self, placed: Placed) -> None:
         """Remove a pod as the kubelet does."""
         await self._remove(placed.sandbox_id)
+
+    async def kernel_sets(self, placed: Placed) -> tuple[CpuSet, CpuSet]:
+        """The sets in force for a container."""
+        return placed.effective.cpus, placed.effective.mems
+
+    async def use(self, policy: str) -> None:
+        """Go on with *policy* as the text of the policy file."""
+        if policy != self.serve.policy.read_text():
+            await self.serve.reload(policy)
+
+    def life(self) -> Life[Placed]:
+        """A life that has not begun."""
+        return Life[Placed](self, STEP_TIMEOUT_S)
+
+    async def live(self, policy: str, *steps: Step) -> None:
+        """Play a life, all of whose steps have to come out as they say, under *policy*."""
+        await self.use(policy)
+        await self.life().play(*steps)
 
     async def clear(self) -> None:
         """Remove all pods that are left."""
@@ -194,10 +213,10 @@ async def proxied(hardware: Hardware, policy: str, cgroup_driver: CgroupDriver) 
         PrivateContainerd(cgroup_driver) as containerd,
     ):
         directory = Path(scratch)
-        file = directory / "policy.yaml"
-        file.write_text(policy)
         (directory / "runtime.sock").symlink_to(containerd.socket)
-        async with Serve(directory, "--config", str(file), limit_s=STEP_TIMEOUT_S) as serve:
+        serve = Serve(directory, "--config", str(directory / "policy.yaml"), limit_s=STEP_TIMEOUT_S)
+        serve.policy.write_text(policy)
+        async with serve:
             world = World(hardware, serve, containerd, cgroup_driver)
             try:
                 yield world
