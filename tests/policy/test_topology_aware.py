@@ -515,6 +515,15 @@ def test_who_comes_from_another_policy_comes_to_its_memory(milli: int) -> None:
         assert pools_used(step(world.node, PolicyChanged(apply_all=True), world.by).node, "a") == {pool}
 
 
+def test_an_owner_whose_memory_is_elsewhere_grows_where_it_is() -> None:
+    """A change of the policy has moved it; its CPUs count, not its memory."""
+    world = World(n4c16(), policy()).come("a", milli=2000)
+    moved = Grant(parse_cpuset("4-5"), frozenset({3}), parse_cpuset("4-5"), pool="the machine")
+    world.node = world.node.replace(grants={"a": moved})
+
+    assert world.resize("a", 3000).cpus("a") == ["4-6"]
+
+
 def pools_used(node: Node, keys: Iterable[str]) -> set[str]:
     """The pools of containers."""
     return {node.grants[key].pool for key in keys}

@@ -151,11 +151,13 @@ class TopologyAwarePolicy:
 
     @staticmethod
     def _home(division: Division, old: Grant | None) -> str:
-        """The pool that a container has to stay in if it can: within its own, the one around its memory."""
+        """The pool that a container has to stay in if it can: its own; for who shares, in it that around its memory."""
         if old is None:
             return ""
         tree = division.tree
-        own = tree.by_name.get(old.pool) or (tree.home(old.exclusive) if old.exclusive else None)
+        own = tree.by_name.get(old.pool)
+        if old.exclusive:
+            return (own or tree.home(old.exclusive)).name
         # Who comes from another policy may have any pool, or none; its memory stays where it is.
         near = NO_CPUS.union(*(node.cpus for node in tree.topology.nodes if node.id in old.mems))
         around = tree.home(near & tree.topology.cpus)
