@@ -42,20 +42,26 @@ class Image:
         return _tar(files)
 
 
-def build(busybox: Path, machine: str, entrypoint: tuple[str, ...] = ("/bin/sleep", "1000000000")) -> Image:
+def build(
+    busybox: Path,
+    machine: str,
+    entrypoint: tuple[str, ...] = ("/bin/sleep", "1000000000"),
+    env: tuple[str, ...] = (),
+) -> Image:
     """Build the image whose only file is the static program *busybox*, with links for common commands.
 
     Args:
         busybox: path of the program; it must not need shared libraries.
         machine: as ``uname -m`` says it; an unknown one is taken for amd64.
         entrypoint: what runs where the container gives no command.
+        env: variables beside PATH, such as ``A=1``.
     """
     layer = _tar({"bin/busybox": busybox.read_bytes()}, {f"bin/{name}": "busybox" for name in _APPLETS})
     config = _json(
         {
             "architecture": _ARCHITECTURES.get(machine, "amd64"),
             "os": "linux",
-            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/bin"]},
+            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/bin", *env]},
             "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
         }
     )

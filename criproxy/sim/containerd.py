@@ -137,7 +137,7 @@ class PrivateContainerd:
                 )
             )
             self._launch()
-            self._import_image()
+            self.import_image(IMAGE, _PAUSE)
         except BaseException:
             self._discard()
             raise
@@ -242,14 +242,19 @@ class PrivateContainerd:
             self._process.wait()
         self._process = None
 
-    def _import_image(self) -> None:
+    def import_image(self, *names: str, env: tuple[str, ...] = ()) -> None:
+        """Make an image from the machine's busybox, with the variables *env*, and store it under each of *names*.
+
+        Raises:
+            ContainerdError: containerd does not take it.
+        """
         archive = self.directory / "image.tar"
-        archive.write_bytes(busybox.build(_busybox(), platform.machine()).archive(IMAGE, _PAUSE))
+        archive.write_bytes(busybox.build(_busybox(), platform.machine(), env=env).archive(*names))
         result = self._ctr("images", "import", str(archive))
         if result.returncode:
             raise ContainerdError(f"cannot import the image made from busybox: {result.stderr}\n{self.log[-2000:]}")
         # The CRI part learns of images by an event inside containerd.
-        self._wait_until(lambda: self._has(IMAGE) and self._has(_PAUSE), "know its images")
+        self._wait_until(lambda: all(map(self._has, names)), "know its images")
 
     def _ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
