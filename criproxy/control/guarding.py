@@ -93,7 +93,7 @@ class DeviceGuard:
             raise DeviceRefused(done)
         if done.asked == asked:
             return False
-        devices.write(request, done.asked)
+        devices.write(request, asked, done.asked)
         return True
 
     async def _known(self, container: Subject) -> list[Known]:

@@ -3,7 +3,7 @@
 What is left of a list stays where and as it was, fields that we do not know included; new entries come last.
 """
 
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from typing import Any, TypeVar
 
 from criproxy.cri import api_pb2 as api
@@ -41,25 +41,31 @@ def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
     )
 
 
-def write(request: api.CreateContainerRequest, asked: Asked) -> None:
-    """Make *request* say what *asked* does: it has some of its entries, in their order, and new ones after them."""
+def write(request: api.CreateContainerRequest, before: Asked, after: Asked) -> None:
+    """Make *request* say what *after* does.
+
+    Args:
+        request: the create.
+        before: what it says, as `read`.
+        after: some of the entries of *before*, in their order, and after them new ones.
+    """
     config = request.config
-    for name, value in _write(config.envs, asked.envs, _env):
+    for name, value in _write(config.envs, before.envs, after.envs):
         config.envs.add(key=name, value=value)
-    for device in _write(config.devices, asked.devices, _device):
+    for device in _write(config.devices, before.devices, after.devices):
         config.devices.add(
             container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
         )
-    if _write(config.mounts, asked.mounts, _mount):
+    if _write(config.mounts, before.mounts, after.mounts):
         raise ValueError("a boundary adds no mounts")
 
 
-def _write(field: MutableSequence[Any], wanted: Sequence[T], read_one: Callable[[Any], T]) -> Sequence[T]:
-    """Delete what is not wanted from a repeated field; returns what has to be added."""
+def _write(field: MutableSequence[Any], entries: Sequence[T], wanted: Sequence[T]) -> Sequence[T]:
+    """Delete those *entries* of a repeated field that are not wanted; returns what has to be added."""
     kept = 0
     gone: list[int] = []
-    for index, message in enumerate(field):
-        if kept < len(wanted) and read_one(message) == wanted[kept]:
+    for index, entry in enumerate(entries):
+        if kept < len(wanted) and entry == wanted[kept]:
             kept += 1
         else:
             gone.append(index)

@@ -1,8 +1,8 @@
 """The rule at CreateContainer: who was given nothing sees no card, and who was given one sees that and no other.
 
 A pure function, and one that its own output passes unchanged. What a vendor's hook does is asked for by a variable; on
-a runtime without the hook the device nodes do the work. So both are written. The nodes also keep the cards through
-every later update of the cpuset, at which runc writes the device rules anew from what the create said.
+a runtime without the hook the device nodes do the work. So both are written. The nodes also keep the cards when systemd
+or runc write the device rules anew from what the create said, as at a reload or an update of the cpuset.
 """
 
 from collections.abc import Iterable, Iterator
@@ -170,18 +170,23 @@ class _Case:
 
     def _rewritten(self, asked: Asked, wanted: bytes | None) -> Asked:
         """*asked* with the visible variable exactly once, or not at all, and without what asks for more."""
-        kind = self.kind
-        entries = [env.value for env in asked.envs if kind.visible_env and env.name == kind.visible_env]
+        kind, managed = self.kind, self._managed(asked)
+        entries = [env.value for env in managed if env.name == kind.visible_env]
         fine = entries == ([] if wanted is None else [wanted])
-        envs = [
-            env
-            for env in asked.envs
-            if not kind.strips(env.name) and (fine or not kind.visible_env or env.name != kind.visible_env)
-        ]
+        gone = {env for env in managed if not fine or kind.strips(env.name)}
+        envs = tuple(env for env in asked.envs if env not in gone) if gone else asked.envs
         if not fine and wanted is not None:
-            envs.append(EnvVar(kind.visible_env, wanted))
-        mounts = tuple(mount for mount in asked.mounts if self._fits(mount.container_path))
-        return replace(asked, envs=tuple(envs), mounts=mounts)
+            envs = (*envs, EnvVar(kind.visible_env, wanted))
+        mounts = asked.mounts
+        if kind.strip_mount_prefix:
+            mounts = tuple(mount for mount in mounts if self._fits(mount.container_path))
+        return replace(asked, envs=envs, mounts=mounts)
+
+    def _managed(self, asked: Asked) -> list[EnvVar]:
+        """The variables that the class manages, be it the visible one or one that is stripped."""
+        kind, prefixes = self.kind, self.kind.env_prefixes
+        near = (env for env in asked.envs if env.name.startswith(prefixes)) if prefixes else ()
+        return [env for env in near if env.name == kind.visible_env or kind.strips(env.name)]
 
     def _fits(self, container_path: str) -> bool:
         """Whether a mount there asks for no more than was given."""
@@ -193,9 +198,8 @@ class _Case:
         kind = self.kind
         names = [
             env.name
-            for env in asked.envs
-            if kind.strips(env.name)
-            or (kind.visible_env and env.name == kind.visible_env and not self._is_fine(env.value, wanted))
+            for env in self._managed(asked)
+            if env.name != kind.visible_env or not self._is_fine(env.value, wanted)
         ]
         mounts = [f"mount {path}" for path, _ in asked.mounts if not self._fits(path)]
         return list(dict.fromkeys([*names, *mounts]))
@@ -223,7 +227,7 @@ class _Case:
             text = f"{paths} added, so that updates of its cpuset leave it its cards"
             return Boundary(complete, (self._found(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
-            text = "its create names no device node: an update of its cpuset may take its cards away"
+            text = "its create names no node of a card: an update of its cpuset or a reload of systemd may take it away"
             return Boundary(asked, (self._found(Word.NO_NODES, text),))
         return Boundary(asked)
 

@@ -56,6 +56,11 @@ class DeviceClass:
         """Whether the hook of this runtime handler knows the hide value."""
         return any(fnmatchcase(runtime, pattern) for pattern in self.runtimes)
 
+    @property
+    def env_prefixes(self) -> tuple[str, ...]:
+        """What every variable begins with that the class manages; a quick test for the many that it does not."""
+        return tuple(filter(None, (self.visible_env, *(name.removesuffix("*") for name in self.strip_env))))
+
     def strips(self, env: str) -> bool:
         """Whether a variable of that name is beside the visible one and does not get in."""
         return env != self.visible_env and any(
@@ -64,8 +69,10 @@ class DeviceClass:
 
     def asked_by_mount(self, container_path: str) -> str | None:
         """What a mount at *container_path* asks for; None where it is a mount like others."""
-        path = "/" + normpath(container_path).lstrip("/")
         for prefix in self.strip_mount_prefix:
+            if prefix.rpartition("/")[2] not in container_path:
+                continue  # in whatever way it is written, its last name is in there
+            path = "/" + normpath(container_path).lstrip("/")
             if path == prefix or path.startswith(f"{prefix}/"):
                 return path[len(prefix) + 1 :]
         return None

@@ -151,7 +151,8 @@ def _as_id(kind: DeviceClass, number: int) -> str:
 def _traces(kind: DeviceClass, asked: Asked) -> bool:
     """Whether something in the request may come from one of the class's device plugins."""
     hidden = kind.hide_value.encode()
-    variables = (env.value for env in asked.envs if kind.write_env and env.name == kind.visible_env)
+    written = kind.visible_env if kind.write_env else ""
+    variables = (env.value for env in asked.envs if env.name == written) if written else ()
     return any(value != hidden for value in variables) or any(
         kind.asked_by_mount(mount.container_path) is not None for mount in asked.mounts
     )

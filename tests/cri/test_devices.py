@@ -77,7 +77,7 @@ def test_writing_leaves_the_rest_as_it_was(
     kept = [EnvVar(*each) for each, stay in zip(before, stays, strict=False) if stay]
     wanted = Asked(envs=(*kept, *(EnvVar(*each) for each in added)), mounts=(MountPoint("/m", ""),))
 
-    devices.write(request, wanted)
+    devices.write(request, devices.read(request), wanted)
 
     assert devices.read(request) == wanted
     whole = request.SerializeToString()
@@ -90,6 +90,6 @@ def test_writing_what_was_read_changes_no_byte() -> None:
     request = message(env("A", b"1"), env("B", b"2"), (8, field(1, b"/dev/x") + NEWER), (900, b"newer"))
     before = request.SerializeToString()
 
-    devices.write(request, devices.read(request))
+    devices.write(request, devices.read(request), devices.read(request))
 
     assert request.SerializeToString() == before

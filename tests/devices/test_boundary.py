@@ -109,6 +109,16 @@ def test_a_part_of_a_card_is_never_widened_to_the_card() -> None:
     assert not done.asked.devices
 
 
+def test_a_part_beside_a_whole_card_is_not_forgotten() -> None:
+    """Where one of the ids cannot be told as a number, all that the plugin set stays; the whole card has its node."""
+    known = given(huawei_com__Ascend910="Ascend910-1,Ascend910-2c-100-0")
+
+    done = at_create(asked("ASCEND_VISIBLE_DEVICES=1,100"), known, of=rules(ASCEND))
+
+    assert envs(done) == ["ASCEND_VISIBLE_DEVICES=1,100"]
+    assert paths(done)[0] == "/dev/davinci1"
+
+
 def test_limits_stay_on_who_was_given_a_card() -> None:
     """A pod cannot lift limits of its share by a variable of its own."""
     done = at_create(asked("NVIDIA_VISIBLE_DEVICES=GPU-b", "CUDA_DISABLE_CONTROL=true"), GPU_B)
