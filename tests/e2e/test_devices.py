@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.rewrite import cpuset_only
 from criproxy.cri.translate import cgroup_in
 from criproxy.sim.containerd import IMAGE, PrivateContainerd
 from criproxy.sim.kubelet import ContainerSpec, PodSpec
@@ -114,7 +113,7 @@ async def test_a_card_survives_updates_of_the_cpuset(
 
         for number in range(50):
             cpus = str(sorted(ALL)[number % min(len(ALL), 2)])
-            await scene.direct.update_container_resources(owner, cpuset_only(cpus, ""))
+            await scene.direct.update_container_resources(owner, api.LinuxContainerResources(cpuset_cpus=cpus))
         await write_rules_anew(scene, owner)
 
         assert left in await inside(scene, owner, "cat", CARD)
