@@ -150,7 +150,8 @@ class Manager:
         self._add(Entry(container, kind, sentences, facts))
 
     def _note_considered(self, considered: Considered) -> None:
-        self._add(Entry(considered.about, Kind.CONSIDERED, (), considered.choice.facts(), considered.at_s))
+        said = (f"what was compared: {considered.choice.decided.value}",)
+        self._add(Entry(considered.about, Kind.CONSIDERED, said, considered.choice.facts(), considered.at_s))
 
     def _add(self, entry: Entry) -> None:
         self._journal.add(entry)
