@@ -124,6 +124,34 @@ def live_on(node: Node, policy: TopologyAwarePolicy, life: Iterable[Event]) -> I
         yield before, event, node
 
 
+growth = st.lists(
+    st.one_of(
+        creating,
+        st.builds(
+            lambda key, cpu: ContainerResized(key, Sizes(cpu_milli=cpu, memory_limit_bytes=GIB)),
+            st.sampled_from(NAMES),
+            st.sampled_from([1000, 2000, 3000, 4000, 5000, 7000]),
+        ),
+    ),
+    min_size=15,
+    max_size=40,
+)
+
+
+@given(st.sampled_from([n4c16(), n4c32()]), policies, growth)
+def test_who_is_resized_stays_near_its_memory(
+    topology: Topology, policy: TopologyAwarePolicy, life: list[Event]
+) -> None:
+    """It goes to pools on its own NUMA nodes, or around its pool, and to no others."""
+    tree = build_pools(topology)
+    for before, event, after in live(topology, policy, life):
+        if not isinstance(event, ContainerResized) or event.key not in before.grants:
+            continue
+        had, has = (tree.by_name.get(node.grants[event.key].pool) for node in (before, after))
+        if had and has and had is not has:
+            assert has.index in had.path or tree.nodes[has.index] <= tree.nodes[had.index], (had.name, has.name)
+
+
 @given(machines(), policies, lives, containers)
 def test_departure_undoes_arrival(
     topology: Topology, policy: TopologyAwarePolicy, life: list[Event], newcomer: Container
