@@ -49,6 +49,7 @@ mount -t tmpfs -o mode=755 tmpfs "$shared/dev"
 for device in null zero full random urandom tty; do
     cp -a "/dev/$device" "$shared/dev/"
 done
+mknod "$shared/dev/nvidia0" c 195 0 # a card's node, without a driver
 mkdir "$shared/dev/pts" "$shared/dev/shm"
 mount --move "$shared/dev" /dev
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts

@@ -85,6 +85,11 @@ def names(directory: str) -> list[str]:
     return sorted(path.name for path in Path(directory).iterdir())
 
 
+def hidden_nodes(pid: str) -> list[str]:
+    """The entries of /dev that a process does not see."""
+    return sorted(set(names("/dev")) - set(names(f"/proc/{pid}/root/dev")))
+
+
 def rights(pid: str) -> dict[str, str]:
     """Capabilities of a process, and whether its system calls are filtered (2)."""
     lines = (line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
@@ -173,6 +178,7 @@ class Node:
             self.facts["not ready"] = await self._ready()
         self.facts["group"] = shown("ControlGroup")
         self.facts["process"] = rights(shown("MainPID"))
+        self.facts["device nodes that it does not see"] = hidden_nodes(shown("MainPID"))
 
     async def places(self) -> None:
         """A pod that shares and one that owns a CPU."""

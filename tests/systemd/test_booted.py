@@ -32,6 +32,11 @@ def test_the_kubelet_brings_the_socket_and_its_first_call_the_service(node: dict
     assert node["service after the first call"] == "active"
 
 
+def test_the_service_sees_which_device_nodes_there_are(node: dict[str, Any]) -> None:
+    """It adds those of allocated cards to containers; a private /dev would have none of them."""
+    assert node["device nodes that it does not see"] == []
+
+
 def test_without_a_runtime_calls_fail_at_once_and_readiness_says_why(node: dict[str, Any]) -> None:
     """At boot, before containerd is there, the kubelet hears UNAVAILABLE instead of waiting for its deadline."""
     assert node["first call"] == "UNAVAILABLE"
