@@ -6,6 +6,7 @@ they can know of a pod they begin to find out when its sandbox is made.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
@@ -23,6 +24,8 @@ from criproxy.errors import Refused
 from criproxy.model.workload import Container
 from criproxy.store.record import Fact, Kind
 
+SOURCE_TIMEOUT_S = 1.0
+"""How long a create waits for one source, whatever bound that has of its own."""
 HANDLER_TIMEOUT_S = 1.0
 """How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES})
@@ -58,11 +61,12 @@ class DeviceGuard:
 
     def sandbox_run(self, request: api.RunPodSandboxRequest, sandbox_id: str) -> None:
         """A sandbox was made: find out in the background what its containers were given."""
+        if self.rules is None:
+            return
         self._runtimes[sandbox_id] = request.runtime_handler
-        if self.rules and self.sources:
-            pod = _subject(request.config, sandbox_id)
-            for source in self.sources:
-                self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
+        pod = _subject(request.config, sandbox_id)
+        for source in self.sources:
+            self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
 
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
@@ -97,12 +101,15 @@ class DeviceGuard:
         return True
 
     async def _known(self, container: Subject) -> list[Known]:
+        """What the sources say; one that does not answer says nothing."""
         known: list[Known] = []
         for source in self.sources:
-            if (told := await source.known(container)) is not None:
-                known.append(told)
-                if told.complete:
-                    break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SOURCE_TIMEOUT_S):
+                    told = await source.known(container)
+                known += [told] if told is not None else []
+            if known and known[-1].complete:
+                break
         return known
 
     async def _weigh(self, rules: DeviceRules, asked: Asked, known: Sequence[Known]) -> Evidence:

@@ -73,7 +73,7 @@ class Source(Protocol):
         ...
 
     async def known(self, container: Subject) -> Known | None:
-        """What *container* was given; None where that cannot be told. Must not fail, and ends within its own bound."""
+        """What *container* was given; None where that cannot be told. Must not fail; nobody waits for long."""
         ...
 
 

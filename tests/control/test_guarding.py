@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from criproxy.control import guarding
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -86,7 +87,7 @@ def knows(world: World, source: Podresources) -> None:
 
 
 async def create(
-    world: World, *envs: str, handler: str = "", privileged: bool = False, seen: bool = True
+    world: World, *envs: str, handler: str = "", privileged: bool = False, seen: bool = True, cdi: str = ""
 ) -> api.ContainerConfig:
     """Create a container with variables such as ``A=1``; returns its configuration as the runtime got it.
 
@@ -106,6 +107,8 @@ async def create(
         name, _, value = env.partition("=")
         request.config.envs.add(key=name, value=value.encode())
     request.config.linux.security_context.privileged = privileged
+    if cdi:
+        request.config.CDI_devices.add(name=cdi)
     reply = await world.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
     return world.runtime.core.records.containers[reply.container_id].config
 
@@ -202,6 +205,35 @@ async def test_nobody_can_tell(tmp_path: Path) -> None:
         assert envs(await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
         assert envs(await create(node)) == VOID
         assert node.counters.devices == {("nvidia", "no-evidence"): 1, ("nvidia", "hidden"): 1}
+
+
+async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The create goes on without it after the bound, and the next source is asked."""
+    monkeypatch.setattr(guarding, "SOURCE_TIMEOUT_S", 0.05)
+
+    class Silent(Podresources):
+        """Takes the question, and never answers."""
+
+        async def known(self, container: Subject) -> Known | None:
+            """Wait for ever."""
+            await asyncio.Event().wait()
+            return None
+
+    async with world(tmp_path) as node:
+        node.controller._creates.devices.sources = (Silent(), Podresources(main="GPU-b"))
+
+        assert envs(await create(node)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+
+async def test_cdi_devices_stay_as_they_are(tmp_path: Path) -> None:
+    """The runtime gets the names, and neither a variable nor a node beside them."""
+    async with world(tmp_path) as node:
+        config = await create(node, "NVIDIA_VISIBLE_DEVICES=all", cdi="nvidia.com/gpu=GPU-b")
+
+        assert [device.name for device in config.CDI_devices] == ["nvidia.com/gpu=GPU-b"]
+        assert not envs(config)
+        assert not config.devices
+        assert (await told(node))[0] == "nvidia: GPU-b is allocated to it (cdi)"
 
 
 async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
