@@ -66,15 +66,14 @@ class BalloonsPolicy:
             return None
         types = self._types(seen.topology)
         kind = kind_of(types, seen, container, wishes)
-        state, others, own = _around(types, seen, container)
+        state, own = _with_own(types, seen, container)
         note = why_kind(kind, wishes)
         if own is None or own.kind is not kind:
-            left = others if own is None else _left(others, own)
-            return balloons_compared(Filling(seen, left, container, kind), note)
+            return balloons_compared(Filling(seen, _others(state, seen, own, container), container, kind), note)
         inside, shrunk = _staying(seen, state, own, container)
         if inside.joined(shrunk) is not None:
             return stays_in(own, note)
-        return balloons_compared(_moving(seen, others, own, container), note)
+        return balloons_compared(_moving(seen, state, own, container), note)
 
     def release(self, node: Node, key: str) -> Layout:
         """The layout without *key*; its balloon shrinks, and goes with its last container."""
@@ -165,15 +164,20 @@ class BalloonsPolicy:
         return default if hide is None else hide
 
 
-def _around(types: Catalogue, node: Node, container: Container) -> tuple[State, State, Balloon | None]:
-    """All balloons; those without the container, and the one that it is in."""
-    had = node.grants.get(container.key)
-    state = read(types, node, node.grants)
-    if had is None:
-        return state, state, None
-    own = state.balloons.get(had.pool)
-    others = read(types, node, without(node.grants, (container.key,)))
-    return state, others, own if own and container.key in own.keys else None
+def _with_own(types: Catalogue, node: Node, container: Container) -> tuple[State, Balloon | None]:
+    """All balloons, and the one that the container is in."""
+    had, state = node.grants.get(container.key), read(types, node, node.grants)
+    own = state.balloons.get(had.pool) if had else None
+    return state, own if own and container.key in own.keys else None
+
+
+def _others(state: State, node: Node, own: Balloon | None, container: Container) -> State:
+    """The balloons of *state* without the container, after it has left its *own*, which shrinks."""
+    if container.key not in node.grants:
+        return state
+    others = read(state.catalogue, node, without(node.grants, (container.key,)))
+    left = others.balloons.get(own.name) if own else None
+    return others.with_balloon(_fitted(others, left)).settled() if left and left.keys else others
 
 
 def _staying(node: Node, state: State, own: Balloon, container: Container) -> tuple[Filling, Balloon]:
@@ -183,32 +187,26 @@ def _staying(node: Node, state: State, own: Balloon, container: Container) -> tu
     return Filling(node, state.without(own.name).with_balloon(shrunk), container, own.kind), shrunk
 
 
-def _moving(node: Node, others: State, own: Balloon, container: Container) -> Filling:
+def _moving(node: Node, state: State, own: Balloon, container: Container) -> Filling:
     """How a container looks for another balloon of its type than its *own*, next to its memory."""
-    return Filling(node, _left(others, own), container, own.kind, node.topology.nodes_of(own.home))
+    return Filling(node, _others(state, node, own, container), container, own.kind, node.topology.nodes_of(own.home))
 
 
 def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
     """The balloons without the container, and the one that it comes into, with it."""
-    state, others, own = _around(types, node, container)
+    state, own = _with_own(types, node, container)
     if own is None or own.kind is not kind:
-        left = others if own is None else _left(others, own)
+        left = _others(state, node, own, container)
         return left, Filling(node, left, container, kind).fill()
     inside, shrunk = _staying(node, state, own, container)
     if (joined := inside.joined(shrunk)) is not None:
         return state.without(own.name), Filled(replace(joined, keys=own.keys), STAYS)
-    moved = _moving(node, others, own, container)
+    moved = _moving(node, state, own, container)
     try:
         return moved.state, moved.fill()
     except NotEnough as error:
         text = f"{error}; it is in {own.name} on CPUs {format_cpuset(own.home)}, and moves to no other NUMA node"
         raise NotEnough(text) from None
-
-
-def _left(others: State, own: Balloon) -> State:
-    """The balloons *others* after a container has left its *own*, which shrinks."""
-    left = others.balloons.get(own.name)
-    return others.with_balloon(_fitted(others, left)).settled() if left and left.keys else others
 
 
 def _fitted(state: State, balloon: Balloon) -> Balloon:
@@ -224,7 +222,7 @@ def _lent(state: State, balloon: Balloon) -> CpuSet:
     level = balloon.kind.type.share_idle_cpus_in_same
     if level is None:
         return NO_CPUS
-    return state.catalogue.around.of(level, balloon.home) & state.idle
+    return state.idle_in(state.catalogue.around.of(level, balloon.home))
 
 
 def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:

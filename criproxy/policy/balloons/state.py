@@ -72,6 +72,16 @@ class State:
         """Those of them that may be lent."""
         return self.free - self.catalogue.topology.isolated_cpus
 
+    def idle_in(self, part: CpuSet) -> CpuSet:
+        """Those of a part of the machine, of which there are fewer than balloons."""
+        if part not in self._idle_in:
+            self._idle_in[part] = part & self.idle
+        return self._idle_in[part]
+
+    @cached_property
+    def _idle_in(self) -> dict[CpuSet, CpuSet]:
+        return {}
+
     def of(self, kind: Kind) -> list[Balloon]:
         """The balloons of a type by instance."""
         return self._by_kind.get(kind.index, [])
