@@ -14,6 +14,8 @@ from tests.bench.bars import UNSCALED, Bar, Check, Speed, worst
 from tests.bench.engine import EVENTS
 from tests.bench.measure import Batch, Series
 from tests.bench.plan import Findings, Run
+from tests.bench.unusual import EVENTS as SCENE_EVENTS
+from tests.bench.unusual import SCENES
 from tests.bench.verdicts import call_lines, missed
 from tests.bench.ways import cpu_ns_of, memory_of
 
@@ -26,7 +28,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("bench") / "bench.json"
     options = ("--quick", "--runtime", "embedded", "--runs", "1", "--known", "0,100", "--pod-lives", "10")
     command = [sys.executable, "-m", "tests.bench", *options, "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "Calls through embedded" in done.stdout
     return dict(json.loads(path.read_text()))
@@ -72,19 +74,24 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     lines = report["steps"]
 
     assert {line["policy"] for line in lines} == {*BUILTIN, "memory"}
-    assert len(lines) == len(BUILTIN) * len(EVENTS) + 4
+    usual = [line for line in lines if line["event"] in EVENTS]
+    assert len([line for line in usual if line["containers"] == 500]) == len(BUILTIN) * len(EVENTS)
+    barred = [line for line in usual if line["has_bar"]]
+    assert {line["containers"] for line in barred} == {16, 100, 500}
+    assert all((line["linear_ms"] is None) is (line["containers"] < 500) for line in barred)
+    assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4
     assert all(0 < line["median_ms"] <= line["p99_ms"] for line in lines)
-    assert {line["event"] for line in lines if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
+    assert {line["event"] for line in usual if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
 
 
 def test_steps_run_alone(tmp_path: Path) -> None:
     """Without a runtime the figures are there in seconds, in the table and the JSON."""
     path = tmp_path / "steps.json"
     command = [sys.executable, "-m", "tests.bench", "--steps", "--quick", "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
     assert done.returncode == 0, done.stderr
-    assert "engine.step with 500 containers on 384 CPUs" in done.stdout
+    assert "engine.step with up to 500 containers on 384 CPUs" in done.stdout
     assert json.loads(path.read_text())["runtimes"] == {}
 
 

@@ -32,6 +32,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("example")
 def test_hold_for_every_registered_policy() -> None:
     """On random machines, in random lives, with sizes, policies and machines that change; the same cases every time."""
