@@ -132,6 +132,21 @@ async def a_resized_owner_keeps_its_memory(world: World) -> None:
     assert owner.sets.mems == before.mems
 
 
+async def an_owner_has_no_quota_until_it_shares(world: World) -> None:
+    """What the kernel has of cgroup v2 says so, and it stays so when systemd reads everything anew."""
+    owner = await world.owner("owner", 2)
+    limits = owner.group / "cpu.max"
+    assert limits.read_text() == "max 100000\n"
+
+    reload = await asyncio.create_subprocess_exec("systemctl", "daemon-reload")
+    assert await reload.wait() == 0
+    assert limits.read_text() == "max 100000\n"
+
+    half = api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000)
+    await world.kubelet.update(owner.container_id, half)
+    assert limits.read_text() == "50000 100000\n"
+
+
 async def systemd_puts_back_nothing_old(world: World) -> None:
     """When it is told to read everything anew it sets again what was last set through it."""
     sharer = await world.sharer("sharer")

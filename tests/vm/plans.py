@@ -25,11 +25,13 @@ class Plan:
     """To begin with."""
     checks: tuple[Check, ...]
     cgroup_driver: CgroupDriver = "cgroupfs"
+    options: str = ""
+    """More lines of the policy file."""
 
     @property
     def policy_file(self) -> str:
         """The text of the policy file."""
-        return f'policy: {self.policy}\nreservedCpus: "0"\n'
+        return f'policy: {self.policy}\nreservedCpus: "0"\n{self.options}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,10 @@ PLANS = {
                 checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.a_resized_owner_keeps_its_memory,
                 checks.systemd_puts_back_nothing_old,
+                checks.an_owner_has_no_quota_until_it_shares,
             ),
             cgroup_driver="systemd",
+            options="cpuQuota: lift\n",
         ),
         Plan(
             "four-nodes-static",
