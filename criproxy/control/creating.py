@@ -119,6 +119,10 @@ class Creates:
             guarded = await self.devices.guard(request, container)
         except Refused as error:
             return Refuse(error.code, str(error))
+        except Exception as error:  # what failed before may have been just this, and the create shall go on
+            told = {"method": call.method, "exc_info": error}
+            self.followups.log.error("devices not guarded", **told)
+            return Proceed()
         return Proceed(request.SerializeToString() if guarded else None)
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:

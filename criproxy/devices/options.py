@@ -15,6 +15,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
+    WithJsonSchema,
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
@@ -137,7 +138,8 @@ def _named(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-ClassOption = Annotated[ClassOptions, BeforeValidator(_named, json_schema_input_type=ClassOptions | str)]
+BuiltinName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(BUILTIN)})]
+ClassOption = Annotated[ClassOptions, BeforeValidator(_named, json_schema_input_type=ClassOptions | BuiltinName)]
 
 
 class ExemptOptions(BaseModel):
