@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from tests.vm.plans import PLANS, Case, Check, Plan
 from tests.vm.world import World, proxied
 
-CHECK_TIMEOUT_S = 240.0
+CHECK_TIMEOUT_S = 400.0
 
 
 @dataclass(frozen=True, slots=True)

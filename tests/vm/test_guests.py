@@ -7,7 +7,7 @@ from tests.vm.plans import CASES, Case
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # the first waits for all the guests before its own
+@pytest.mark.timeout(3000)  # the first waits for all the guests before its own
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_in_a_guest(case: Case, verdicts: Verdicts) -> None:
     """The claim in the check's docstring holds on that machine and under that policy."""
