@@ -113,8 +113,17 @@ class _Case:
     def apply(self, asked: Asked) -> Boundary:
         if self.given.given is Given.CARDS:
             return self._allocated(asked)
+        if not self.kind.env_prefixes and not self.kind.strip_mount_prefix:
+            return Boundary(asked)  # cards of such a class come as nodes only
         if self.given.given is Given.NONE or self.rules.on_no_evidence == "hide":
             return self._unallocated(asked)
+        return self._untold(asked)
+
+    def _untold(self, asked: Asked) -> Boundary:
+        """Nobody can tell what was given."""
+        if self.given.source == "cdi":
+            text = "a CDI device of an unknown kind may bring a card along: everything is left as it came"
+            return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
         text = f"nobody can tell whether a card was allocated to it, and it sets {self._variable}"
         if self.rules.on_no_evidence == "fail":
             refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; it is tried again")
@@ -132,11 +141,12 @@ class _Case:
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
             return Boundary(asked, (self._override(tampered),))
+        by = self.given.source if self.given.given is Given.NONE else "nobody can tell"
         how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
         if self.rules.hide_unallocated == "report":
-            text = f"no card is allocated to it ({self.given.source or 'nobody can tell'}): enforced, {how}"
+            text = f"no card is allocated to it ({by}): enforced, {how}"
             return Boundary(asked, (self._found(Word.WOULD_HIDE, text),))
-        text = f"no card is allocated to it ({self.given.source or 'nobody can tell'}): {how}"
+        text = f"no card is allocated to it ({by}): {how}"
         return Boundary(hidden, (self._found(Word.HIDDEN, text), *self._stripped(tampered)))
 
     def _allocated(self, asked: Asked) -> Boundary:

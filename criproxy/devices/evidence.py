@@ -113,8 +113,10 @@ def _weigh(kind: DeviceClass, asked: Asked, told: Sequence[Known], stock: Stock,
         return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
     if complete := next((each for each in told if each.complete), None):
         return Allocation(Given.NONE, source=complete.source)
+    if _traces(kind, asked):
+        return NOBODY_TELLS
     # Plugins of such a class leave a trace: where there is none, none of them gave anything.
-    return NOBODY_TELLS if foreign_cdi or _traces(kind, asked) else Allocation(Given.NONE, source="request")
+    return Allocation(Given.UNKNOWN if foreign_cdi else Given.NONE, source="cdi" if foreign_cdi else "request")
 
 
 def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
 from criproxy.devices.boundary import Word, boundary
-from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, NVIDIA
+from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU, NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Known, weigh
 from criproxy.devices.rules import DeviceRules
@@ -156,6 +156,12 @@ def test_nobody_can_tell() -> None:
     assert failed.refusal is not None
     assert failed.refusal.code is StatusCode.UNAVAILABLE
     assert envs(at_create(asked(), of=rules(on_no_evidence="fail"))) == [VOID]
+
+
+def test_classes_of_nodes_only_have_nothing_to_hide() -> None:
+    """Whatever is known of them, there is nothing to write and nothing to tell."""
+    assert at_create(asked("A=1", cdi=("x.org/y=0",)), of=rules(INTEL_GPU, ALI)).findings == ()
+    assert at_create(asked("A=1"), NOTHING, of=rules(INTEL_GPU, ALI)).findings == ()
 
 
 def test_values_are_compared_as_bytes() -> None:

@@ -172,7 +172,8 @@ def test_17_a_foreign_cdi_kind() -> None:
     done = at_create(create)
 
     assert done.asked == create
-    assert words(done) == [Word.NO_EVIDENCE]
+    assert words(done) == [Word.CDI_UNRESOLVED]
+    assert at_create(create, of=rules(on_no_evidence="fail")).refusal is None
     assert envs(at_create(create, NOTHING)) == [VOID]
 
 
