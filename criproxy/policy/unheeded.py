@@ -1,7 +1,7 @@
 """What CRI-RM and nri-plugins have and criproxy does not act on: such options and annotations are told, not obeyed.
 
 CRI carries CPUs, memory and devices of a container. Its scheduling policy, the interrupts and frequencies of its CPUs
-and classes of caches and disks are none of that: see docs/decisions/0017-what-cri-cannot-say.md.
+and classes of caches and disks are none of that: see docs/decisions/0020-what-cri-cannot-say.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
