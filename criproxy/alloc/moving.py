@@ -168,27 +168,29 @@ class _Work:
         """Move requests until nothing is over capacity, by more than is *accepted* of a zone.
 
         In rounds: first those up to Burstable move, then Guaranteed ones, then preserved ones; and each time first
-        within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too.
+        within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too. Where none of a zone's own
+        users can move, those who have a part of it do.
 
         Raises:
             NotEnough: nobody can move any more; with overcommit that is how it stays.
         """
-        over = self._beyond(accepted)
+        over, inside = self._beyond(accepted), False
         while over:
             moved = False
             for limit in (Priority.BURSTABLE, Priority.GUARANTEED, Priority.PRESERVED):
                 for kinds in self._stages():
                     for zone, size in over:
-                        moved |= self._shrink(zone, size, limit, kinds)
+                        moved |= self._shrink(zone, size, limit, kinds, inside=inside)
                     over = self._beyond(accepted)
                     if not over:
                         return
-            if not moved and self.memory.overcommit:
-                return
-            if not moved:
+            if not moved and inside:
+                if self.memory.overcommit:
+                    return
                 zone, size = over[0]
                 where = format_cpuset(self.memory.nodes(zone))
                 raise NotEnough(f"{size} bytes of memory too much on NUMA nodes {where}, and nobody there can move")
+            inside = not moved
 
     def _beyond(self, accepted: Mapping[Mask, int]) -> list[tuple[Mask, int]]:
         beyond = [(zone, size - accepted.get(zone, 0)) for zone, size in self.over(self.memory.all)]
@@ -203,14 +205,16 @@ class _Work:
                 kinds |= {kind}
                 yield kinds
 
-    def _shrink(self, zone: Mask, size_bytes: int, limit: Priority, extra: frozenset[MemoryKind]) -> bool:
+    def _shrink(
+        self, zone: Mask, size_bytes: int, limit: Priority, extra: frozenset[MemoryKind], *, inside: bool
+    ) -> bool:
         """Move requests of at most priority *limit* out of *zone* until *size_bytes* are free; whether any moved."""
         kinds = self.memory.kinds(zone)
         more = self.memory.expand(zone, kinds | extra)
         if not more:
             return False
         wider, freed = kinds | self.memory.kinds(more), 0
-        for request, part in self._by_willingness(zone, limit):
+        for request, part in self._by_willingness(zone, limit, inside=inside):
             if freed >= size_bytes:
                 break
             if not request.strict or request.kinds == wider:
@@ -218,13 +222,13 @@ class _Work:
                 freed += request.size_bytes
         return freed > 0
 
-    def _by_willingness(self, zone: Mask, limit: Priority) -> list[tuple[MemoryRequest, Mask]]:
+    def _by_willingness(self, zone: Mask, limit: Priority, *, inside: bool) -> list[tuple[MemoryRequest, Mask]]:
         """Users of *zone* and what they have, the least important first, then the smallest, then the youngest.
 
-        A union of zones has no users of its own; then it is those of its parts, of the widest part first.
+        With *inside* also those of its parts, of the widest part first. A union of zones has none but these.
         """
         parts = [zone]
-        if zone not in self._promises.used:
+        if inside or zone not in self._promises.used:
             within = (part for part in self._promises.used if not part & ~zone)
             parts = sorted(within, key=lambda part: (-part.bit_count(), part))
         found: list[tuple[MemoryRequest, Mask]] = []

@@ -133,6 +133,16 @@ def test_a_reservation_never_moves() -> None:
     assert (done.zone, done.moved) == (frozenset({0, 1}), {})
 
 
+def test_those_within_a_zone_give_way_where_its_own_users_cannot() -> None:
+    """A zone that is full for one who never moves has room again when those with fewer of its nodes get others, too."""
+    memory = machine([DRAM] * 3, [[10, 11, 20], [11, 10, 20], [20, 20, 10]])
+    kept = Placed(ask("kept", 5, "0,1", priority=Priority.RESERVATION), frozenset({0, 1}))
+
+    done = allocate(memory, [kept], ask("new", 4))
+
+    assert (done.zone, done.moved) == (frozenset({0, 1, 2}), {})
+
+
 def test_zones_that_overlap_are_not_promised_twice() -> None:
     """Two zones that have room each, and together have not, count as full."""
     memory = machine([DRAM, DRAM, DRAM, PMEM], NEAR)
