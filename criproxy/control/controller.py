@@ -262,6 +262,7 @@ class Controller:
     async def stop(self) -> None:
         """End background work, after what has been submitted is stored; the calls must have ended before."""
         await self._tasks.stop()
+        await self._creates.devices.close()
         await self._manager.close()
         await self._runtime.close()
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
+from criproxy.control.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices
 from criproxy.cri.runtime import RuntimeCallError
@@ -18,14 +19,14 @@ from criproxy.devices.boundary import Boundary, Finding, Word, boundary
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, weigh
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.cards import find_cards
 from criproxy.errors import Refused
 from criproxy.model.workload import Container
 from criproxy.store.record import Fact, Kind
 
-SOURCE_TIMEOUT_S = 1.0
-"""How long a create waits for one source, whatever bound that has of its own."""
+SOURCE_TIMEOUT_S = 1.5
+"""How long a create waits for one source at all; a source ends before by a bound of its own, to tell what it has."""
 HANDLER_TIMEOUT_S = 1.0
 """How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES})
@@ -48,6 +49,8 @@ class DeviceGuard:
     followups: Followups
     sources: Sequence[Source] = ()
     """Most trusted first; the next one is asked only where those before did not know everything."""
+    _kubelet: KubeletFiles = field(default_factory=KubeletFiles)
+    """Those that the sources are of."""
     _runtimes: dict[str, str] = field(default_factory=dict)
     """Runtime handlers by sandbox, as far as they were seen."""
     _looked_for: tuple[DeviceClass, ...] = ()
@@ -65,12 +68,19 @@ class DeviceGuard:
             return
         self._runtimes[sandbox_id] = request.runtime_handler
         pod = _subject(request.config, sandbox_id)
-        for source in self.sources:
+        for source in self._sources(self.rules):
             self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
 
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
         self._runtimes.pop(sandbox_id, None)
+        for source in self.sources:
+            source.forget(sandbox_id)
+
+    async def close(self) -> None:
+        """No create will come any more."""
+        for source in self.sources:
+            await source.close()
 
     async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> bool:
         """Let the container of *request* see what it may; whether that changed anything.
@@ -87,9 +97,8 @@ class DeviceGuard:
             return False
         asked = devices.read(request)
         who = devices.who(request, await self._runtime(request, rules))
-        known = await self._known(
-            _subject(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
-        )
+        container_name = request.config.metadata.name
+        known = await self._known(rules, _subject(request.sandbox_config, request.pod_sandbox_id, container_name))
         evidence = await self._weigh(rules, asked, known)
         done = boundary(rules, who, asked, evidence, self._stocks)
         self._tell(rules, container, done, evidence)
@@ -100,10 +109,20 @@ class DeviceGuard:
         devices.write(request, asked, done.asked)
         return True
 
-    async def _known(self, container: Subject) -> list[Known]:
+    def _sources(self, rules: DeviceRules) -> Sequence[Source]:
+        """Those of the rules in force: a reload may have moved the kubelet's files."""
+        if rules.kubelet != self._kubelet:
+            for source in self.sources:
+                self.followups.tasks.spawn("leave the kubelet", source.close())
+            followups, self._kubelet = self.followups, rules.kubelet
+            root = followups.settings.host_root
+            self.sources = (Kubelet(rules.kubelet, root, followups.counters, followups.log),)
+        return self.sources
+
+    async def _known(self, rules: DeviceRules, container: Subject) -> list[Known]:
         """What the sources say; one that does not answer says nothing."""
         known: list[Known] = []
-        for source in self.sources:
+        for source in self._sources(rules):
             with suppress(TimeoutError):
                 async with asyncio.timeout(SOURCE_TIMEOUT_S):
                     told = await source.known(container)

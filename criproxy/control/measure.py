@@ -60,6 +60,7 @@ def measure(
         resyncs={"ok": counters.resyncs, "failed": counters.resync_failures},
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
         adoptions=counters.adoptions,
+        device_evidence=dict(counters.device_evidence),
         devices={(kind or "all", word): count for (kind, word), count in counters.devices.items()},
         conflicts_repaired=counters.conflicts_repaired,
         reloads={"ok": counters.reloads_ok, "failed": counters.reloads_failed},

@@ -76,6 +76,14 @@ class Source(Protocol):
         """What *container* was given; None where that cannot be told. Must not fail; nobody waits for long."""
         ...
 
+    def forget(self, sandbox_id: str) -> None:
+        """A sandbox is gone: nobody will ask for its containers again."""
+        ...
+
+    async def close(self) -> None:
+        """It is not needed any more; whoever still asks hears that nothing can be told."""
+        ...
+
 
 def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], stocks: Stocks) -> Evidence:
     """What a container was given.

@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass, IdFormat
-from criproxy.devices.rules import DeviceRules, HideUnallocated, OnNoEvidence, Privileged, UserOverride
+from criproxy.devices.rules import DeviceRules, HideUnallocated, KubeletFiles, OnNoEvidence, Privileged, UserOverride
 from criproxy.policy.options import Misfit, NamespacePattern
 
 
@@ -68,6 +68,10 @@ HideValue = Annotated[str, _Text("[!-~]*", "a word without blanks")]
 NodePath = Annotated[str, _Text(r"/dev/[^/\s][^\s]*", "a path below /dev/")]
 CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
 MountPrefix = Annotated[str, _Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
+HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" where it is not to be looked at')]
+Wait = Annotated[
+    str, _Text(r"1s|0?\.[0-9]{1,3}s|[1-9][0-9]{0,2}ms|1000ms", "a time of at most one second, such as 1s or 500ms")
+]
 CdiKind = Annotated[str, _Text(f"{_WORD}/{_WORD}", "a kind of CDI devices, such as vendor.com/gpu")]
 
 
@@ -154,6 +158,22 @@ class ExemptOptions(BaseModel):
     """Images for which the same holds, as pods name them; * and ? stand for anything."""
 
 
+class PodresourcesOptions(BaseModel):
+    """The kubelet's socket that tells what it has allocated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    socket: HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    """The socket of the kubelet's podresources; with "" it is not asked."""
+    timeout: Wait = "1s"
+    """How long a create may wait for the kubelet's evidence, podresources and checkpoint together: at most 1s."""
+
+    def timeout_s(self) -> float:
+        """The same as a number."""
+        text = self.timeout
+        return int(text[:-2]) / 1000 if text.endswith("ms") else float(text[:-1])
+
+
 class DeviceOptions(BaseModel):
     """Which containers see which accelerators; where the section is absent, devices are left alone."""
 
@@ -176,6 +196,11 @@ class DeviceOptions(BaseModel):
     on_no_evidence: OnNoEvidence = "keep"
     """What becomes of a container that asks for cards while nobody can tell whether they were allocated to it: that
     stays, is treated as asked for by the pod itself (hide), or the container is refused until somebody can (fail)."""
+    podresources: PodresourcesOptions = PodresourcesOptions()
+    """How the kubelet is asked what it has allocated."""
+    checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    """The file of the kubelet's device manager: it counts where podresources does not tell, and tells pods of one name
+    apart; with "" it is not read."""
     classes: tuple[ClassOption, ...] = Field(default=tuple(ClassOptions(name=name) for name in BUILTIN))
     """The classes in force: names of those that are built in, groups that change something about one, and groups that
     describe one of your own. Where nothing is said: all that are built in."""
@@ -191,6 +216,11 @@ class DeviceOptions(BaseModel):
             keep_access_on_update=self.keep_access_on_update,
             exempt_namespaces=self.exempt.namespaces,
             exempt_images=self.exempt.images,
+            kubelet=KubeletFiles(
+                socket=self.podresources.socket,
+                checkpoint=self.checkpoint,
+                timeout_s=self.podresources.timeout_s(),
+            ),
         )
 
     def contradictions(self) -> Iterator[Misfit]:

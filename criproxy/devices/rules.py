@@ -14,6 +14,18 @@ OnNoEvidence = Literal["keep", "hide", "fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletFiles:
+    """Where the kubelet tells what it has allocated; an empty path is not looked at."""
+
+    socket: str = ""
+    """That of podresources."""
+    checkpoint: str = ""
+    """The file of its device manager."""
+    timeout_s: float = 1.0
+    """How long a create waits for both together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRules:
     """How containers and accelerators are kept apart on one node."""
 
@@ -25,6 +37,7 @@ class DeviceRules:
     keep_access_on_update: bool = True
     exempt_namespaces: tuple[str, ...] = ()
     exempt_images: tuple[str, ...] = ()
+    kubelet: KubeletFiles = KubeletFiles()
 
     def exempt(self, who: Who) -> str:
         """Why *who* is left alone; empty where it is not."""

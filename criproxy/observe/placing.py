@@ -52,6 +52,8 @@ class Placing:
     resyncs: Mapping[str, int]
     resync_age_s: float | None
     adoptions: int
+    device_evidence: Mapping[tuple[str, str], int]
+    """By source of the kubelet and what came of asking it."""
     devices: Mapping[tuple[str, str], int]
     """By class of devices and what was found at a create."""
     conflicts_repaired: int
@@ -124,6 +126,7 @@ class PlacingCollector(Collector):
             if values[field] is not None:
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=values[field])
         yield _devices(placing)
+        yield _device_evidence(placing)
         yield _decision_times(placing)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -143,6 +146,14 @@ def _devices(placing: Placing) -> Metric:
     family = CounterMetricFamily("criproxy_device_creates", text, labels=["device_class", "finding"])
     for (kind, word), count in sorted(placing.devices.items()):
         family.add_metric([kind, word], count)
+    return family
+
+
+def _device_evidence(placing: Placing) -> Metric:
+    text = "Questions to the kubelet about allocated devices, by source and what came of them."
+    family = CounterMetricFamily("criproxy_device_evidence", text, labels=["source", "outcome"])
+    for (source, outcome), count in sorted(placing.device_evidence.items()):
+        family.add_metric([source, outcome], count)
     return family
 
 

@@ -7,9 +7,15 @@ import pytest
 from criproxy.config import load
 from criproxy.devices.builtin import BUILTIN, NVIDIA
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.rules import DeviceRules
+from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.errors import ConfigError
 from tests.config.files import write
+
+KUBELET = KubeletFiles(
+    socket="/var/lib/kubelet/pod-resources/kubelet.sock",
+    checkpoint="/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+    timeout_s=1.0,
+)
 
 
 def rules(tmp_path: Path, section: str) -> DeviceRules | None:
@@ -26,7 +32,7 @@ def test_nothing_said_leaves_devices_alone(tmp_path: Path) -> None:
 def test_an_empty_section_denies_by_default(tmp_path: Path) -> None:
     """All classes that are built in are in force, and who was given nothing sees nothing."""
     assert rules(tmp_path, "devices: {}") == DeviceRules(
-        classes=tuple(BUILTIN.values()), exempt_namespaces=("kube-system", "gpu-operator")
+        classes=tuple(BUILTIN.values()), exempt_namespaces=("kube-system", "gpu-operator"), kubelet=KUBELET
     )
 
 
@@ -40,6 +46,8 @@ devices:
   onNoEvidence: fail
   keepAccessOnUpdate: false
   exempt: {namespaces: [monitoring], images: ["registry/dcgm:*"]}
+  podresources: {socket: /srv/kubelet/pods.sock, timeout: 250ms}
+  checkpoint: ""
   classes: [nvidia]
 """
     assert rules(tmp_path, section) == DeviceRules(
@@ -51,7 +59,17 @@ devices:
         keep_access_on_update=False,
         exempt_namespaces=("monitoring",),
         exempt_images=("registry/dcgm:*",),
+        kubelet=KubeletFiles(socket="/srv/kubelet/pods.sock", timeout_s=0.25),
     )
+
+
+@pytest.mark.parametrize(("text", "expected_s"), [("1s", 1.0), ("0.5s", 0.5), (".25s", 0.25), ("1000ms", 1.0)])
+def test_how_long_a_create_waits(tmp_path: Path, text: str, expected_s: float) -> None:
+    """In seconds or milliseconds."""
+    found = rules(tmp_path, f"devices: {{podresources: {{timeout: {text}}}}}")
+
+    assert found is not None
+    assert found.kubelet == KubeletFiles(socket=KUBELET.socket, checkpoint=KUBELET.checkpoint, timeout_s=expected_s)
 
 
 def test_a_class_that_is_changed_and_one_of_ones_own(tmp_path: Path) -> None:
@@ -135,6 +153,28 @@ devices:
             "devices: {classes: [{name: amd, nodes: {shared: [/etc/passwd]}}]}",
             "2:50: devices.classes[0].nodes.shared[0]: must be a path below /dev/, not '/etc/passwd'",
             id="no-node",
+        ),
+        pytest.param(
+            "devices: {podresources: {timeout: 2s}}",
+            "2:35: devices.podresources.timeout: must be a time of at most one second, such as 1s or 500ms, not '2s'",
+            id="longer-than-a-create-may-wait",
+        ),
+        pytest.param(
+            "devices: {podresources: {socket: kubelet.sock}}",
+            '2:34: devices.podresources.socket: must be an absolute path, or "" where it is not to be looked at, not '
+            "'kubelet.sock'",
+            id="socket",
+        ),
+        pytest.param(
+            "devices: {podresource: {}}",
+            "2:11: there is no option 'devices.podresource'; did you mean 'podresources'?",
+            id="group",
+        ),
+        pytest.param(
+            "devices: {checkpoint: checkpoint}",
+            '2:23: devices.checkpoint: must be an absolute path, or "" where it is not to be looked at, not '
+            "'checkpoint'",
+            id="checkpoint",
         ),
         pytest.param("devices: {classes: 3}", "2:20: devices.classes: must be", id="no-list"),
         pytest.param(

@@ -63,6 +63,12 @@ class Podresources:
             return None
         return Known("podresources", {"nvidia.com/gpu": tuple(filter(None, ids.split(",")))}, complete=True)
 
+    def forget(self, sandbox_id: str) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
 
 def host(directory: Path) -> None:
     """Two GPUs below *directory*."""

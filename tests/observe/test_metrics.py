@@ -45,6 +45,7 @@ PLACING = Placing(
     resyncs={"ok": 2, "failed": 1},
     resync_age_s=None,
     adoptions=1,
+    device_evidence={("podresources", "answered"): 5, ("checkpoint", "failed"): 1},
     devices={("nvidia", "hidden"): 3, ("all", "exempt"): 1},
     conflicts_repaired=0,
     reloads={"ok": 1, "failed": 0},

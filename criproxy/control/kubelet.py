@@ -1,0 +1,177 @@
+"""Evidence from the kubelet: its podresources, and the checkpoint of its device manager where that says more.
+
+Podresources knows pods by their names, so that a pod made anew may be taken for the former one of its name; the
+checkpoint has UIDs. So both are asked at the same time, as soon as a pod's sandbox is there: by then the kubelet has
+allocated. What a pod was given stays for as long as it lives, and so does the answer.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from criproxy.control.counters import Counters
+from criproxy.control.settings import Log
+from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
+from criproxy.devices.checkpoint import Checkpoint
+from criproxy.devices.evidence import Known, Subject
+from criproxy.devices.rules import KubeletFiles
+from criproxy.discovery.checkpoint import CheckpointFile, Reading
+
+ASK_TIMEOUT_S = 10.0
+"""How long an answer may take that nobody waits for any more; that of the kubelet's own clients."""
+RETRY_S = 1.0
+"""A kubelet that did not tell is not asked again of the same pod before."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is being found out of one pod."""
+
+    begun_s: float
+    answer: "asyncio.Task[Devices | None]"
+    """None: the kubelet did not tell, or not of which pod."""
+    reading: "asyncio.Task[Reading]"
+    absent: bool = False
+    """The kubelet does not know the pod yet."""
+    waited: bool = False
+    """Somebody has waited as long as one may: nobody does any more."""
+
+    @property
+    def told(self) -> "Devices | None":
+        """What podresources has told so far."""
+        return self.answer.result() if _is_there(self.answer) else None
+
+    @property
+    def read(self) -> Reading:
+        """What the checkpoint said, as far as it was read."""
+        return self.reading.result() if _is_there(self.reading) else Reading()
+
+    @property
+    def tasks(self) -> set["asyncio.Task[Devices | None] | asyncio.Task[Reading]"]:
+        """Both."""
+        return {self.answer, self.reading}
+
+    def may_be_repeated(self, now_s: float) -> bool:
+        """Whether it is over and has told nothing of which one could be sure."""
+        if not (self.answer.done() and self.reading.done()):
+            return False
+        settled = self.told is not None or self.read.current
+        return not settled and (self.absent or now_s - self.begun_s >= RETRY_S)
+
+
+@dataclass(slots=True)
+class Kubelet:
+    """A `Source` of evidence.
+
+    Args:
+        files: where the kubelet's are, and how long a create may wait for both together.
+        host_root: prefix of them.
+        counters: count what came of each question.
+        log: told when a source fails, and when it is there again.
+    """
+
+    files: KubeletFiles
+    host_root: Path
+    counters: Counters
+    log: Log
+    _client: PodresourcesClient = field(init=False)
+    _checkpoint: CheckpointFile = field(init=False)
+    _looks: dict[str, _Look] = field(default_factory=dict)
+    """By sandbox."""
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._client = PodresourcesClient(self.host_root / self.files.socket.lstrip("/"))
+        self._checkpoint = CheckpointFile(self.host_root / self.files.checkpoint.lstrip("/"))
+
+    async def prefetch(self, pod: Subject) -> None:
+        """Begin to find out what its containers were given."""
+        self._look(pod)
+
+    async def known(self, container: Subject) -> Known | None:
+        """What *container* was given; the first to ask may wait, for no longer than `KubeletFiles.timeout_s`."""
+        if (look := self._look(container)) is None:
+            return None
+        pending = {task for task in look.tasks if not task.done()}
+        if pending and not look.waited:
+            _, pending = await asyncio.wait(pending, timeout=self.files.timeout_s)
+            look.waited |= bool(pending)
+        for name, task in (("podresources", look.answer), ("checkpoint", look.reading)):
+            if task in pending:
+                self.counters.device_evidence[name, "late"] += 1
+        return self._weigh(container, look.told, look.read)
+
+    def forget(self, sandbox_id: str) -> None:
+        """Nobody will ask for it again."""
+        if look := self._looks.pop(sandbox_id, None):
+            look.answer.cancel()  # a thread that reads ends by itself
+
+    async def close(self) -> None:
+        """End all questions and the connection; whoever still asks hears that nothing is known."""
+        self._closed = True
+        tasks = {task for look in self._looks.values() for task in look.tasks}
+        self._looks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.close()
+
+    def _look(self, pod: Subject) -> _Look | None:
+        """What is known or being asked of the pod's sandbox; asked anew where the last answer told nothing."""
+        if self._closed:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        look = self._looks.get(pod.sandbox_id)
+        if look is None or look.may_be_repeated(now_s):
+            answer = asyncio.create_task(self._ask(pod), name=f"ask podresources of {pod.sandbox_id}")
+            reading = asyncio.create_task(self._read(), name=f"read the checkpoint for {pod.sandbox_id}")
+            look = self._looks[pod.sandbox_id] = _Look(now_s, answer, reading)
+        return look
+
+    def _weigh(self, who: Subject, told: Devices | None, reading: Reading) -> Known | None:
+        """What the answers say together: podresources first, unless the checkpoint knows that it means another pod."""
+        checkpoint, name = reading.checkpoint or Checkpoint(), who.container
+        if told is not None and name in told:
+            if not checkpoint.belies(who.pod_uid, name, told[name], current=reading.current):
+                return Known("podresources", told[name], complete=True)
+            self.counters.device_evidence["podresources", "another-pod"] += 1
+        if reading.checkpoint is None:
+            return None
+        return Known("checkpoint", checkpoint.of(who.pod_uid, name), complete=reading.current)
+
+    async def _ask(self, pod: Subject) -> Devices | None:
+        if not self.files.socket:
+            return None
+        try:
+            found = await self._client.pods(pod.namespace, pod.pod, ASK_TIMEOUT_S)
+        except PodresourcesError as error:
+            self._outcome("podresources", "failed", str(error))
+            return None
+        if not found and (look := self._looks.get(pod.sandbox_id)):
+            look.absent = True
+        self._outcome("podresources", "answered" if found else "absent")
+        # Of two pods with this name, only the checkpoint can tell which is which.
+        return found[0] if found and all(each == found[0] for each in found) else None
+
+    async def _read(self) -> Reading:
+        if not self.files.checkpoint:
+            return Reading()
+        reading = await self._checkpoint.read()
+        outcome = "read" if reading.current else "failed" if reading.problem else "absent"
+        self._outcome("checkpoint", outcome, reading.problem)
+        return reading
+
+    def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
+        """Count, and log where it is news."""
+        self.counters.device_evidence[source, outcome] += 1
+        before = self._troubles.get(source, "")
+        self._troubles[source] = problem
+        if problem and problem != before:
+            self.log.warning("the kubelet does not tell what it allocated", source=source, error=problem)
+        elif before and not problem:
+            self.log.info("the kubelet tells again what it allocated", source=source)
+
+
+def _is_there(task: "asyncio.Task[Devices | None] | asyncio.Task[Reading]") -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None

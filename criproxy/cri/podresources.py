@@ -1,0 +1,148 @@
+"""Asks the kubelet's podresources what it has allocated to a pod.
+
+The kubelet makes its socket anew whenever it starts. A call waits for the connection within its own deadline; where
+there is no socket, it fails at once. grpc is imported at the first call that finds one, in a thread.
+"""
+
+import asyncio
+import importlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from criproxy.cri import podresources_pb2 as api
+from criproxy.errors import CriproxyError, StatusCode
+
+if TYPE_CHECKING:
+    from grpc.aio import Channel
+
+Reply = TypeVar("Reply", bound=Message)
+Devices = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""What one pod was given: ids by container and resource. A container that is not in it was not spoken of."""
+
+LARGEST_REPLY_BYTES = 16 << 20
+"""That of the kubelet's own clients: a list has all pods of the node."""
+_SERVICE = "/v1.PodResourcesLister"
+_CHANNEL_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_receive_message_length", LARGEST_REPLY_BYTES),
+    # A kubelet that restarts is back within seconds, and its first creates need it.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 250),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class PodresourcesError(CriproxyError):
+    """The kubelet did not tell; `code` is the gRPC status, UNAVAILABLE where there is no socket."""
+
+    def __init__(self, code: StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class PodresourcesClient:
+    """One connection to one kubelet; safe to use from many tasks of one event loop.
+
+    Args:
+        socket: such as /var/lib/kubelet/pod-resources/kubelet.sock.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self._channel: Channel | None = None
+        self._made: tuple[int, int] | None = None
+        """Which socket was there last: a restarted kubelet makes another one."""
+        self._only_lists = False
+        """Whether this kubelet does not know Get, or has it switched off."""
+
+    async def pods(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
+        """What was allocated to the pod of this name.
+
+        Empty where the kubelet has no such pod; several where it has several, such as one that ends and its successor.
+
+        Raises:
+            PodresourcesError: it did not tell.
+        """
+        await self._connected()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        if not self._only_lists:
+            try:
+                return await self._get(namespace, name, timeout_s)
+            except PodresourcesError as error:
+                if error.code is StatusCode.NOT_FOUND:
+                    return []
+                if error.code in (StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE):
+                    raise
+                self._only_lists = _is_unknown(error)
+        request = api.ListPodResourcesRequest()
+        reply = await self._call("List", request, api.ListPodResourcesResponse, deadline_s - loop.time())
+        return [_devices(pod) for pod in reply.pod_resources if (pod.namespace, pod.name) == (namespace, name)]
+
+    async def close(self) -> None:
+        """Drop the connection; no call may be under way."""
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            await channel.close()
+
+    async def _get(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
+        request = api.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
+        reply = await self._call("Get", request, api.GetPodResourcesResponse, timeout_s)
+        return [_devices(reply.pod_resources)] if reply.HasField("pod_resources") else []
+
+    async def _connected(self) -> "Channel":
+        """The connection, to be made by the call; what an earlier kubelet did not know is forgotten."""
+        try:
+            found = await asyncio.to_thread(os.stat, self.socket)
+        except OSError as error:
+            raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: {error.strerror}") from error
+        if (made := (found.st_ino, found.st_ctime_ns)) != self._made:
+            self._made, self._only_lists = made, False
+        if self._channel is None:
+            await asyncio.to_thread(importlib.import_module, "grpc.aio")
+        if self._channel is None:
+            from grpc.aio import insecure_channel
+
+            self._channel = insecure_channel(f"unix://{self.socket.absolute()}", options=_CHANNEL_OPTIONS)
+        return self._channel
+
+    async def _call(self, name: str, request: Message, reply: type[Reply], timeout_s: float) -> Reply:
+        from grpc.aio import AioRpcError
+
+        assert self._channel is not None
+        call: Any = self._channel.unary_unary(
+            f"{_SERVICE}/{name}",
+            # Messages as bytes: grpc turns one that cannot be read into None.
+            request_serializer=None,
+            response_deserializer=None,
+        )
+        try:
+            answer = await call(request.SerializeToString(), timeout=max(timeout_s, 0.001), wait_for_ready=True)
+            return reply.FromString(answer)
+        except DecodeError as error:
+            raise PodresourcesError(StatusCode.INTERNAL, f"{name}: the reply cannot be read: {error}") from error
+        except AioRpcError as error:
+            code = StatusCode(error.code().value[0])
+            raise PodresourcesError(code, f"{name}: {code.name}: {error.details() or ''}") from error
+
+
+def _is_unknown(error: PodresourcesError) -> bool:
+    """Whether Get will fail as long as this kubelet runs; where its feature gate is off, only the text says so."""
+    return error.code is StatusCode.UNIMPLEMENTED or "disabled" in str(error)
+
+
+def _devices(pod: api.PodResources) -> Devices:
+    return {container.name: _union(container.devices) for container in pod.containers}
+
+
+def _union(entries: Iterable[api.ContainerDevices]) -> Mapping[str, tuple[str, ...]]:
+    """Ids by resource: there is an entry for each of its NUMA nodes, or even for each device."""
+    ids: dict[str, tuple[str, ...]] = {}
+    for entry in entries:
+        ids[entry.resource_name] = tuple(dict.fromkeys((*ids.get(entry.resource_name, ()), *entry.device_ids)))
+    return ids
