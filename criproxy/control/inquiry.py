@@ -110,10 +110,15 @@ class Inquiry:
                 self.followups.log.warning("outcome still unknown", container=key, error=str(error))
                 pause_s = longest_s
                 continue
+            if state is ContainerState.CREATED and not unknown and self._is_starting(key):
+                return  # and it may run in a moment: who waits for the end of its start learns that
             if state is not ContainerState.CREATED or loop.time() >= over_s:
                 await self._learn(key, state)
                 return
             pause_s = min(2 * pause_s, longest_s)
+
+    def _is_starting(self, key: str) -> bool:
+        return key in self.followups.starting or self.followups.doubts.may_start(key)
 
     def ends(self, key: str) -> None:
         """The kubelet has ended a container whose start may be under way: if it turns out not to run, it never will."""

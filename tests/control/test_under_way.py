@@ -133,6 +133,8 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
             await world.start_criproxy()
 
         await (world.kubelet.stop_sandbox(sandbox_id) if end == "StopPodSandbox" else world.kubelet.stop(late))
+        with pytest.raises(RuntimeCallError, match="is in starting state"):
+            await world.kubelet.remove(late)
 
         assert not world.cpus(late)
         assert await overlaps(world, late, shared, 5 * SLOW_S) == set()
