@@ -44,6 +44,8 @@ class Resync:
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _touched: set[str] = field(default_factory=set)
     """Containers and sandboxes that calls were about since the lists were requested."""
+    _doubts: int = 0
+    """How often what we know was doubted: lists requested before say nothing of what has passed since."""
     _error: str = ""
     _is_first: bool = True
     """What the store remembers to be under way is from before our start."""
@@ -68,6 +70,7 @@ class Resync:
 
     def doubt(self) -> None:
         """Calls have passed unseen: held ones wait until the runtime has been asked again what runs."""
+        self._doubts += 1
         self._ready.clear()
         self.soon()
 
@@ -123,6 +126,7 @@ class Resync:
         """
         pause_s = _FIRST_PAUSE_S
         while True:
+            doubts = self._doubts
             try:
                 async with self._one:
                     await self._compare(thorough=thorough)
@@ -132,6 +136,8 @@ class Resync:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             else:
                 self._succeeded()
+                if doubts == self._doubts:
+                    self._ready.set()
                 return
 
     async def of_sandbox(self, sandbox_id: str) -> None:
@@ -240,4 +246,3 @@ class Resync:
         if self._error:
             self.followups.log.info("the runtime tells what runs again")
         self._error, self._is_first = "", False
-        self._ready.set()

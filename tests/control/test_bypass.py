@@ -224,6 +224,39 @@ async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path)
         assert (world.cpus(owned), world.cpus(running), world.cpus(made)) == ("1-2", "0,3", "0,3")
 
 
+async def test_lists_from_during_the_bypass_say_nothing_of_what_came_after_them(tmp_path: Path) -> None:
+    """A comparison that is under way when the bypass ends does not make the node known: the next one does."""
+    slow = Slow(ContainerStatus=0.3)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
+        await world.poll(lambda: world.controller.ready)
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        await world.run(sharer("listed"))
+        slow.asked.clear()
+        world.controller.resync()
+        await slow.asked.wait()  # the lists are in, and it asks about the one that is new
+        running = await world.run(sharer("unseen"))
+
+        world.bypass.set(BypassMode.OFF, "done")
+        owned = await world.run(owner("owner", 2))
+
+        assert not overlaps(world)
+        assert (world.cpus(owned), world.cpus(running)) == ("1-2", "0,3")
+
+
+class Slow(dict[str, float]):
+    """Latencies by method; says when a method with one is called."""
+
+    def __init__(self, **latency_s: float) -> None:
+        super().__init__(latency_s)
+        self.asked = asyncio.Event()
+
+    def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
+        """The latency of *method*."""
+        if method in self:
+            self.asked.set()
+        return super().get(method, default)
+
+
 async def test_a_passed_create_gets_its_cpus_before_it_starts(tmp_path: Path) -> None:
     """With onError pass a container is created as the kubelet sent it, and taken in before its start."""
     slow = RuntimeOptions(latency_s={"ListContainers": 0.1})
