@@ -93,12 +93,16 @@ def place_memory(
         pessimistic: whoever may use more than a set of nodes counts in all of them with all its size (CRI-RM).
     """
     had, everywhere = node.grants.get(container.key), node.topology.mems
-    if wish.untouched or (had and had.mems in (everywhere, frozenset())):
+    kept = had is not None and had.mems not in (everywhere, frozenset())
+    if not kept and (wish.untouched or had):
         stays = _Nodes(had.mems, had.home_mems) if had else _Nodes(frozenset(), frozenset())
         reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
         return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
     machine = _machine(node.topology, pessimistic=pessimistic)
-    wanted, reason = _first(machine, near, wish, container)
+    if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
+        wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
+    else:
+        wanted, reason = _first(machine, near, wish, container)
     first = _wide_enough(machine.memory, wanted | had.mems if had else wanted, counted_bytes(container))
     mems, moved = _beside_others(machine, node, grants, container, first, had is None)
     home = wanted if had and had.home_mems else first  # a warm one comes back to more kinds than it began with

@@ -153,6 +153,16 @@ def test_one_that_runs_keeps_the_nodes_that_it_has() -> None:
     assert everywhere.come("a", "0", 1).mems == {"a": "0-3"}
 
 
+def test_one_that_is_left_alone_now_may_grow_where_it_was_kept_to() -> None:
+    """A policy that pins no memory does not let it run out of what an earlier one has pinned it to."""
+    world = World().come("a", "0", 2)
+    left_alone = MemoryWish(untouched="pinMemory is false")
+
+    assert world.come("a", "3", 3, wish=left_alone).mems == {"a": "0"}
+    assert world.come("a", "3", 15, wish=left_alone).mems == {"a": "0-1"}
+    assert world.reason.startswith("memory is left alone: pinMemory is false")
+
+
 def test_what_nobody_set_stays_and_counts_where_it_was_seen() -> None:
     """A container that was taken in: its nodes are those that the kernel named, or all."""
     old = Container(key="old", pod="s", name="old", memory_limit_bytes=8 * GIB)
