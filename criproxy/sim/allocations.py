@@ -43,6 +43,8 @@ class Allocations:
         self.socket = socket
         self.checkpoint = checkpoint
         self.entries: list[Allocated] = []
+        self.former: list[Allocated] = []
+        """Of pods that have ended, of which podresources still tells, and first, as older kubelets do."""
         self.get: Literal["known", "unknown", "disabled"] = "known"
         """Whether the kubelet has the method Get: it came late, and behind a feature gate."""
         self.answers = asyncio.Event()
@@ -115,12 +117,15 @@ class Allocations:
 
     def _pods(self) -> Iterator[api.PodResources]:
         """One for each UID, in the order in which they came."""
-        for pod_uid in dict.fromkeys(each.pod_uid for each in self.entries):
-            entries = [each for each in self.entries if each.pod_uid == pod_uid]
+        told = [*self.former, *self.entries]
+        for pod_uid in dict.fromkeys(each.pod_uid for each in told):
+            entries = [each for each in told if each.pod_uid == pod_uid]
             pod = api.PodResources(name=entries[0].pod, namespace=entries[0].namespace)
             for container in dict.fromkeys(each.container for each in entries):
-                told = pod.containers.add(name=container)
-                told.devices.extend(_devices(each) for each in entries if each.container == container and each.resource)
+                given = pod.containers.add(name=container)
+                given.devices.extend(
+                    _devices(each) for each in entries if each.container == container and each.resource
+                )
             yield pod
 
 

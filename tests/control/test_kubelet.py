@@ -209,7 +209,7 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     allocations.write()
     source = Kubelet(replace(FILES, timeout_s=0.05), tmp_path, Counters(), RecordingLog())
     await source.known(MAIN)
-    source.files = FILES  # to wait now would be noticed
+    source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
     await source._looks["s1"].reading
 
     assert await source.known(MAIN) == replace(GIVEN, source="checkpoint")

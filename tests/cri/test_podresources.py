@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from criproxy.cri.podresources import LARGEST_REPLY_BYTES, PodresourcesClient, PodresourcesError
@@ -97,6 +99,27 @@ async def test_no_kubelet(kubelet: Allocations, client: PodresourcesClient) -> N
     await kubelet.start()
 
     assert await client.pods("default", "web", PATIENT_S)
+
+
+async def test_a_reply_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is a failure of the call, and no pod without devices."""
+
+    async def garbage(_: bytes, context: object) -> bytes:
+        return b"\xff"
+
+    server = grpc.aio.server()
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+    handlers = {name: grpc.unary_unary_rpc_method_handler(garbage) for name in ("Get", "List")}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),))
+    server.add_insecure_port(f"unix://{tmp_path}/kubelet.sock")
+    await server.start()
+    client = PodresourcesClient(tmp_path / "kubelet.sock")
+
+    with pytest.raises(PodresourcesError, match="List: the reply cannot be read"):
+        await client.pods("default", "web", PATIENT_S)
+
+    await client.close()
+    await server.stop(grace=None)
 
 
 async def test_a_big_node(kubelet: Allocations, client: PodresourcesClient) -> None:
