@@ -63,7 +63,8 @@ def command(
 
         click.echo(json.dumps(_to_json(reports, topology, found), indent=2))
     else:
-        texts = [_to_text(report, topology, stocks) for report, stocks in zip(reports, found, strict=True)]
+        root = None if no_machine else host_root
+        texts = [_to_text(report, topology, stocks, root) for report, stocks in zip(reports, found, strict=True)]
         click.echo("\n\n".join(texts))
     ctx.exit(int(any(report.mistakes for report in reports)))
 
@@ -88,7 +89,29 @@ def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | N
     return find_cards(options.rules().classes, host_root)
 
 
-def _to_text(report: "Report", topology: "Topology | None", stocks: "Mapping[str, Stock] | None") -> str:
+def _evidence(report: "Report", host_root: Path | None) -> "Mapping[str, str]":
+    """Where the kubelet tells what it has allocated, and whether anything is there; empty as for `_cards`."""
+    options = report.settings.common.devices if report.settings else None
+    if options is None or host_root is None:
+        return {}
+    paths = {"podresources": options.podresources.socket, "checkpoint": options.checkpoint}
+    return {name: _there(host_root, path) for name, path in paths.items()}
+
+
+def _there(host_root: Path, path: str) -> str:
+    """A path below *host_root*, and what is wrong with it."""
+    if not path:
+        return "not asked"
+    try:
+        (host_root / path.lstrip("/")).stat()
+    except OSError as error:
+        return f"{path} ({error.strerror})"
+    return path
+
+
+def _to_text(
+    report: "Report", topology: "Topology | None", stocks: "Mapping[str, Stock] | None", host_root: Path | None
+) -> str:
     file = report.choice.file
     if report.settings is None:
         return "\n".join(mistake.located(file) for mistake in report.mistakes)
@@ -102,6 +125,8 @@ def _to_text(report: "Report", topology: "Topology | None", stocks: "Mapping[str
         origin = "" if name in explicit else "(default)"
         lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
     lines += [f"  note: {text}" for text in _notes(report)]
+    if evidence := _evidence(report, host_root):
+        lines += ["  the kubelet tells what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
         lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
     return "\n".join(lines)

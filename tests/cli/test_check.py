@@ -335,6 +335,24 @@ def test_what_each_class_of_devices_finds(tmp_path: Path, host: Path) -> None:
     assert "of this machine" not in check(host, file, "--no-machine").stdout
 
 
+def test_where_the_kubelet_tells(tmp_path: Path, host: Path) -> None:
+    """Whether anything is at the paths of the file, so that a kubelet of another directory is noticed beforehand."""
+    (host / "k").mkdir()
+    (host / "k/checkpoint").touch()
+    file = write(
+        tmp_path / "p.yaml", "policy: none\ndevices: {podresources: {socket: /k/sock}, checkpoint: /k/checkpoint}\n"
+    )
+    off = write(tmp_path / "off.yaml", 'policy: none\ndevices: {podresources: {socket: ""}}\n')
+
+    assert (
+        "  the kubelet tells what it allocated:\n"
+        "    podresources: /k/sock (No such file or directory)\n"
+        "    checkpoint: /k/checkpoint\n"
+    ) in check(host, file).stdout
+    assert "    podresources: not asked\n    checkpoint: /var/lib/kubelet/" in check(host, off).stdout
+    assert "the kubelet tells" not in check(host, file, "--no-machine").stdout
+
+
 def test_json(tmp_path: Path, host: Path) -> None:
     """Programs get the same, with numbers as numbers."""
     right = write(tmp_path / "right.yaml", "policy: none\nreservedCpus: 0\n")
