@@ -141,13 +141,13 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
     return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
 
 
-def promised_beyond(node: Node) -> Mapping[CpuSet, int]:
-    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes.
+def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet, int]:
+    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes; see `place_memory`.
 
     All nodes together are never among them: limits may add up to more than a machine has. Others only after what
     moves no memory: containers were taken in, or the machine or the policy has changed.
     """
-    machine = _machine(node.topology, pessimistic=False)
+    machine = _machine(node.topology, pessimistic=pessimistic)
     promises = machine.crowds.of(node, node.grants).promises
     return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 

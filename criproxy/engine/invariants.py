@@ -16,6 +16,7 @@ from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 
 
 def violations(node: Node, reserved: CpuSet = NO_CPUS) -> list[str]:
@@ -179,9 +180,15 @@ def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) ->
         yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"
     if after.containers.keys() != node.containers.keys() or after.grants.keys() != node.grants.keys():
         yield f"after {newcomer.title} came and went, others hold places"
-    elif not promised_beyond(node) and not any(grant.home_mems for grant in node.grants.values()):
-        # Else one that waited for room may have found some.
+    elif not _waits_for_room(node, policy):  # who does may have found some
         yield from _moved_memory(node, after, f"after {newcomer.title} came and went")
+
+
+def _waits_for_room(node: Node, policy: Policy) -> bool:
+    """Whether somebody has memory elsewhere, or would, if the policy were to place everybody who is there."""
+    pessimistic = options_of(policy).rules == "crirm"
+    beyond = promised_beyond(node, pessimistic=pessimistic)
+    return bool(beyond) or any(grant.home_mems for grant in node.grants.values())
 
 
 def _moved_memory(before: Node, after: Node, when: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
-from criproxy.engine.invariants import violations
+from criproxy.engine.invariants import departure_undoes_arrival, violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, parse_cpuset
@@ -153,3 +153,21 @@ def test_policies_are_exercised() -> None:
 
     assert len(node.exclusive_cpus) == 2
     assert Options().reserved_cpus == frozenset()
+
+
+def test_who_waits_for_room_may_find_some() -> None:
+    """By CRI-RM's count a node is full as soon as who may use it could fill it: its users leave it and do not return."""
+    topology = machine(nodes=2, cores=4, threads=1)
+    half = topology.nodes[0].memory_bytes // 2
+    old = Container(key="wide", pod="p", name="wide", qos=QosClass.GUARANTEED, cpu_milli=100, memory_limit_bytes=half)
+    here, newcomer = replace(old, key="here", name="here"), replace(old, key="new", name="new")
+    shared = frozenset(topology.cpus)
+    grants = {"wide": Grant(shared, topology.mems), "here": Grant(topology.nodes[0].cpus, frozenset({0}))}
+    node = Node(topology, containers={"wide": old, "here": here}, grants=grants)
+    entry = BUILTIN["topology-aware"]
+    policy = entry.build(entry.options.model_validate({"reservedCpus": "", "rules": "crirm"}))
+    during = step(node, ContainerCreating(newcomer), policy).node
+    after = step(during, ContainerGone("new"), policy).node
+    assert after.grants["here"].mems != node.grants["here"].mems, "else this tests nothing"
+
+    assert list(departure_undoes_arrival(node, newcomer, policy)) == []
