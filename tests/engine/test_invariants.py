@@ -156,7 +156,7 @@ def test_policies_are_exercised() -> None:
 
 
 def test_who_waits_for_room_may_find_some() -> None:
-    """By CRI-RM's count a node is full as soon as who may use it could fill it: its users leave it and do not return."""
+    """By CRI-RM's count a node is full as soon as who may use it could fill it: its users leave it for good."""
     topology = machine(nodes=2, cores=4, threads=1)
     half = topology.nodes[0].memory_bytes // 2
     old = Container(key="wide", pod="p", name="wide", qos=QosClass.GUARANTEED, cpu_milli=100, memory_limit_bytes=half)
