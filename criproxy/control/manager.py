@@ -232,7 +232,7 @@ class Manager:
         return found
 
     async def _apply(self, jobs: Sequence[_Job]) -> None:
-        """Step the node by the events of *jobs*, and end their futures once all of it is stored."""
+        """Step the node by the events of *jobs*, and end their futures once all of it is stored, or before."""
         before, steps = self.node, list[_Step]()
         results = list[Decision | Exception]()
         for job in jobs:
@@ -241,15 +241,26 @@ class Manager:
                 results.append(steps[-1].decision)
             except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
                 results.append(error)
+        early = len(steps) == len(jobs) == 1 and _takes_nothing(steps[0])
         try:
-            await self._publish(steps)
+            if early:
+                self._see(steps[0].decision.node)
+            else:
+                await self._publish(steps)
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
-            results = [error] * len(jobs)
+            steps, results = [], [error] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
-            if job.event:
-                self._hear(before, job.event, result)
             _end(job.done, result)
-            self._queue.popleft()
+        await _others_first()
+        try:
+            self._tell(before, jobs, results, steps)
+            if early and self.store_error:
+                await self._save(self.node, _entries(steps))
+            elif early:
+                self._note_all(_entries(steps))  # the node goes to the disk with that
+        finally:
+            for _ in jobs:
+                self._queue.popleft()
 
     def _hear(self, before: Node, event: Event, result: Decision | Exception) -> None:
         """Let those hear of an event who want to; *before* is the node that a decision about one container is of."""
@@ -276,20 +287,33 @@ class Manager:
         Raises:
             StoreError: there is only one, a reservation, and nothing has come of it.
         """
-        node = steps[-1].decision.node if steps else self.node
-        entries = [entry for one in steps for entry in entries_of(one.before, one.event, one.decision)]
+        node, entries = steps[-1].decision.node if steps else self.node, _entries(steps)
         if node is not self.node:
             needed = bool(steps) and _is_reservation(steps[0].event) and not self.bypassed
             await (self._reserve(node) if needed else self._save(node, entries))
             entries = entries if needed else []
-            self.node = node
-            self.stir()
+            self._see(node)
+        self._note_all(entries)
+
+    def _note_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             self.note(entry.about, entry.kind, *entry.sentences, **entry.facts)
-        asyncio.get_running_loop().call_soon(self._tell, steps)
 
-    def _tell(self, steps: "Sequence[_Step]") -> None:
-        """Count and log; whoever waits for the decisions goes on first."""
+    def _see(self, node: Node) -> None:
+        self.node = node
+        self.stir()
+
+    def _tell(
+        self,
+        before: Node,
+        jobs: Sequence[_Job],
+        results: "Sequence[Decision | Exception]",
+        steps: "Sequence[_Step]",
+    ) -> None:
+        """Count and log, and let those hear of it who want to."""
+        for job, result in zip(jobs, results, strict=True):
+            if job.event:
+                self._hear(before, job.event, result)
         for one in steps:
             self._count(one)
             tell(self._log, one.event, one.before, one.decision, one.took_s)
@@ -337,6 +361,30 @@ class Manager:
 def _can_be_refused(event: Event) -> bool:
     """Whether the kubelet waits for the answer; everything else tells what has happened."""
     return _is_reservation(event) or isinstance(event, ContainerResized)
+
+
+async def _others_first() -> None:
+    """Let those whose futures have ended go on before anything else: a call waits for each turn of the loop.
+
+    One for the shield around the future, one for who waits for that, and one for what it submits.
+    """
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def _entries(steps: "Iterable[_Step]") -> list[Entry]:
+    return [entry for one in steps for entry in entries_of(one.before, one.event, one.decision)]
+
+
+def _takes_nothing(one: "_Step") -> bool:
+    """Whether a step only lets somebody share what is shared.
+
+    Should we end before it is stored, its stamp tells who it is, and it is taken in where it runs: docs/decisions/0022.
+    """
+    decision, event = one.decision, one.event
+    if not _is_reservation(event) or decision.node is one.before or decision.updates:
+        return False
+    return decision.grant is None or not decision.grant.exclusive
 
 
 def _stands_alone(event: Event) -> bool:

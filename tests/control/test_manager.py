@@ -57,7 +57,7 @@ async def test_nobody_acts_on_what_is_not_stored() -> None:
     """Neither a reservation nor what comes before it is done while the disk is at work."""
     disk = Disk()
     manager = manager_of(disk)
-    futures = [manager.submit(event) for event in (PodCreated(Pod(key="pod")), creating("main"))]
+    futures = [manager.submit(event) for event in (PodCreated(Pod(key="pod")), creating("main", 1000))]
     await asyncio.sleep(0.01)
     assert not any(future.done() for future in futures)
     assert manager.node is EMPTY
@@ -67,6 +67,46 @@ async def test_nobody_acts_on_what_is_not_stored() -> None:
 
     assert list(manager.node.containers) == ["r-main"]
     await manager.close()
+
+
+async def test_who_only_shares_does_not_wait_for_the_disk() -> None:
+    """The create goes on and everybody sees it; it is written soon, and with the next change at the latest."""
+    disk = Disk()
+    disk.answers.set()
+    manager = manager_of(disk)
+    await done(manager, PodCreated(Pod(key="pod")))
+    disk.answers.clear()
+
+    async with asyncio.timeout(LIMIT_S):
+        decision = await manager.submit(creating("main"))
+    assert decision.grant is not None
+    assert list(manager.node.containers) == ["r-main"]
+    next_one = manager.submit(creating("own", 1000))
+    await asyncio.sleep(0.01)
+    assert not next_one.done()
+
+    disk.answers.set()
+    await next_one
+    assert list(disk.written[-1][1].containers) == ["r-main", "r-own"]
+    await manager.submit(creating("last"))
+    await manager.close()
+    assert list(disk.written[-1][1].containers) == ["r-main", "r-own", "r-last"]
+
+
+async def test_who_only_shares_comes_while_the_disk_fails() -> None:
+    """It takes nothing from anybody, so nothing has to be remembered; it is written when the disk is back."""
+    disk = Disk(StoreError("disk is full"))
+    disk.answers.set()
+    manager = manager_of(disk)
+
+    created, shares, owns = await done(manager, PodCreated(Pod(key="pod")), creating("main"), creating("own", 1000))
+
+    assert not isinstance(created, Exception)
+    assert not isinstance(shares, Exception)
+    assert isinstance(owns, StoreError)
+    disk.problem = None
+    await manager.close()
+    assert list(disk.written[-1][1].containers) == ["r-main"]
 
 
 async def test_a_refused_event_stands_alone() -> None:
@@ -98,7 +138,7 @@ async def test_a_reservation_that_cannot_be_stored_takes_nothing_with_it() -> No
     manager = manager_of(disk)
 
     created, refused, late = await done(
-        manager, PodCreated(Pod(key="pod")), creating("main"), PodCreated(Pod(key="late"))
+        manager, PodCreated(Pod(key="pod")), creating("main", 1000), PodCreated(Pod(key="late"))
     )
 
     assert isinstance(refused, StoreError)
@@ -106,5 +146,5 @@ async def test_a_reservation_that_cannot_be_stored_takes_nothing_with_it() -> No
     assert not isinstance(late, Exception)
     assert (list(manager.node.pods), dict(manager.node.containers)) == (["pod", "late"], {})
     with pytest.raises(StoreError):
-        await manager.submit(creating("main"))
+        await manager.submit(creating("main", 1000))
     await manager.close()
