@@ -20,7 +20,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.wire.calls import Call, Outcome
 from tests.control.test_trouble import overlaps
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
 HURRY = replace(FAST, handler_timeout_s=1.5, bypass_timeout_s=1.0)
@@ -241,20 +241,6 @@ async def test_lists_from_during_the_bypass_say_nothing_of_what_came_after_them(
 
         assert not overlaps(world)
         assert (world.cpus(owned), world.cpus(running)) == ("1-2", "0,3")
-
-
-class Slow(dict[str, float]):
-    """Latencies by method; says when a method with one is called."""
-
-    def __init__(self, **latency_s: float) -> None:
-        super().__init__(latency_s)
-        self.asked = asyncio.Event()
-
-    def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
-        """The latency of *method*."""
-        if method in self:
-            self.asked.set()
-        return super().get(method, default)
 
 
 async def test_a_passed_create_gets_its_cpus_before_it_starts(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Another policy while criproxy runs, and letting everybody go: the kernel's view, through real calls."""
 
 import asyncio
-import time
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,12 +153,18 @@ async def test_a_policy_that_fails_at_who_is_here_is_not_taken(tmp_path: Path) -
 
 
 class Slow(StaticPolicy):
-    """Takes its time for those who are here already."""
+    """Takes its time for those who are here already: says when it has begun, and goes on when it may."""
+
+    def __init__(self, options: StaticOptions) -> None:
+        super().__init__(options)
+        self.begun, self.go_on = threading.Event(), threading.Event()
 
     def place(self, node: Node, container: Container) -> Layout:
-        """Block for a moment."""
+        """Block until it may go on."""
         if container.key in node.grants:
-            time.sleep(0.5)
+            self.begun.set()
+            if not self.go_on.wait(LIMIT_S / 2):
+                raise TimeoutError
         return super().place(node, container)
 
 
@@ -167,18 +173,15 @@ async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeyp
     monkeypatch.setattr("criproxy.control.manager.MANY", 0)
     async with World(tmp_path) as world:
         first = await world.run(owner("first"))
-        changing = asyncio.create_task(
-            change(world, Slow(StaticOptions.model_validate({"reservedCpus": "0-1"})), "slow", apply_all=True)
-        )
-        await asyncio.sleep(0.05)  # it is under way: nothing tells so
+        slow = Slow(StaticOptions.model_validate({"reservedCpus": "0-1"}))
+        changing = asyncio.create_task(change(world, slow, "slow", apply_all=True))
+        assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
         second = asyncio.create_task(world.run(owner("second")))
 
-        begun_s = time.perf_counter()
         await world.client.version()
-        took_s = time.perf_counter() - begun_s
 
-        assert took_s < 0.2
         assert not changing.done()
+        slow.go_on.set()
         await changing
         assert world.cpus(await second) in ("2", "3")
         async with asyncio.timeout(LIMIT_S):

@@ -169,6 +169,7 @@ async def test_the_same_mistake_is_told_once(scene: Scene) -> None:
     for _ in range(3):
         scene.reload.look()
         await asyncio.sleep(0.05)  # there is nothing to hear of
+    await scene.world.poll(lambda: bool(scene.events("the policy file cannot be used")))
     assert len(scene.events("the policy file cannot be used")) == 1
 
     await scene.asked()

@@ -12,7 +12,7 @@ from criproxy.control.adopt import Adoption
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
 from criproxy.sim.runtime import RuntimeOptions
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -79,15 +79,15 @@ async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
 
 async def test_a_later_resync_lets_held_calls_through(tmp_path: Path) -> None:
     """While the runtime does not answer the lists, creates and starts go on."""
-    latency_s = {"ListPodSandbox": 0.0}
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=latency_s), DEAF) as world:
+    slow = Slow(ListPodSandbox=0.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=slow), DEAF) as world:
         await world.run(owner("first", 1))
-        latency_s["ListPodSandbox"] = 3.0
+        slow["ListPodSandbox"] = 2 * LIMIT_S
+        slow.asked.clear()
         world.controller.resync()
-        await asyncio.sleep(0.2)
+        await slow.asked.wait()
 
-        async with asyncio.timeout(2.0):
-            second = await world.run(owner("second", 1))
+        second = await world.run(owner("second", 1))
 
         assert world.cpus(second) == "2"
 

@@ -1,7 +1,7 @@
 """Calls that fail, hang or get lost: no CPU ends up with two running owners, and none is lost."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,28 +20,16 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.store.record import Record
 from criproxy.store.store import Store
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
 LIMIT_S = 20.0
 
 
-async def cut(call: Coroutine[object, object, object], begun: Callable[[], bool]) -> None:
-    """Cancel *call* as soon as the runtime is at it: unlike a deadline, of which it learns nothing by itself."""
-    task = asyncio.create_task(call)
-    while not begun():  # noqa: ASYNC110 (the runtime has no event for what is half done)
-        await asyncio.sleep(0.001)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-async def cut_create(world: World) -> str:
+async def cut_create(world: World, slow: Slow) -> str:
     """Cancel the create of an owner's container; returns the sandbox's id."""
     pod = owner("cut", 2)
     sandbox_id = await world.kubelet.run_sandbox(pod)
-    names = world.runtime.core.records.names
-    before = len(names)
-    await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), lambda: len(names) > before)
+    await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
     return sandbox_id
 
 
@@ -98,9 +86,10 @@ def unsure(world: World) -> bool:
 
 async def test_a_cut_create_that_made_a_container_keeps_its_place(tmp_path: Path) -> None:
     """The deadline passes at the kubelet, the runtime finishes: the container is found by its stamp."""
-    slow = RuntimeOptions(latency_s={"CreateContainer": 0.2})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, replace(FAST, unknown_pause_s=0.2)) as world:
-        await cut_create(world)
+    slow = Slow(CreateContainer=0.2)
+    patient = replace(FAST, unknown_pause_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
         await world.until(lambda: unsure(world))
         assert world.owned() == {1, 2}
 
@@ -115,9 +104,10 @@ async def test_a_cut_create_that_made_a_container_keeps_its_place(tmp_path: Path
 
 async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path) -> None:
     """The runtime is still at it when the first list is taken; the second one shows the container."""
-    slow = RuntimeOptions(latency_s={"CreateContainer": 0.6})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, replace(FAST, unknown_pause_s=0.4)) as world:
-        await cut_create(world)
+    slow = Slow(CreateContainer=0.6)
+    patient = replace(FAST, unknown_pause_s=0.4)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
         await world.until(lambda: unsure(world))
 
         await world.until(lambda: not unsure(world))
@@ -127,9 +117,9 @@ async def test_one_list_without_it_does_not_give_a_cut_create_up(tmp_path: Path)
 
 async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Path) -> None:
     """Its place stays taken until two lists show that there is no such container."""
-    slow = RuntimeOptions(latency_s={"CreateContainer": 60.0})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
-        await cut_create(world)
+    slow = Slow(CreateContainer=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+        await cut_create(world, slow)
         await world.until(lambda: unsure(world))
         assert world.owned() == {1, 2}
 
@@ -139,9 +129,10 @@ async def test_a_cut_create_that_left_nothing_gives_its_place_back(tmp_path: Pat
 
 async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: Path) -> None:
     """The retry of a cut create is told that the name is reserved; the first one's container keeps its CPUs."""
-    slow = RuntimeOptions(latency_s={"CreateContainer": 0.3})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, replace(FAST, unknown_pause_s=0.3)) as world:
-        sandbox_id = await cut_create(world)
+    slow = Slow(CreateContainer=0.3)
+    patient = replace(FAST, unknown_pause_s=0.3)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        sandbox_id = await cut_create(world, slow)
 
         with pytest.raises(RuntimeCallError, match="reserved"):
             await world.kubelet.create(owner("cut", 2), sandbox_id, owner("cut", 2).containers[0])
@@ -154,9 +145,10 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
 
 async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: Path) -> None:
     """Criproxy ends while the runtime creates; the next one asks what became of it."""
-    slow = RuntimeOptions(latency_s={"CreateContainer": 0.2})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, replace(FAST, unknown_pause_s=0.2)) as world:
-        await cut_create(world)
+    slow = Slow(CreateContainer=0.2)
+    patient = replace(FAST, unknown_pause_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
+        await cut_create(world, slow)
         await world.stop_criproxy()
         await world.start_criproxy()
 
@@ -168,12 +160,12 @@ async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: P
 
 async def test_a_cut_start_is_asked_for(tmp_path: Path) -> None:
     """A start that outlives its caller is known to run in the end."""
-    slow = RuntimeOptions(latency_s={"StartContainer": 0.2})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, replace(FAST, unknown_pause_s=0.2)) as world:
+    slow = Slow(StartContainer=0.2)
+    patient = replace(FAST, unknown_pause_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         pod = owner("cut", 1)
         container_id = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
-        record = world.runtime.core.records.container(container_id)
-        await cut(world.kubelet.start(container_id), lambda: record.starting)
+        await cut(world.kubelet.start(container_id), slow)
 
         await world.until(lambda: world.controller.node.containers[container_id].state is ContainerState.RUNNING)
 

@@ -13,7 +13,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.sim.kubelet import MiniKubelet, PodSpec
 from criproxy.sim.runtime import RuntimeOptions
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
 LIMIT_S = 20.0
 SLOW_S = 0.3
@@ -40,14 +40,15 @@ async def overlaps(world: World, owned: str, other: str, seconds: float) -> set[
 
 async def test_a_start_waits_for_a_grow_that_is_under_way(tmp_path: Path) -> None:
     """CPUs that were given back, and that the next owner gets while the update which hands them out is on its way."""
-    slow = RuntimeOptions(latency_s={"UpdateContainerResources": SLOW_S})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+    slow = Slow(UpdateContainerResources=SLOW_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         shared = await world.run(sharer("shared"))
         first = await world.run(owner("first"))
         assert world.cpus(shared) == "0,2-3"
+        slow.asked.clear()
         await world.kubelet.stop(first)
         await world.until(lambda: not world.owned())
-        await asyncio.sleep(SLOW_S / 6)  # the update with the larger set is with the runtime
+        await slow.asked.wait()  # the update with the larger set is with the runtime
 
         second = await world.run(owner("second"))
 
@@ -57,16 +58,17 @@ async def test_a_start_waits_for_a_grow_that_is_under_way(tmp_path: Path) -> Non
 
 async def test_a_start_waits_for_a_grow_of_a_resize(tmp_path: Path) -> None:
     """The same where the larger set travels in an update of the kubelet's."""
-    slow = RuntimeOptions(latency_s={"UpdateContainerResources": SLOW_S})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+    slow = Slow(UpdateContainerResources=SLOW_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         first = await world.run(owner("first"))
         grows = await world.run(owner("grows"))
         await world.kubelet.stop(first)
         half = api.LinuxContainerResources(cpu_shares=512, cpu_quota=50_000, cpu_period=100_000)
 
+        slow.asked.clear()
         resize = asyncio.create_task(world.kubelet.update(grows, half))
         await world.until(lambda: not world.owned())
-        await asyncio.sleep(SLOW_S / 6)
+        await slow.asked.wait()
         second = await world.run(owner("second"))
 
         assert world.cpus(second) == "1"
@@ -93,16 +95,16 @@ async def test_a_start_waits_until_others_were_seen_after_a_restart(tmp_path: Pa
 
 async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -> None:
     """A container that is being started when criproxy ends will run with the CPUs that it was created with."""
-    slow = RuntimeOptions(latency_s={"StartContainer": SLOW_S})
+    slow = Slow(StartContainer=SLOW_S)
     patient = replace(FAST, unknown_pause_s=SLOW_S)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow, patient) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         pod = sharer("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.stop_criproxy()
         start = api.StartContainerRequest(container_id=late)
         begun = asyncio.create_task(world.direct.call("StartContainer", start, api.StartContainerResponse))
-        await asyncio.sleep(SLOW_S / 6)
+        await slow.asked.wait()
 
         await world.start_criproxy()
         owned = await world.run(owner("owner"))
@@ -116,9 +118,9 @@ async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-daemon", "after-a-restart"])
 async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, end: str, restarted: bool) -> None:
     """The runtime answers OK to a stop of what is just being started, and then it runs after all."""
-    latency_s = {"StartContainer": 3 * SLOW_S}
+    slow = Slow(StartContainer=3 * SLOW_S)
     patient = replace(FAST, unknown_pause_s=3 * SLOW_S)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
@@ -127,8 +129,9 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
         if restarted:
             await world.stop_criproxy()
         client = MiniKubelet(world.direct) if restarted else world.kubelet
+        slow.asked.clear()
         start = asyncio.create_task(client.start(late))
-        await asyncio.sleep(SLOW_S / 6)
+        await slow.asked.wait()
         if restarted:
             await world.start_criproxy()
 
@@ -264,16 +267,14 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
 
 async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(tmp_path: Path) -> None:
     """The kubelet's connection breaks: the runtime goes on with the start, and may lose an update that it answered."""
-    latency_s = {"StartContainer": SLOW_S}
+    slow = Slow(StartContainer=SLOW_S)
     patient = replace(FAST, unknown_pause_s=SLOW_S)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), patient) as world:
         pod = sharer("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
-        start = asyncio.create_task(world.kubelet.start(late))
-        await asyncio.sleep(SLOW_S / 6)
-        start.cancel()
-        latency_s.clear()
+        await cut(world.kubelet.start(late), slow)
+        slow.clear()
 
         owned = await world.run(owner("owner"))
 
@@ -283,12 +284,13 @@ async def test_an_update_during_a_start_that_nobody_answers_counts_for_nothing(t
 
 async def test_a_sandbox_that_is_removed_while_lists_are_made_is_not_taken_in(tmp_path: Path) -> None:
     """A list says nothing about what was touched since it was requested."""
-    slow = RuntimeOptions(latency_s={"ListContainers": SLOW_S})
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+    slow = Slow(ListContainers=SLOW_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
         await world.stop_criproxy()
         sandbox_id = await MiniKubelet(world.direct).run_sandbox(sharer("short"))
+        slow.asked.clear()
         await world.start_criproxy()
-        await asyncio.sleep(SLOW_S / 2)
+        await slow.asked.wait()
 
         await world.kubelet.remove_pod(sandbox_id)
         await world.run(sharer("next"))

@@ -1,12 +1,14 @@
 """A controller between a small kubelet and the embedded runtime, over the real data plane."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import pytest
 
 from criproxy.control.controller import Controller
 from criproxy.control.counters import Counters
@@ -36,6 +38,35 @@ def owner(name: str, cpus: int = 1) -> PodSpec:
 def sharer(name: str) -> PodSpec:
     """A Burstable pod of one container, ``main``."""
     return PodSpec(name, (ContainerSpec("main", IMAGE, cpu_request_milli=100),))
+
+
+class Slow(dict[str, float]):
+    """Latencies by method; says when a method with one is called."""
+
+    def __init__(self, **latency_s: float) -> None:
+        super().__init__(latency_s)
+        self.asked = asyncio.Event()
+
+    def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
+        """The latency of *method*."""
+        if method in self:
+            self.asked.set()
+        return super().get(method, default)
+
+
+async def cut(call: Coroutine[object, object, object], slow: Slow) -> None:
+    """Cancel *call* as soon as the runtime is at it: unlike a deadline, of which it learns nothing by itself.
+
+    Args:
+        call: of a method that is slow; the runtime goes on with it.
+        slow: the runtime's latencies.
+    """
+    slow.asked.clear()
+    task = asyncio.create_task(call)
+    await slow.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 class RecordingLog:
