@@ -241,7 +241,7 @@ class Manager:
                 results.append(steps[-1].decision)
             except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
                 results.append(error)
-        early = len(steps) == len(jobs) == 1 and _takes_nothing(steps[0])
+        early = len(steps) == len(jobs) == 1 and _takes_nothing(steps[0]) and self.store_error is None
         try:
             if early:
                 self._see(steps[0].decision.node)
@@ -254,9 +254,7 @@ class Manager:
         await _others_first()
         try:
             self._tell(before, jobs, results, steps)
-            if early and self.store_error:
-                await self._save(self.node, _entries(steps))
-            elif early:
+            if early:
                 self._note_all(_entries(steps))  # the node goes to the disk with that
         finally:
             for _ in jobs:
