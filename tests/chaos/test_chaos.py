@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,9 +23,9 @@ KILLS = int(os.environ.get("CRIPROXY_CHAOS_KILLS", "20"))
 CAUGHT = {
     "barrier-skipped": ("two on one CPU", "--phase", "start held"),
     "undo-on-reset": ("has no place in the store", "--calm", "1"),
-    "place-from-stamp": ("was granted 0 and runs on 0,1", "--phase", "start held", "--calm", "0"),
+    "place-from-stamp": ("was granted 0 and runs on 0,1|two on one CPU", "--phase", "start held", "--calm", "0"),
 }
-"""Planted fault → what the checker says of it, and options that let it come up soon."""
+"""Planted fault → what the checker says of it (a pattern), and options that let it come up soon."""
 
 CGROUPS = Path("/sys/fs/cgroup/cpuset")
 
@@ -98,7 +99,7 @@ def test_a_planted_fault_is_caught(plant: str, tmp_path: Path) -> None:
     status, report = chaos(tmp_path / "chaos.json", "--plant", plant, *limits, *options)
 
     assert status == 1
-    assert [found["what"] for found in report["halves"][0]["violations"] if sentence in found["what"]]
+    assert [found["what"] for found in report["halves"][0]["violations"] if re.search(sentence, found["what"])]
 
 
 def test_a_run_that_cannot_go_on_says_where(tmp_path: Path, scratch: Path) -> None:
