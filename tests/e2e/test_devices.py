@@ -73,11 +73,21 @@ async def inside(scene: Scene, container_id: str, *command: str) -> str:
     return (reply.stdout + reply.stderr).decode()
 
 
-async def test_an_image_that_shows_all_shows_nothing(tmp_path: Path, containerd: PrivateContainerd) -> None:
+@pytest.fixture
+def greedy_image(containerd: PrivateContainerd) -> Iterator[str]:
+    """`GREEDY`; other tests compare what containerd says of its images."""
+    containerd.import_image(GREEDY, env=("NVIDIA_VISIBLE_DEVICES=all",))
+    yield GREEDY
+    remove = api.RemoveImageRequest(image=api.ImageSpec(image=GREEDY))
+    containerd.call("RemoveImage", remove, api.RemoveImageResponse)
+
+
+async def test_an_image_that_shows_all_shows_nothing(
+    tmp_path: Path, containerd: PrivateContainerd, greedy_image: str
+) -> None:
     """The hide value comes after that of the image, once, and is what the process has."""
-    await asyncio.to_thread(containerd.import_image, GREEDY, env=("NVIDIA_VISIBLE_DEVICES=all",))
     async with guarded(tmp_path, containerd) as scene:
-        greedy = await run(scene, "greedy", {}, GREEDY)
+        greedy = await run(scene, "greedy", {}, greedy_image)
 
         env = [each for each in (await specification(scene, greedy))["process"]["env"] if each.startswith("NVIDIA")]
         assert env[-1] == "NVIDIA_VISIBLE_DEVICES=void"
