@@ -116,7 +116,7 @@ async def test_gzip_in_both_directions(world: World, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_given_up_after_it_was_sent(world: World, way: str, by: str) -> None:
     """32 calls that the runtime works on are given up; unless it says first that it is too late, nobody knows."""
-    timeout = 0.4 if by == "deadline" else None
+    timeout = 1.0 if by == "deadline" else None
     calls = [world.call(f"/{way}/Wait", BODY, timeout=timeout) for _ in range(32)]
     await world.begun(32)
     if by == "cancel":
