@@ -4,7 +4,10 @@ PACKAGES = ("runtime.v1", "runtime.v1alpha2")
 """Both packages a client may call, the current one first."""
 
 TOUCHED = (
+    "ContainerStatus",
     "CreateContainer",
+    "GetContainerEvents",
+    "PodSandboxStatus",
     "RemoveContainer",
     "RemovePodSandbox",
     "RestorePod",
