@@ -252,12 +252,12 @@ class Daemon:
 
     def _touch(self, controller: "Controller", early: Early) -> None:
         """From now on the controller says what becomes of which calls, of those that wait, too."""
-        main = self._proxies[0]
+        main, table = self._proxies[0], self._table(controller.table())
         controller.modes.changed = partial(self._mode_changed, controller, main)
         main.on_error = self._on_error(controller)
         main.on_runtime_lost = controller.resync
-        main.use(self._table(controller.table()))
-        early.settle(self._table(controller.table()), main.on_error)
+        main.use(table)
+        early.settle(table, main.on_error)
 
     def _table(self, table: Table) -> Table:
         """*table* with the calls that are traced."""

@@ -56,7 +56,6 @@ class Creates:
         )
         self.followups.manager.note(container, Kind.ASKED, *wishes.sentences, **wishes.facts)
         try:
-            # Here it is known which cards it was given: their NUMA nodes belong into `container.hints`.
             guarded = await self.devices.guard(request, container)
             await self._introduce(request, creating)
             decision = await self._place(container)
