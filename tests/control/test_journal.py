@@ -57,6 +57,7 @@ async def test_the_life_of_an_owner(tmp_path: Path) -> None:
     """From what its message said to what it gave back, under its id and its name."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         container_id = await world.run(owner("trader", 2))
+        await world.booked()
         await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
 
         records = await story(world, container_id[:12])
@@ -155,6 +156,7 @@ async def test_the_history_outlives_a_restart(tmp_path: Path) -> None:
         before = await story(world, container_id)
         await world.stop_criproxy()
         await world.start_criproxy()
+        await world.booked()
         await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
 
         assert kinds(await story(world, container_id)) == [*kinds(before), Kind.EXITED, Kind.GONE]

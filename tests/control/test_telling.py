@@ -26,6 +26,7 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
         world.log.lines.clear()
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
         reservation = world.controller.node.containers[ids["main"]].reservation
+        await world.booked()
         await world.kubelet.remove_pod(sandbox_id)
         await world.poll(lambda: len(world.log.lines) == 2)
 

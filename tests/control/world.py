@@ -168,6 +168,10 @@ class World:
         _, ids = await self.kubelet.run_pod(pod)
         return ids["main"]
 
+    async def booked(self) -> None:
+        """Wait until starts that were answered are booked, too: before that, the end of a pod leaves them in doubt."""
+        await self.poll(lambda: not self.controller._followups.starting)
+
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for a change of the node after which *happened* is true."""
         while not happened():
