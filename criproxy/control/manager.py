@@ -45,16 +45,6 @@ Heard = Callable[[Event, Decision | Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """Something that waits for its turn."""
-
-    event: Event | None
-    """None: only write the history."""
-    done: "asyncio.Future[Decision]"
-    policy: Policy | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Step:
     """One event that was applied."""
 
@@ -62,6 +52,20 @@ class _Step:
     before: Node
     decision: Decision
     took_s: float
+
+
+@dataclass(slots=True)
+class _Job:
+    """Something that waits for its turn."""
+
+    event: Event | None
+    """None: only write the history."""
+    done: "asyncio.Future[Decision]"
+    policy: Policy | None = None
+    result: _Step | Exception | None = None
+    """What it leads to, where that was worked out before its turn: nothing waited then."""
+    seen: bool = False
+    """Everybody sees that result already."""
 
 
 class Manager:
@@ -120,6 +124,7 @@ class Manager:
             StoreError: a reservation could not be stored; the node is as before.
         """
         job = _Job(event, asyncio.get_running_loop().create_future(), policy)
+        self._hurry(job)
         self._push(job)
         return job.done
 
@@ -192,11 +197,29 @@ class Manager:
         """The key of the pod with that id or beginning of an id."""
         return _resolve(self.node.pods, sandbox_id)
 
-    def _push(self, job: "_Job") -> None:
+    def _push(self, job: _Job) -> None:
         """Let *job* be done after all that were pushed before."""
         self._queue.append(job)
         if self._pump is None:
             self._pump = asyncio.create_task(self._work(), name="manager")
+
+    def _hurry(self, job: _Job) -> None:
+        """Decide about a newcomer now if nothing waits; if nothing has to be on disk first, its create goes on at once.
+
+        A call waits for each turn of the loop. What is to be told of it is told in its turn.
+        """
+        is_quiet = self._checked and not self._queue and self.store_error is None and not self.bypassed
+        if not is_quiet or job.event is None or not _is_reservation(job.event):
+            return
+        try:
+            job.result = one = self._decided(self.node, job)
+        except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
+            job.result = error
+            return
+        if _takes_nothing(one):
+            job.seen = True
+            self._see(one.decision.node)
+            _end(job.done, one.decision)
 
     async def _work(self) -> None:
         try:
@@ -241,12 +264,14 @@ class Manager:
                 results.append(steps[-1].decision)
             except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
                 results.append(error)
-        early = len(steps) == len(jobs) == 1 and _takes_nothing(steps[0]) and self.store_error is None
+        seen = jobs[0].seen
+        before = steps[0].before if seen else before
+        early = seen or (len(steps) == len(jobs) == 1 and _takes_nothing(steps[0]) and self.store_error is None)
         try:
-            if early:
-                self._see(steps[0].decision.node)
-            else:
+            if not early:
                 await self._publish(steps)
+            elif not seen:
+                self._see(steps[0].decision.node)
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
             steps, results = [], [error] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
@@ -256,6 +281,8 @@ class Manager:
             self._tell(before, jobs, results, steps)
             if early:
                 self._note_all(_entries(steps))  # the node goes to the disk with that
+        except Exception as error:  # noqa: BLE001 (what comes after it must not wait for ever)
+            self._log.error("a decision stands, but could not be told", exc_info=error)
         finally:
             for _ in jobs:
                 self._queue.popleft()
@@ -267,17 +294,23 @@ class Manager:
         if not self.bypassed:
             self._considering.hear(before, event, self.policy, result)
 
-    async def _decide(self, node: Node, job: _Job) -> "_Step":
+    async def _decide(self, node: Node, job: _Job) -> _Step:
+        if isinstance(job.result, Exception):
+            raise job.result
+        if job.result is not None:
+            return job.result
+        if isinstance(job.event, NodeEvent) and len(node.containers) > MANY:
+            return await asyncio.to_thread(self._decided, node, job)
+        return self._decided(node, job)
+
+    def _decided(self, node: Node, job: _Job) -> _Step:
         event, begun_s = job.event, perf_counter()
         assert event is not None  # asked for by the caller
-        if isinstance(event, NodeEvent) and len(node.containers) > MANY:
-            decision = await asyncio.to_thread(self._step, node, event, job.policy)
-        else:
-            decision = self._step(node, event, job.policy)
+        decision = self._step(node, event, job.policy)
         self.policy = job.policy or self.policy
         return _Step(event, node, decision, perf_counter() - begun_s)
 
-    async def _publish(self, steps: "Sequence[_Step]") -> None:
+    async def _publish(self, steps: Sequence[_Step]) -> None:
         """Store the node after *steps*, then let everybody see it.
 
         A call waits for a reservation: its history is written after it, with the next change.
@@ -306,7 +339,7 @@ class Manager:
         before: Node,
         jobs: Sequence[_Job],
         results: "Sequence[Decision | Exception]",
-        steps: "Sequence[_Step]",
+        steps: Sequence[_Step],
     ) -> None:
         """Count and log, and let those hear of it who want to."""
         for job, result in zip(jobs, results, strict=True):
@@ -316,7 +349,7 @@ class Manager:
             self._count(one)
             tell(self._log, one.event, one.before, one.decision, one.took_s)
 
-    def _count(self, one: "_Step") -> None:
+    def _count(self, one: _Step) -> None:
         if one.decision.node is not one.before:
             self.counters.decisions[_kind(type(one.event).__name__)] += 1
         if _can_be_refused(one.event):
@@ -370,11 +403,11 @@ async def _others_first() -> None:
         await asyncio.sleep(0)
 
 
-def _entries(steps: "Iterable[_Step]") -> list[Entry]:
+def _entries(steps: Iterable[_Step]) -> list[Entry]:
     return [entry for one in steps for entry in entries_of(one.before, one.event, one.decision)]
 
 
-def _takes_nothing(one: "_Step") -> bool:
+def _takes_nothing(one: _Step) -> bool:
     """Whether a step only lets somebody share what is shared.
 
     Should we end before it is stored, its stamp tells who it is, and it is taken in where it runs: docs/decisions/0022.
@@ -402,7 +435,7 @@ def _kind(name: str) -> str:
 
 
 def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None:
-    if done.cancelled():
+    if done.done():  # nobody waits any more, or it went on at once
         return
     if isinstance(result, Exception):
         done.set_exception(result)

@@ -36,6 +36,7 @@ M = TypeVar("M", bound=Message)
 _CGROUPFS = re.compile(r"(?:^|/)kubepods/(?:(burstable|besteffort)/)?pod[^/]+/?$")
 _SYSTEMD = re.compile(r"(?:^|[/-])kubepods-(?:(burstable|besteffort)-)?pod[^/]+\.slice/?$")
 _CLASSES = {None: QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
+_NOTHING_ASKED = {qos: Container(key="", pod="", name="", qos=qos) for qos in QosClass}
 _STATES = {
     api.CONTAINER_CREATED: ContainerState.CREATED,
     api.CONTAINER_RUNNING: ContainerState.RUNNING,
@@ -96,7 +97,8 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
     resources = request.config.linux.resources
     sandbox = request.sandbox_config
     qos = qos_class(sandbox.linux.cgroup_parent, resources.oom_score_adj)
-    asked = Container(
+    asked = sizes(resources, _NOTHING_ASKED[qos], capacity_bytes)
+    return Container(
         key=reservation,
         pod=request.pod_sandbox_id,
         name=request.config.metadata.name,
@@ -104,9 +106,13 @@ def container(request: api.CreateContainerRequest, reservation: str, capacity_by
         pod_name=sandbox.metadata.name,
         namespace=sandbox.metadata.namespace,
         qos=qos,
+        cpu_milli=asked.cpu_milli,
+        cpu_limit_milli=asked.cpu_limit_milli,
+        cpu_quota=asked.cpu_quota,
+        memory_limit_bytes=asked.memory_limit_bytes,
+        memory_request_bytes=asked.memory_request_bytes,
         reservation=reservation,
     )
-    return asked.resized(sizes(resources, asked, capacity_bytes))
 
 
 def has_cpuset(message: bytes) -> bool:

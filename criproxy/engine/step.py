@@ -128,7 +128,9 @@ def _with_newcomer(node: Node, newcomer: Container, policy: Policy) -> tuple[Nod
     # The kubelet makes the next attempt only after it gave up the one before; what never ran gives way.
     older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
     freed = _release(node, _exit(node, older), policy).node if older else node
-    container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
+    container = newcomer
+    if newcomer.state is not ContainerState.CREATING or newcomer.reservation != newcomer.key:
+        container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
     return freed.replace(containers=with_entries(freed.containers, {container.key: container})), container
 
 

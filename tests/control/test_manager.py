@@ -12,9 +12,9 @@ from tests.control.test_keeper import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
 
 
-def manager_of(disk: Disk) -> Manager:
+def manager_of(disk: Disk, log: RecordingLog | None = None) -> Manager:
     """A manager of an empty node with four CPUs, one of them reserved."""
-    return Manager(EMPTY, STATIC, disk, RecordingLog(), QUICK)
+    return Manager(EMPTY, STATIC, disk, log or RecordingLog(), QUICK)
 
 
 def creating(name: str, cpu_milli: int = 100) -> ContainerCreating:
@@ -91,6 +91,72 @@ async def test_who_only_shares_does_not_wait_for_the_disk() -> None:
     await manager.submit(creating("last"))
     await manager.close()
     assert list(disk.written[-1][1].containers) == ["r-main", "r-own", "r-last"]
+
+
+async def test_on_a_quiet_node_who_only_shares_need_not_wait_at_all() -> None:
+    """It is placed when it was submitted, and told of in its turn; who owns waits for the disk as ever."""
+    disk = Disk()
+    disk.answers.set()
+    manager, heard = manager_of(disk), list[tuple[Event, object]]()
+    manager.heard = lambda event, result: heard.append((event, result))
+    await done(manager, PodCreated(Pod(key="pod")))
+    await manager.flush()
+
+    placed = manager.submit(creating("main"))
+    assert placed.done()
+    assert list(manager.node.containers) == ["r-main"]
+    then = [manager.submit(event) for event in (ContainerCreated("r-main", "id"), creating("greedy", 9000))]
+    own = manager.submit(creating("own", 1000))
+    assert not any(future.done() for future in (*then, own))
+
+    await asyncio.gather(*then, own, return_exceptions=True)
+    await manager.close()
+    assert [type(event) for event, _ in heard] == [
+        PodCreated,
+        ContainerCreating,
+        ContainerCreated,
+        ContainerCreating,
+        ContainerCreating,
+    ]
+    assert heard[1][1] is placed.result()
+    assert isinstance(heard[3][1], NotEnough)
+    assert list(disk.written[-1][1].containers) == ["id", "r-own"]
+
+
+async def test_a_refusal_on_a_quiet_node_is_told_once() -> None:
+    """It was worked out when it was submitted, and the policy is not asked again."""
+    disk = Disk()
+    disk.answers.set()
+    manager, heard = manager_of(disk), list[object]()
+    manager.heard = lambda _, result: heard.append(result)
+    await done(manager, PodCreated(Pod(key="pod")))
+    await manager.flush()
+
+    (refused,) = await done(manager, creating("greedy", 9000))
+
+    await manager.close()
+    assert isinstance(refused, NotEnough)
+    assert heard[1:] == [refused]
+    assert not manager.node.containers
+
+
+async def test_events_go_on_where_telling_of_one_fails() -> None:
+    """Whoever hears of a decision cannot end all others: it stands, and the log has what went wrong."""
+    disk = Disk()
+    disk.answers.set()
+    log = RecordingLog()
+    manager = manager_of(disk, log)
+
+    def fail(event: Event, result: object) -> None:
+        raise RuntimeError(f"no ears for {event}")
+
+    manager.heard = fail
+    for name in ("one", "two"):
+        await done(manager, PodCreated(Pod(key=name)))
+
+    await manager.close()
+    assert list(manager.node.pods) == ["one", "two"]
+    assert log.events() == ["a decision stands, but could not be told"] * 2
 
 
 async def test_who_only_shares_fails_with_a_disk_that_is_known_to_fail() -> None:
