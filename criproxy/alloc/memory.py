@@ -197,15 +197,18 @@ def _beside_others(
     if others.promises.fits(zone, size):
         return first, {}
     if not may_move:
-        return memory.nodes(_widened(others.promises, zone, size)), {}
+        return first | memory.nodes(_widened(others.promises, zone, size)), {}
     done = allocate_among(others, request_for(container, first, memory.kinds(zone)))
     return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
 
 
 def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
-    """*nodes*, and more where they could not hold *size* bytes if nobody else was there."""
+    """*nodes*, and more where they could not hold *size* bytes if nobody else was there.
+
+    Of nodes that are all beyond what the policy uses nothing is known, nor which others are near them.
+    """
     zone = memory.mask(nodes)
-    while zone != memory.all and memory.capacity_bytes(zone) < size:
+    while zone not in (0, memory.all) and memory.capacity_bytes(zone) < size:
         zone = _grown(memory, zone)
     return nodes | memory.nodes(zone)
 

@@ -163,6 +163,23 @@ def test_one_that_is_left_alone_now_may_grow_where_it_was_kept_to() -> None:
     assert world.reason.startswith("memory is left alone: pinMemory is false")
 
 
+@pytest.mark.parametrize(("had", "gib", "expected"), [("2", 5, "2"), ("1-2", 9, "1-2"), ("1-2", 15, "0-2")])
+def test_memory_beyond_what_the_policy_uses_now_stays(had: str, gib: float, expected: str) -> None:
+    """Nothing is known of those nodes; one that is partly there grows to others that are."""
+    world = World(replace(FOUR, mems=frozenset({0, 1, 3})))
+    world.node = world.node.replace(grants={"a": Grant(frozenset({0}), parse_cpuset(had))})
+
+    assert world.come("a", "0", gib, wish=MemoryWish(untouched="it is so")).mems["a"] == expected
+
+
+def test_who_grows_beside_others_keeps_its_memory_beyond_what_the_policy_uses_now() -> None:
+    """Memory in use is not moved, wherever it is."""
+    world = World(replace(FOUR, mems=frozenset({0, 1, 3}))).come("b", "1", 9)
+    world.node = world.node.replace(grants={**world.node.grants, "a": Grant(frozenset({0}), parse_cpuset("1-2"))})
+
+    assert world.come("a", "1", 5).mems == {"a": "0-2", "b": "1"}
+
+
 def test_what_nobody_set_stays_and_counts_where_it_was_seen() -> None:
     """A container that was taken in: its nodes are those that the kernel named, or all."""
     old = Container(key="old", pod="s", name="old", memory_limit_bytes=8 * GIB)
