@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from criproxy.config.load import Report
-    from criproxy.devices.cards import Stock
+    from criproxy.devices.cards import Card, Stock
     from criproxy.model.topology import Topology
 
 
@@ -144,7 +144,7 @@ def _found(stock: "Stock") -> str:
     """The cards of one class and their nodes, in a line."""
     if not stock.cards:
         return "none"
-    cards = [" ".join(filter(None, (*card.nodes, card.id and f"({card.id})"))) for card in stock.cards]
+    cards = [" ".join(filter(None, (*card.nodes, _known_of(card)))) for card in stock.cards]
     shared = f"; for all: {' '.join(stock.shared)}" if stock.shared else ""
     return f"{', '.join(cards)}{shared}"
 
@@ -155,11 +155,25 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
+def _known_of(card: "Card") -> str:
+    """What is known of a card beside its nodes, in brackets."""
+    node = f"NUMA node {card.numa_node}" if card.numa_node >= 0 else ""
+    known = ", ".join(filter(None, (card.id, node)))
+    return known and f"({known})"
+
+
+def _stock_as_json(stock: "Stock") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from criproxy.model.cpuset import format_cpuset
+
+    cards = [asdict(card) | {"local_cpus": format_cpuset(card.local_cpus)} for card in stock.cards]
+    return {"cards": cards, "shared": stock.shared}
+
+
 def _to_json(
     reports: "list[Report]", topology: "Topology | None", found: "list[Mapping[str, Stock] | None]"
 ) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from criproxy.model.cpuset import format_cpuset
 
     return {
@@ -171,7 +185,7 @@ def _to_json(
                 "chosen_because": report.choice.reason,
                 "options": report.settings and report.settings.values(),
                 "notes": _notes(report),
-                "devices": stocks and {name: asdict(stock) for name, stock in stocks.items()},
+                "devices": stocks and {name: _stock_as_json(stock) for name, stock in stocks.items()},
                 "mistakes": [
                     {"line": wrong.line or None, "column": wrong.column or None, "text": wrong.sentence}
                     for wrong in report.mistakes

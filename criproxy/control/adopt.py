@@ -6,10 +6,12 @@ leaves it there; what that cannot mean for others is in `engine.found`.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from criproxy.control.followups import Followups
+from criproxy.control.guarding import DeviceGuard
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -22,6 +24,9 @@ from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
 _AT_ONCE = 16
 """Containers that are asked for side by side and taken in with one event: that keeps the loop for a few ms."""
 
+EVIDENCE_S = 2.0
+"""How long the containers of one list may be held up by the kubelet, which knows where the cards of strangers are."""
+
 T = TypeVar("T")
 Disturbed = Callable[..., bool]
 """Whether something happened to what has one of these ids since it was listed."""
@@ -32,6 +37,11 @@ class Adoption:
     """Turns unknown containers of a list into events."""
 
     followups: Followups
+    devices: DeviceGuard
+    _until_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._until_s = asyncio.get_running_loop().time() + EVIDENCE_S
 
     async def take_in(
         self,
@@ -103,10 +113,19 @@ class Adoption:
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
+        if not container.reservation:  # ours say themselves where their cards are
+            container = replace(container, hints=await self._hints(item))
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
+
+    async def _hints(self, item: api.Container) -> tuple[CpuSet, ...]:
+        """Where the cards are of a container that others created, unless finding out takes too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._until_s):
+                return await self.devices.found(item)
+        return ()
 
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:
         return Found(tuple(pods), tuple(presents), watch=self.followups.settings.adopt is Adopt.WATCH)

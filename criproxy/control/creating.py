@@ -3,7 +3,7 @@
 import uuid
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
@@ -58,7 +58,7 @@ class Creates:
         try:
             guarded = await self.devices.guard(request, container)
             await self._introduce(request, creating)
-            decision = await self._place(container)
+            decision = await self._place(replace(container, hints=guarded.hints))
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
             self.followups.manager.note(container, Kind.REFUSED, str(error))
@@ -69,7 +69,7 @@ class Creates:
             self._in_flight[creating.place] += 1
         grant = decision.grant
         if grant is None:
-            return Proceed(request.SerializeToString() if guarded else None)
+            return Proceed(request.SerializeToString() if guarded.changed else None)
         stamp = translate.stamp_of(decision.node.containers[creating.place])
         cpus, mems, lift = format_cpuset(grant.cpus), format_cpuset(grant.mems), grant.quota is CpuQuota.LIFTED
         return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
@@ -121,7 +121,7 @@ class Creates:
         except Exception as error:  # what failed before may have been just this, and the create shall go on
             self.followups.log.error("devices not guarded", exc_info=error)  # noqa: TRY400 (`Log` has no other)
             return Proceed()
-        return Proceed(request.SerializeToString() if guarded else None)
+        return Proceed(request.SerializeToString() if guarded.changed else None)
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""

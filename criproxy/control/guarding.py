@@ -19,9 +19,11 @@ from criproxy.devices.boundary import Boundary, Finding, Word, boundary
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, weigh
+from criproxy.devices.nearness import Whereabouts, hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.cards import find_cards
 from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.workload import Container
 from criproxy.store.record import Fact, Kind
 
@@ -40,6 +42,16 @@ class DeviceRefused(Refused):
         assert findings.refusal is not None
         super().__init__(findings.refusal.sentence)
         self.code = findings.refusal.code
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What came of one create."""
+
+    changed: bool = False
+    """Whether its message is another one now."""
+    hints: tuple[CpuSet, ...] = ()
+    """For each card of the container, the NUMA nodes next to it; see `Container.hints`."""
 
 
 @dataclass(slots=True)
@@ -82,8 +94,8 @@ class DeviceGuard:
         for source in self.sources:
             await source.close()
 
-    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> bool:
-        """Let the container of *request* see what it may; whether that changed anything.
+    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> Guarded:
+        """Let the container of *request* see what it may, and find out where its cards are.
 
         Args:
             request: is changed in place.
@@ -94,20 +106,29 @@ class DeviceGuard:
         """
         rules = self.rules
         if rules is None:
-            return False
+            return Guarded()
         asked = devices.read(request)
         who = devices.who(request, await self._runtime(request, rules))
         container_name = request.config.metadata.name
         known = await self._known(rules, _subject(request.sandbox_config, request.pod_sandbox_id, container_name))
         evidence = await self._weigh(rules, asked, known)
         done = boundary(rules, who, asked, evidence, self._stocks)
-        self._tell(rules, container, done, evidence)
+        cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
+        self._tell(rules, container, done, evidence, cards)
         if done.refusal:
             raise DeviceRefused(done)
-        if done.asked == asked:
-            return False
-        devices.write(request, asked, done.asked)
-        return True
+        if done.asked != asked:
+            devices.write(request, asked, done.asked)
+        return Guarded(done.asked != asked, hints(cards))
+
+    async def found(self, item: api.Container) -> tuple[CpuSet, ...]:
+        """Next to which NUMA nodes the cards are of a container that somebody else created, see `Guarded.hints`."""
+        if (rules := self.rules) is None:
+            return ()
+        known, asked = await self._known(rules, devices.subject(item)), devices.listed(item)
+        evidence = await self._weigh(rules, asked, known)
+        topology = self.followups.manager.node.topology
+        return hints(whereabouts(rules.classes, asked, evidence, known, self._stocks, topology))
 
     def _sources(self, rules: DeviceRules) -> Sequence[Source]:
         """Those of the rules in force: a reload may have moved the kubelet's files."""
@@ -170,7 +191,14 @@ class DeviceGuard:
             self._runtimes[sandbox_id] = reply.status.runtime_handler
         return self._runtimes.get(sandbox_id, "")
 
-    def _tell(self, rules: DeviceRules, container: Container | None, done: Boundary, evidence: Evidence) -> None:
+    def _tell(
+        self,
+        rules: DeviceRules,
+        container: Container | None,
+        done: Boundary,
+        evidence: Evidence,
+        cards: Sequence[Whereabouts],
+    ) -> None:
         """Count, log and keep for `explain` what was found; no values of variables."""
         counted = self.followups.counters.devices
         for finding in done.findings:
@@ -179,8 +207,9 @@ class DeviceGuard:
             counted["", "refused"] += 1  # the log and the history have it as a refusal
         if not done.findings or container is None:
             return
-        sentences = [finding.sentence for finding in done.findings]
-        self.followups.manager.note(container, Kind.DEVICES, *sentences, **_facts(done.findings, evidence))
+        sentences = [*(finding.sentence for finding in done.findings), *(card.sentence for card in cards if card.nodes)]
+        facts = _facts(done.findings, evidence) | _places(cards)
+        self.followups.manager.note(container, Kind.DEVICES, *sentences, **facts)
         words = {finding.kind or "container": finding.word.value for finding in done.findings}
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
         loud = [finding.sentence for finding in done.findings if finding.word in _LOUD - quiet]
@@ -199,6 +228,18 @@ def _facts(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]:
     for kind, allocation in evidence.items():
         if allocation.given is Given.CARDS:
             facts |= {f"{kind}_ids": ",".join(allocation.ids), f"{kind}_source": allocation.source}
+    return facts
+
+
+def _places(cards: Sequence[Whereabouts]) -> dict[str, Fact]:
+    """By class, the PCI addresses and NUMA nodes of the cards, in their order."""
+    facts: dict[str, Fact] = {}
+    for kind in dict.fromkeys(card.kind for card in cards):
+        own = [card for card in cards if card.kind == kind]
+        if any(card.pci for card in own):
+            facts[f"{kind}_pci"] = ",".join(card.pci or "?" for card in own)
+        if any(card.nodes for card in own):
+            facts[f"{kind}_numa"] = ";".join(format_cpuset(card.nodes) or "?" for card in own)
     return facts
 
 

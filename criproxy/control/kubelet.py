@@ -134,11 +134,12 @@ class Kubelet:
         checkpoint, name = reading.checkpoint or Checkpoint(), who.container
         if told is not None and name in told:
             if not checkpoint.belies(who.pod_uid, name, told[name], current=reading.current):
-                return Known("podresources", told[name], complete=True)
+                return Known("podresources", told[name], complete=True, near=checkpoint.near)
             self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
-        return Known("checkpoint", checkpoint.of(who.pod_uid, name), complete=reading.current)
+        known = checkpoint.of(who.pod_uid, name)
+        return Known("checkpoint", known, complete=reading.current, near=checkpoint.near)
 
     async def _ask(self, pod: Subject) -> Devices | None:
         if not self.files.socket:

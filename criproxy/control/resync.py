@@ -11,6 +11,7 @@ from time import monotonic
 
 from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
+from criproxy.control.guarding import DeviceGuard
 from criproxy.control.inquiry import Inquiry, stamped, unconfirmed
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -39,6 +40,7 @@ class Resync:
 
     followups: Followups
     inquiry: Inquiry
+    devices: DeviceGuard
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -200,7 +202,7 @@ class Resync:
 
     @property
     def _adoption(self) -> Adoption:
-        return Adoption(self.followups)
+        return Adoption(self.followups, self.devices)
 
     def _is_disturbed(self, *ids: str) -> bool:
         """Whether the list is too old to say anything of what has one of *ids*; the next comparison will."""

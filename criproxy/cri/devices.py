@@ -3,11 +3,12 @@
 What is left of a list stays where and as it was, fields that we do not know included; new entries come last.
 """
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from typing import Any, TypeVar
 
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
+from criproxy.devices.evidence import Subject
 
 CDI_ANNOTATIONS = "cdi.k8s.io/"
 """Before the rest of an annotation whose value lists CDI devices; of the container, so that a plugin wrote it."""
@@ -18,9 +19,7 @@ T = TypeVar("T")
 def read(request: api.CreateContainerRequest) -> Asked:
     """What *request* says about devices."""
     config = request.config
-    listed = (value for key, value in config.annotations.items() if key.startswith(CDI_ANNOTATIONS))
-    annotated = (name.strip() for value in listed for name in value.split(","))
-    cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *filter(None, annotated)])
+    cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *_annotated(config.annotations)])
     return Asked(
         envs=tuple(map(_env, config.envs)),
         devices=tuple(map(_device, config.devices)),
@@ -28,6 +27,26 @@ def read(request: api.CreateContainerRequest) -> Asked:
         cdi=tuple(cdi),
         annotations=dict(config.annotations),
     )
+
+
+def listed(item: api.Container) -> Asked:
+    """What is left of a create in a list of the runtime: annotations."""
+    return Asked(cdi=tuple(dict.fromkeys(_annotated(item.annotations))), annotations=dict(item.annotations))
+
+
+def subject(item: api.Container) -> Subject:
+    """Whose container an entry of a list is, by the labels of the kubelet."""
+    uid, namespace, pod = (item.labels.get(f"io.kubernetes.pod.{name}", "") for name in ("uid", "namespace", "name"))
+    return Subject(
+        sandbox_id=item.pod_sandbox_id, pod_uid=uid, namespace=namespace, pod=pod, container=item.metadata.name
+    )
+
+
+def _annotated(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Names of CDI devices."""
+    for key, value in annotations.items():
+        if key.startswith(CDI_ANNOTATIONS):
+            yield from filter(None, (name.strip() for name in value.split(",")))
 
 
 def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:

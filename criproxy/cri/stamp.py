@@ -30,6 +30,8 @@ class Stamp:
     memory_request_low_bytes: int = 0
     memory_request_high_bytes: int = 0
     """0 where nothing is known of the request."""
+    hints: str = ""
+    """For each of its cards the NUMA nodes next to it, in kernel notation with ``;`` between them."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""

@@ -15,7 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.stamp import Stamp, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.annotations import policy_annotations
-from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
@@ -170,6 +170,7 @@ def stamp_of(placed: Container) -> Stamp:
         memory_limit_bytes=placed.memory_limit_bytes or 0,
         memory_request_low_bytes=placed.memory_request_bytes.low if placed.memory_request_bytes else 0,
         memory_request_high_bytes=placed.memory_request_bytes.high if placed.memory_request_bytes else 0,
+        hints=";".join(map(format_cpuset, placed.hints)),
     )
 
 
@@ -214,7 +215,9 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
         state=state(reply.status),
     )
     if stamp:
-        asked = replace(asked.resized(_stamped_sizes(stamp)), reservation=stamp.reservation)
+        asked = replace(
+            asked.resized(_stamped_sizes(stamp)), reservation=stamp.reservation, hints=_stamped_hints(stamp)
+        )
     return asked.resized(sizes(_as_asked(resources, asked), asked, capacity_bytes))
 
 
@@ -243,6 +246,13 @@ def _stamped_sizes(stamp: Stamp) -> Sizes:
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
     )
+
+
+def _stamped_hints(stamp: Stamp) -> tuple[CpuSet, ...]:
+    try:
+        return tuple(parse_cpuset(nodes) for nodes in filter(None, stamp.hints.split(";")))
+    except ValueError:
+        return ()
 
 
 def stamped_quota(stamp: Stamp) -> CfsQuota | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from criproxy.devices.classes import DeviceClass
+from criproxy.model.cpuset import CpuSet
 
 _NUMBERED = re.compile(r"(?:[A-Za-z]+|[A-Za-z0-9]+-)?([0-9]{1,6})")
 """``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with numbers of its own."""
@@ -20,6 +21,14 @@ class Card:
     """Those of its own that exist."""
     id: str = ""
     """Its UUID, where the driver tells it without being asked."""
+    pci: str = ""
+    """Its PCI address as the kernel writes it, ``0000:3b:00.0``; empty where that is not known."""
+    bridges: tuple[str, ...] = ()
+    """What leads to it, the root (``pci0000:3a``) first: PCI addresses of bridges; empty where that is not known."""
+    numa_node: int = -1
+    """-1 where the firmware does not say."""
+    local_cpus: CpuSet = frozenset()
+    """CPUs close to it, as the kernel says; empty where it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Stock:
 
     def card(self, kind: DeviceClass, id: str) -> Card | None:
         """The card that *id*, as the kubelet or CDI writes it, means; None where that is not known."""
-        if named := next((card for card in self.cards if card.id and card.id == id), None):
+        if named := next((card for card in self.cards if id and id in (card.id, card.pci)), None):
             return named
         if kind.id_format == "uuid":  # a bare number is the driver's index: its order, and not the node's number
             listed = [card for card in self.cards if card.id]

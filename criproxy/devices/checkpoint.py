@@ -12,6 +12,8 @@ from functools import cached_property
 from re import fullmatch
 from typing import TypeVar
 
+from criproxy.model.cpuset import MAX_ID, CpuSet
+
 T = TypeVar("T", dict, list, str)  # type: ignore[type-arg]
 _WORDS = {dict: "an object", list: "a list", str: "a text"}
 
@@ -29,6 +31,8 @@ class Checkpoint:
 
     allocated: Mapping[tuple[str, str], Ids] = field(default_factory=dict)
     """By the pod's UID and the container's name."""
+    near: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By id, the NUMA nodes next to it, as far as its device plugin told the kubelet."""
 
     def of(self, pod_uid: str, container: str) -> Ids:
         """What a container was given; empty: nothing."""
@@ -77,11 +81,14 @@ def read_checkpoint(data: bytes) -> Checkpoint:
     if "PodDeviceEntries" not in told:  # the kubelet writes it even if there are none
         raise BadCheckpoint("Data: has no PodDeviceEntries")
     allocated: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+    near: dict[str, CpuSet] = {}
     for number, entry in enumerate(_typed(list, told["PodDeviceEntries"], "Data.PodDeviceEntries")):
         pod_uid, container, resource, ids = _entry(entry, f"Data.PodDeviceEntries[{number}]")
         resources = allocated.setdefault((pod_uid, container), {})
         resources[resource] = tuple(dict.fromkeys((*resources.get(resource, ()), *ids)))
-    return Checkpoint(allocated)
+        for each, node in _numa_nodes(_typed(dict, entry, "").get("DeviceIDs")):
+            near[each] = near.get(each, frozenset()) | {node}
+    return Checkpoint(allocated, near)
 
 
 def _entry(entry: object, where: str) -> tuple[str, str, str, list[str]]:
@@ -98,6 +105,14 @@ def _ids(value: object, where: str) -> Iterator[str]:
     for ids in lists:
         for each in _typed(list, ids, where):
             yield _typed(str, each, where)
+
+
+def _numa_nodes(value: object) -> Iterator[tuple[str, int]]:
+    """Ids and a NUMA node next to each; one that is next to several stands in the list of each."""
+    for key, ids in value.items() if isinstance(value, dict) else ():
+        number, _ = _node(key)
+        if 0 <= number <= MAX_ID:
+            yield from ((each, number) for each in ids or ())
 
 
 def _node(key: str) -> tuple[int, str]:

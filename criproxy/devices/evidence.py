@@ -12,6 +12,7 @@ from typing import Protocol
 from criproxy.devices.asked import Asked
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
+from criproxy.model.cpuset import CpuSet
 
 ANNOTATION = "devices.criproxy.io/"
 """Before the name of a resource, in which ``_`` stands for ``/``; the value is a list of ids."""
@@ -63,6 +64,8 @@ class Known:
     """Ids as the device plugin named them, by resource."""
     complete: bool = False
     """Whether what is not in it was not allocated."""
+    near: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By id, the NUMA nodes next to it, as far as its device plugin has told."""
 
 
 class Source(Protocol):
@@ -115,7 +118,7 @@ def _weigh(kind: DeviceClass, asked: Asked, told: Sequence[Known], stock: Stock,
             return Allocation(Given.CARDS, ids, each.source)
     if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
         return Allocation(Given.CARDS, _of_cdi(kind, devices, stock), "cdi")
-    if numbers := _numbers(kind, asked, stock):
+    if numbers := numbers_of_nodes(kind, asked, stock):
         names = {card.number: card.id for card in stock.cards}
         ids = tuple(names.get(number) or _as_id(kind, number) for number in numbers)
         return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
@@ -146,7 +149,7 @@ def _own_word(kind: DeviceClass, device: str) -> str:
     return device if kind.id_format == "uuid" and device.startswith(("GPU-", "MIG-")) else ""
 
 
-def _numbers(kind: DeviceClass, asked: Asked, stock: Stock) -> list[int]:
+def numbers_of_nodes(kind: DeviceClass, asked: Asked, stock: Stock) -> list[int]:
     """The cards whose nodes the request has; plugins put them there, and users cannot."""
     found = (kind.card_number(device.host_path) for device in asked.devices)
     # Vendors share paths: where the machine was looked at, a node is that of the card that is there.

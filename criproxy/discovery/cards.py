@@ -8,6 +8,7 @@ from posixpath import split
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.discovery.files import entries, read_text
+from criproxy.discovery.places import place_of
 
 NVIDIA_GPUS = "proc/driver/nvidia/gpus"
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
@@ -20,18 +21,23 @@ def find_cards(classes: Iterable[DeviceClass], host_root: Path = Path("/")) -> d
 
 
 def _stock(kind: DeviceClass, host_root: Path) -> Stock:
-    ids = dict(_nvidia_ids(host_root)) if kind.pci_vendor == "0x10de" else {}
-    found: dict[int, list[str]] = {number: [] for number in ids}
+    told = dict(_nvidia_ids(host_root)) if kind.pci_vendor == "0x10de" else {}
+    found: dict[int, list[str]] = {number: [] for number in told}
     for template in kind.per_device:
         for path in _matching(host_root, PLACEHOLDER.sub("*", template)):
             number = kind.card_number(path)
             if number is not None and _is_vendors(kind, host_root, path):
                 found.setdefault(number, []).append(path)
     # As the driver lists them, which is how it counts them; without its list, by number.
-    numbers = [*ids, *sorted(found.keys() - ids.keys())]
-    cards = tuple(Card(number, tuple(found[number]), ids.get(number, "")) for number in numbers)
+    numbers = [*told, *sorted(found.keys() - told.keys())]
+    cards = tuple(_card(host_root, number, found[number], *told.get(number, ("", ""))) for number in numbers)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
     return Stock(cards, shared)
+
+
+def _card(host_root: Path, number: int, nodes: list[str], id: str, address: str) -> Card:
+    place = place_of(host_root, address, nodes)
+    return Card(number, tuple(nodes), id, place.pci, place.bridges, place.numa_node, place.local_cpus)
 
 
 def _matching(host_root: Path, pattern: str) -> Iterator[str]:
@@ -52,10 +58,10 @@ def _is_vendors(kind: DeviceClass, host_root: Path, path: str) -> bool:
     return True
 
 
-def _nvidia_ids(host_root: Path) -> Iterator[tuple[int, str]]:
-    """Minor number and UUID of each GPU, in the order of their PCI addresses, as NVML counts them."""
+def _nvidia_ids(host_root: Path) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Minor number of each GPU, its UUID and PCI address; in the order of the latter, as NVML counts them."""
     for address in entries(host_root / NVIDIA_GPUS):
         text = read_text(host_root / NVIDIA_GPUS / address / "information") or ""
         uuid, minor = _UUID.search(text), _MINOR.search(text)
         if uuid and minor:
-            yield int(minor[1]), uuid[1]
+            yield int(minor[1]), (uuid[1], address)

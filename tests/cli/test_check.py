@@ -320,16 +320,22 @@ def test_what_each_class_of_devices_finds(tmp_path: Path, host: Path) -> None:
     gpu = host / "proc/driver/nvidia/gpus/0000:3b:00.0/information"
     gpu.parent.mkdir(parents=True)
     gpu.write_text("GPU UUID: \t GPU-a\nDevice Minor: \t 0\n")
+    function = host / "sys/bus/pci/devices/0000:3b:00.0"
+    function.mkdir(parents=True)
+    (function / "numa_node").write_text("0")
     (host / "dev").mkdir()
     for name in ("nvidia0", "nvidiactl"):
         (host / "dev" / name).touch()
     file = write(tmp_path / "p.yaml", "policy: none\ndevices: {classes: [nvidia, amd]}\n")
 
+    card = "/dev/nvidia0 (GPU-a, NUMA node 0)"
     assert check(host, file).stdout.endswith(
-        "  devices of this machine:\n    nvidia: /dev/nvidia0 (GPU-a); for all: /dev/nvidiactl\n    amd: none\n"
+        f"  devices of this machine:\n    nvidia: {card}; for all: /dev/nvidiactl\n    amd: none\n"
     )
+    place = {"pci": "0000:3b:00.0", "bridges": [], "numa_node": 0, "local_cpus": ""}
+    described = {"number": 0, "nodes": ["/dev/nvidia0"], "id": "GPU-a"} | place
     assert json.loads(check(host, file, "--format", "json").stdout)["files"][0]["devices"] == {
-        "nvidia": {"cards": [{"number": 0, "nodes": ["/dev/nvidia0"], "id": "GPU-a"}], "shared": ["/dev/nvidiactl"]},
+        "nvidia": {"cards": [described], "shared": ["/dev/nvidiactl"]},
         "amd": {"cards": [], "shared": []},
     }
     assert "of this machine" not in check(host, file, "--no-machine").stdout

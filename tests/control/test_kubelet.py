@@ -53,6 +53,12 @@ async def source(allocations: Allocations, tmp_path: Path) -> AsyncIterator[Kube
     await source.close()
 
 
+async def told(source: Kubelet, who: Subject) -> Known | None:
+    """What it says of allocations; on which NUMA nodes cards are is another matter."""
+    known = await source.known(who)
+    return known and replace(known, near={})
+
+
 def of(pod_uid: str, sandbox_id: str = "") -> Subject:
     """The container of another pod of that name."""
     return replace(MAIN, pod_uid=pod_uid, sandbox_id=sandbox_id or f"s-{pod_uid}")
@@ -132,15 +138,15 @@ async def test_what_was_prefetched_is_not_asked_again(allocations: Allocations, 
     """One question for all containers of a pod, however late they come, until its sandbox is gone."""
     allocations.entries.append(Allocated(pod="web", pod_uid="u1", container="plain"))
     await source.prefetch(replace(MAIN, container=""))
-    assert await source.known(MAIN) == GIVEN
+    assert await told(source, MAIN) == GIVEN
     allocations.entries.clear()
 
-    assert await source.known(replace(MAIN, container="plain")) == Known("podresources", {}, complete=True)
+    assert await told(source, replace(MAIN, container="plain")) == Known("podresources", {}, complete=True)
     assert allocations.asked == {"Get": 1}
 
     source.forget("s1")
 
-    assert await source.known(MAIN) is None
+    assert await told(source, MAIN) is None
     assert allocations.asked == {"Get": 2}
 
 
@@ -148,35 +154,35 @@ async def test_a_pod_that_is_not_there_yet_is_asked_for_again(allocations: Alloc
     """A kubelet that does not list the pod has not said that it has no card."""
     allocations.entries.clear()
     await source.prefetch(MAIN)
-    assert await source.known(MAIN) is None
+    assert await told(source, MAIN) is None
 
     allocations.entries = [WEB]
 
-    assert await source.known(MAIN) == GIVEN
+    assert await told(source, MAIN) == GIVEN
 
 
 async def test_init_containers_are_in_the_checkpoint_only(allocations: Allocations, source: Kubelet) -> None:
     """Podresources leaves them out: that says nothing, and the checkpoint has them."""
     init = replace(MAIN, container="init")
-    assert await source.known(init) is None
+    assert await told(source, init) is None
     allocations.entries.append(replace(WEB, container="init", ids=("GPU-a",)))
     allocations.write()
     allocations.entries.pop()
 
-    assert await source.known(replace(init, sandbox_id="s2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
+    assert await told(source, replace(init, sandbox_id="s2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
 
 
 async def test_a_kubelet_that_restarts(allocations: Allocations, source: Kubelet) -> None:
     """While it is away the checkpoint tells; the next pod after that is asked for again, and the log says both."""
     allocations.write()
-    assert await source.known(MAIN) == GIVEN
+    assert await told(source, MAIN) == GIVEN
     await allocations.stop()
     allocations.socket.unlink(missing_ok=True)
-    assert await source.known(of("u1", "s2")) == replace(GIVEN, source="checkpoint")
+    assert await told(source, of("u1", "s2")) == replace(GIVEN, source="checkpoint")
 
     await allocations.start()
 
-    assert await source.known(of("u1", "s3")) == GIVEN
+    assert await told(source, of("u1", "s3")) == GIVEN
     assert isinstance(source.log, RecordingLog)
     assert [(event.split(" what")[0], keys["source"]) for event, keys in source.log.lines] == [
         ("the kubelet does not tell", "podresources"),
@@ -191,13 +197,13 @@ async def test_a_kubelet_that_failed_is_not_asked_at_every_create(
     await allocations.stop()
     allocations.socket.unlink(missing_ok=True)
     for _ in range(5):
-        assert await source.known(MAIN) is None
+        assert await told(source, MAIN) is None
     assert source.counters.device_evidence["podresources", "failed"] == 1
     await allocations.start()
 
     monkeypatch.setattr(module, "RETRY_S", 0.0)
 
-    assert await source.known(MAIN) == GIVEN
+    assert await told(source, MAIN) == GIVEN
 
 
 async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_path: Path) -> None:
@@ -212,14 +218,14 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
     await source._looks["s1"].reading
 
-    assert await source.known(MAIN) == replace(GIVEN, source="checkpoint")
+    assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
     assert source.counters.device_evidence["podresources", "late"] == 2
 
     allocations.answers.set()
     await asyncio.wait(source._looks["s1"].tasks)
-    assert await source.known(MAIN) == GIVEN
+    assert await told(source, MAIN) == GIVEN
     await source.close()
-    assert await source.known(MAIN) is None
+    assert await told(source, MAIN) is None
 
 
 async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocations, source: Kubelet) -> None:
@@ -227,12 +233,12 @@ async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocation
     await allocations.stop()
     allocations.socket.unlink(missing_ok=True)
     allocations.write()
-    assert await source.known(MAIN) == replace(GIVEN, source="checkpoint")
+    assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
     whole = allocations.checkpoint.read_bytes()
     allocations.checkpoint.write_bytes(whole[: len(whole) // 2])
 
-    assert await source.known(of("u1", "s2")) == Known("checkpoint", {GPU: ("GPU-b",)}, complete=False)
-    assert await source.known(of("u2", "s3")) == Known("checkpoint", {}, complete=False)
+    assert await told(source, of("u1", "s2")) == Known("checkpoint", {GPU: ("GPU-b",)}, complete=False)
+    assert await told(source, of("u2", "s3")) == Known("checkpoint", {}, complete=False)
     assert source.counters.device_evidence["checkpoint", "failed"] == 2
     assert isinstance(source.log, RecordingLog)
     problems = [str(keys["error"]) for _, keys in source.log.lines if keys["source"] == "checkpoint"]
@@ -240,23 +246,40 @@ async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocation
 
     allocations.checkpoint.write_bytes(whole)
 
-    assert await source.known(of("u2", "s4")) == Known("checkpoint", {}, complete=True)
+    assert await told(source, of("u2", "s4")) == Known("checkpoint", {}, complete=True)
 
 
 async def test_a_checkpoint_that_was_never_whole(allocations: Allocations, source: Kubelet) -> None:
     """Podresources alone decides."""
     allocations.checkpoint.write_bytes(b"{")
 
-    assert await source.known(MAIN) == GIVEN
-    assert await source.known(replace(MAIN, container="init")) is None
+    assert await told(source, MAIN) == GIVEN
+    assert await told(source, replace(MAIN, container="init")) is None
 
 
 async def test_two_pods_of_one_name(allocations: Allocations, source: Kubelet) -> None:
     """Where the kubelet lists both, only the checkpoint can tell them apart; without it nobody can."""
     allocations.get = "unknown"
     allocations.entries.append(replace(WEB, pod_uid="u2", ids=("GPU-a",)))
-    assert await source.known(MAIN) is None
+    assert await told(source, MAIN) is None
     allocations.write()
 
-    assert await source.known(of("u2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
-    assert await source.known(of("u1")) == replace(GIVEN, source="checkpoint")
+    assert await told(source, of("u2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
+    assert await told(source, of("u1")) == replace(GIVEN, source="checkpoint")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_nodes_of_cards_come_from_the_checkpoint(
+    allocations: Allocations, source: Kubelet, answers: bool
+) -> None:
+    """Whichever of both tells what was given."""
+    if not answers:
+        await allocations.stop()
+        allocations.socket.unlink(missing_ok=True)
+    allocations.write()
+
+    known = await source.known(MAIN)
+
+    assert known is not None
+    assert (known.source == "podresources") is answers
+    assert known.near == {"GPU-b": frozenset({1})}

@@ -15,6 +15,7 @@ from criproxy.control.counters import Counters
 from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
@@ -26,6 +27,7 @@ from criproxy.wire.sockets import listen
 
 GIB = 1 << 30
 FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0)
+SMALL = machine(nodes=1, cores=4, threads=1)
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 
 
@@ -87,13 +89,14 @@ class RecordingLog:
 
 
 class World:
-    """Runtime with four CPUs, store and data plane below one directory; `restart` ends and starts criproxy.
+    """Runtime, store and data plane below one directory; `restart` ends and starts criproxy.
 
     Args:
         directory: for sockets, cgroup files and the state.
         options: of the runtime, beside machine and host files.
         settings: of the controller, beside the host's root.
         policy: of the controller.
+        topology: of the machine; four CPUs where nothing is said.
     """
 
     def __init__(
@@ -102,11 +105,18 @@ class World:
         options: RuntimeOptions | None = None,
         settings: Settings = FAST,
         policy: Policy = STATIC,
+        topology: Topology = SMALL,
     ) -> None:
         self._directory = directory
+        self._topology = topology
         self._settings = replace(settings, host_root=directory)
         self._policy = policy
-        chosen = replace(options or RuntimeOptions(), cpus="0-3", mems="0", host_root=directory)
+        chosen = replace(
+            options or RuntimeOptions(),
+            cpus=format_cpuset(topology.cpus),
+            mems=format_cpuset(topology.mems),
+            host_root=directory,
+        )
         self.runtime = EmbeddedRuntime(directory / "runtime.sock", chosen)
         self.log = RecordingLog()
         self.direct = RuntimeClient(f"unix://{self.runtime.path}")
@@ -138,8 +148,7 @@ class World:
             store = self.make_store()
             stack.callback(store.close)
             own_client = RuntimeClient(f"unix://{self.runtime.path}")
-            topology = machine(nodes=1, cores=4, threads=1)
-            self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
+            self.controller = Controller(self._settings, self._topology, self._policy, store, own_client, self.log)
             await self.controller.start()
             stack.push_async_callback(self.controller.stop)
             self.proxy = proxy = Proxy(

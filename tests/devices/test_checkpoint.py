@@ -42,6 +42,13 @@ def test_ids_of_a_container(entries: list[Any], expected: tuple[str, ...]) -> No
     assert read_checkpoint(written(*entries, BootID="x", Later={})).of("u1", "main") == {GPU: expected}
 
 
+def test_nodes_next_to_cards() -> None:
+    """As the device plugin told the kubelet; a card that is next to two stands in both lists."""
+    by_node = entry({"0": ["a", "b"], "1": ["b"], "-1": ["c"], "some": ["d"], "99999999": ["e"], "2": None})
+
+    assert read_checkpoint(written(by_node, entry(["f"]))).near == {"a": frozenset({0}), "b": frozenset({0, 1})}
+
+
 def test_containers_and_resources_are_kept_apart() -> None:
     """By the pod's UID, the container's name and the resource."""
     file = written(
@@ -126,4 +133,5 @@ async def test_the_made_up_kubelet_writes_both_formats(tmp_path: Path, lists: bo
 
     kubelet.write(lists=lists)
 
-    assert read_checkpoint(kubelet.checkpoint.read_bytes()) == Checkpoint({("u1", "main"): {GPU: ("GPU-a",)}})
+    near = {} if lists else {"GPU-a": frozenset({1})}
+    assert read_checkpoint(kubelet.checkpoint.read_bytes()) == Checkpoint({("u1", "main"): {GPU: ("GPU-a",)}}, near)

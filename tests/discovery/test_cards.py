@@ -39,7 +39,10 @@ def test_nvidia_tells_uuids_in_the_order_of_its_driver(tmp_path: Path) -> None:
     stock = find_cards([NVIDIA], tmp_path)["nvidia"]
 
     # The node of minor 1 is made when the card is first used.
-    assert stock.cards == (Card(1, (), "GPU-a"), Card(0, ("/dev/nvidia0",), "GPU-b"))
+    assert stock.cards == (
+        Card(1, (), "GPU-a", "0000:3b:00.0"),
+        Card(0, ("/dev/nvidia0",), "GPU-b", "0000:af:00.0"),
+    )
     assert stock.shared == ("/dev/nvidiactl", "/dev/nvidia-uvm")
     assert stock.card(NVIDIA, "0") == stock.cards[0]
     assert stock.card(NVIDIA, "GPU-b") == stock.cards[1]
@@ -81,3 +84,57 @@ def test_a_class_of_ones_own(tmp_path: Path) -> None:
     assert find_cards([ALI], tmp_path)["ali-npu"] == Stock(
         (Card(0, ("/dev/npu0",)), Card(1, ("/dev/npu1", "/dev/npus/1/ctl"))), ("/dev/npu_manager",)
     )
+
+
+def bridge(host_root: Path, link: str, path: str, numa_node: int | None, **files: str) -> None:
+    """A PCI function at *path* below /sys/devices, and a link in sysfs that leads there."""
+    folder = host_root / "sys/devices" / path
+    folder.mkdir(parents=True, exist_ok=True)
+    if numa_node is not None:
+        write(folder / "numa_node", f"{numa_node}\n")
+    for name, text in files.items():
+        write(folder / name, text)
+    (host_root / link).parent.mkdir(parents=True, exist_ok=True)
+    (host_root / link).symlink_to(folder)
+
+
+def test_where_nvidias_cards_are(tmp_path: Path) -> None:
+    """By the PCI address that the driver lists: their node, the CPUs next to them, and what leads to them."""
+    text = "GPU UUID: \t GPU-a\nDevice Minor: \t 0\n"
+    write(tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0/information", text)
+    path = "pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+    bridge(tmp_path, "sys/bus/pci/devices/0000:3b:00.0", path, 1, local_cpulist="16-31\n")
+
+    (card,) = find_cards([NVIDIA], tmp_path)["nvidia"].cards
+
+    assert (card.pci, card.bridges) == ("0000:3b:00.0", ("pci0000:3a", "0000:3a:00.0"))
+    assert (card.numa_node, card.local_cpus) == (1, frozenset(range(16, 32)))
+
+
+def test_where_other_cards_are(tmp_path: Path) -> None:
+    """By the class of their node, and not by a sound card of the same name; the address is that of the uevent."""
+    write(tmp_path / "dev/dri/card1")
+    write(tmp_path / "dev/npu0")
+    bridge(tmp_path, "sys/class/sound/card1/device", "pci0000:00/0000:00:1f.3", 0)
+    slot = "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:43:00.0\n"
+    bridge(tmp_path, "sys/class/drm/card1/device", "pci0000:40/x", 1, uevent=slot, vendor="0x1002\n")
+    bridge(tmp_path, "sys/class/npu/npu0/device", "pci0000:80/0000:81:00.0/npu", None)
+    write(tmp_path / "sys/devices/pci0000:80/0000:81:00.0/numa_node", "3\n")
+
+    found = find_cards([AMD, ALI], tmp_path)
+
+    (gpu,), (npu,) = found["amd"].cards, found["ali-npu"].cards
+    assert (gpu.pci, gpu.numa_node, gpu.bridges) == ("0000:43:00.0", 1, ("pci0000:40",))
+    assert (npu.pci, npu.numa_node, npu.bridges) == ("0000:81:00.0", 3, ("pci0000:80",))
+    assert found["amd"].card(AMD, "0000:43:00.0") is gpu
+
+
+def test_a_firmware_that_says_nothing(tmp_path: Path) -> None:
+    """The node is unknown, and so are CPUs of which the list is nonsense."""
+    text = "GPU UUID: \t GPU-a\nDevice Minor: \t 0\n"
+    write(tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information", text)
+    bridge(tmp_path, "sys/bus/pci/devices/0000:01:00.0", "pci0000:00/0000:01:00.0", -1, local_cpulist="?\n")
+
+    (card,) = find_cards([NVIDIA], tmp_path)["nvidia"].cards
+
+    assert (card.numa_node, card.local_cpus) == (-1, frozenset())
