@@ -179,6 +179,14 @@ def rings(topology: Topology, near: CpuSet) -> list[CpuSet]:
     return [found[distance] for distance in sorted(found)]
 
 
+def circles(topology: Topology, near: CpuSet) -> list[CpuSet]:
+    """The CPUs of the nodes *near*, then also those at the next distance, and so on up to all of them."""
+    found: list[CpuSet] = []
+    for ring in rings(topology, near):
+        found.append(found[-1] | ring if found else ring)
+    return found
+
+
 def _chosen(topology: Topology, free: CpuSet, count: int, taste: Taste, liked: CpuSet) -> Groups:
     """The free CPUs of the NUMA nodes to take *count* from, in this order."""
     left = list(_best_part(topology, free, count, taste, liked))

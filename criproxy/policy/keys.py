@@ -50,8 +50,13 @@ KEYS: Mapping[str, Key] = {
     "topologyhints": Key(
         "`true`, `false`, or some of `mounts`, `devices`, `pod-resources`, `all`, `none`",
         "whether it is placed close to its devices; it is by default",
+        ("topology-aware", "balloons", "static"),
     ),
-    "strict.topologyhints": Key(_BOOL, "whether it is refused where there is no room close to all of its devices"),
+    "strict.topologyhints": Key(
+        _BOOL,
+        "whether it is refused where there is no room close to all of its devices",
+        ("topology-aware", "balloons", "static"),
+    ),
     "pick-resources-by-hints": Key(_BOOL, "whether CPUs of its own are chosen device by device, next to each of them"),
     "cpu.preserve": Key(
         _BOOL, "whether its CPUs are left as they are: criproxy does not place it", ("topology-aware", "balloons")

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from criproxy.alloc.cpus import Taste, surroundings, take_cpus
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
+from criproxy.alloc.near import take_beside
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
@@ -24,6 +25,7 @@ from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.entry import Entry
+from criproxy.policy.hints import hints_of, near_words, nodes_of
 from criproxy.policy.options import Misfit, Options
 from criproxy.policy.parts import own_kept, parts_compared
 
@@ -149,7 +151,10 @@ class StaticPolicy:
         if count > available:
             return parts_compared(node.topology, free, count, self._taste(node.topology, wishes), available)
         taken = self._take(node, wishes, own, count)
-        return parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
+        hints, _ = hints_of(wishes)
+        note = f"only those nearest to its devices on {near_words(hints)} were looked at" if hints else ""
+        found = parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
+        return replace(found, note=note)
 
     def _free(self, node: Node, own: CpuSet) -> tuple[CpuSet, int]:
         """The CPUs that an owner may have, and how many of them at most."""
@@ -178,9 +183,15 @@ class StaticPolicy:
     def _choose(self, node: Node, wishes: Wishes, own: CpuSet, free: CpuSet, count: int) -> "_Taken":
         topology, taste = node.topology, self._taste(node.topology, wishes)
         whole, why = self._whole(topology, free, count)
-        kept, near = own & whole, _near(node, wishes.container)
+        kept, (hints, strict) = own & whole, hints_of(wishes)
+        near = _near(node, wishes.container) or nodes_of(hints)
         source = surroundings(topology, whole, count, near) if near and not kept else whole
-        cpus = resize_cpus(topology, kept, source, count, taste)
+        if len(set(hints)) > 1 and wishes.container.key not in node.grants:
+            cpus = take_beside(topology, source, count, hints, taste)
+        else:
+            cpus = resize_cpus(topology, kept, source, count, taste)
+        if strict and not own and not topology.nodes_of(cpus) <= nodes_of(hints):
+            raise NotEnough(_strictly(node, wishes.container, count, free))
         return _Taken(cpus, source, [f"it has a core together with others: {why}"] if why else [])
 
     def _whole(self, topology: Topology, free: CpuSet, count: int) -> tuple[CpuSet, str]:
@@ -258,16 +269,27 @@ def _shared_mems(node: Node, container: Container) -> CpuSet:
     return grant.mems if grant and not grant.mems else node.topology.mems
 
 
-def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
+def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str:
+    near = near_words(container.hints)
+    return (
+        f"container {container.title} asks for {count} exclusive CPUs strictly close to its devices on {near}, "
+        f"but free are {_by_node(node, free)}"
+    )
+
+
+def _by_node(node: Node, free: CpuSet) -> str:
     by_node = [(numa.id, format_cpuset(numa.cpus & free)) for numa in node.topology.nodes if numa.cpus & free]
-    where = ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
+    return ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
+
+
+def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
     held = " (one of them stays with the containers that share)" if available < len(free) else ""
     held += ", its own included" if _own(node, container) else ""
     if node.watched_cpus:
         held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that others than criproxy started"
     return (
         f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
-        f"free are {where}{held}"
+        f"free are {_by_node(node, free)}{held}"
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.alloc.near import take_near
+from criproxy.alloc.near import take_beside, take_near
 from criproxy.alloc.threads import one_thread_each
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
@@ -41,3 +41,23 @@ def test_too_few() -> None:
 def test_one_thread_each(cpus: str, first: str, expected: str) -> None:
     """The lowest of each core, or one of those that count first."""
     assert format_cpuset(one_thread_each(MACHINE, parse_cpuset(cpus), parse_cpuset(first))) == expected
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "hints", "expected"),
+    [
+        pytest.param("0-15", 4, ["0", "2"], "0-1,8-9", id="evenly"),
+        pytest.param("0-15", 3, ["0", "2"], "0-1,8", id="the-first-has-one-more"),
+        pytest.param("0-15", 4, ["0", "2", "2", "2"], "0,8-10", id="by-things"),
+        pytest.param("0-15", 2, ["0", "0", "2", "2"], "0,8", id="fewer-than-things"),
+        pytest.param("3-15", 4, ["0", "2"], "3,8-10", id="one-side-is-full"),
+        pytest.param("4-15", 2, ["0"], "4-5", id="none-beside"),
+        pytest.param("0-15", 6, ["1"], "0-1,4-7", id="more-than-there-is"),
+        pytest.param("0-15", 2, ["7"], "0-1", id="no-such-node"),
+    ],
+)
+def test_take_beside(free: str, count: int, hints: list[str], expected: str) -> None:
+    """As many CPUs beside each thing; what one side lacks comes from the other, and then from the nearest."""
+    taken = take_beside(MACHINE, parse_cpuset(free), count, [parse_cpuset(hint) for hint in hints])
+
+    assert format_cpuset(taken) == expected

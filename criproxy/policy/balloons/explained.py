@@ -40,14 +40,17 @@ def balloons_compared(filling: Filling, note: str) -> Candidates:
     lacking = [Row(name, lacks=text) for name, (_, text) in found.items() if text]
     lacking += [] if new else [Row(f"a new {filling.kind.name}", lacks=_lacks_new(filling))]
     fitting = {name: balloon for name, (balloon, text) in found.items() if not text}
-    by_name = {name: _first_way(ways, balloon, new) for name, balloon in fitting.items()}
-    order = ranked(_candidate(filling, balloon, *by_name[name]) for name, balloon in fitting.items())
+    by_name = {name: way for name, each in fitting.items() if (way := _first_way(filling, ways, each, new))}
+    lacking += [Row(name, lacks="closeness to its devices") for name in fitting if name not in by_name]
+    order = ranked(_candidate(filling, fitting[name], *way) for name, way in by_name.items())
     return compared(OF, order, lacking, note=note, notes=[by_name[each.name][1].why for each in order])
 
 
-def _first_way(ways: list[Way], balloon: Balloon, new: Balloon | None) -> tuple[int, Way]:
-    """The first of *ways* that finds a balloon, and its place."""
-    return next((place, way) for place, way in enumerate(ways) if balloon.name in _names(way, new))
+def _first_way(filling: Filling, ways: list[Way], balloon: Balloon, new: Balloon | None) -> tuple[int, Way] | None:
+    """The first of *ways* that finds a balloon, and its place; None where it must be elsewhere."""
+    joined = filling.joined(balloon) or balloon
+    found = ((place, way) for place, way in enumerate(ways) if balloon.name in _names(way, new))
+    return next(((place, way) for place, way in found if filling.is_there(way, joined)), None)
 
 
 def _names(way: Way, new: Balloon | None) -> Iterator[str]:

@@ -1,10 +1,13 @@
 """Which balloon a container comes into: the first of several ways to fill balloons that finds one with room."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import chain
 from re import findall, sub
 
+from criproxy.alloc.cpus import circles
 from criproxy.alloc.expressions import Attribute, joint_value
 from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -16,6 +19,7 @@ from criproxy.policy.attributes import attribute_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind
 from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members
+from criproxy.policy.hints import hints_of, near_words, nodes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,11 @@ class Way:
     """Among which; None: an empty one or a new one."""
     inflated: bool = False
     """Whether what they can grow to counts, and not what they have."""
+    near: CpuSet | None = None
+    """The NUMA nodes where the balloon has to be with the container in it; None: anywhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filling:
     """One container that looks for a balloon of one type."""
 
@@ -61,7 +67,7 @@ class Filling:
             text = f"container {self.container.title} may not run here: maxCPUs of balloon type {self.kind.name} is -1"
             raise NotEnough(text)
         for way in self.ways():
-            found = self._emptiest(way) if way.balloons is not None else self._new()
+            found = self._emptiest(way) if way.balloons is not None else self._new(way)
             if found is not None:
                 return Filled(found, way.why)
         raise NotEnough(self._refusal())
@@ -76,7 +82,7 @@ class Filling:
         sizes = balloon.shape.sizes(milli)
         if sizes is None or self.missing_cpus(balloon, sizes) > 0:
             return self._overbooked(joined) if self.kind.overbooked else None
-        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon.keys)))
+        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon)))
 
     def missing_cpus(self, balloon: Balloon, sizes: Sequence[int]) -> int:
         """How many CPUs there are too few for a balloon to get these sizes; 0 or less where there are enough."""
@@ -95,14 +101,37 @@ class Filling:
         full = self.state.resize(balloon, sizes)
         return full if full.home else None
 
-    def _device_cpus(self, keys: Collection[str] = ()) -> CpuSet:
-        """The CPUs next to the devices of the container and of those with these *keys*, if its type wants that."""
-        if not self.kind.close_to_own_devices:
-            return NO_CPUS
-        near = [self.container, *members(self.node, keys)]
-        ids = NO_CPUS.union(*(hint for container in near for hint in container.hints))
-        nodes = self.node.topology.node_by_id
-        return NO_CPUS.union(*(nodes[number].cpus for number in ids if number in nodes))
+    def is_there(self, way: Way, balloon: Balloon) -> bool:
+        """Whether *balloon*, with the container in it, is where a way looks."""
+        return way.near is None or self.node.topology.nodes_of(balloon.home) <= way.near
+
+    @cached_property
+    def _hints(self) -> tuple[tuple[CpuSet, ...], bool]:
+        return self._hints_of(self.container)
+
+    def _hints_of(self, container: Container) -> tuple[tuple[CpuSet, ...], bool]:
+        """The NUMA nodes next to its devices, and whether it must be there; see `policy.hints`."""
+        if not container.hints:
+            return (), False
+        try:
+            return hints_of(Wishes(self.node, container, self.state.catalogue.options.annotations.allow))
+        except BadAnnotation:
+            if container is self.container:
+                raise
+            return container.hints, False  # it was found running: nobody could refuse it
+
+    def _device_cpus(self, balloon: Balloon | None = None) -> tuple[CpuSet, ...]:
+        """The CPUs next to the devices of the container and of those in a *balloon*.
+
+        The first sets have those around as well, by distance; the last one is that of the nearest.
+        """
+        others = members(self.node, balloon.keys) if balloon else ()
+        hints = (self._hints_of(each)[0] for each in (self.container, *others))
+        near = NO_CPUS.union(*chain.from_iterable(hints))
+        if not near:
+            return ()
+        parts = circles(self.node.topology, near)
+        return tuple(reversed(parts[:-1] or parts))
 
     def _where_it_is(self) -> tuple[CpuSet, ...]:
         """The CPUs that the container has, and those next to its memory, which does not move; none for a newcomer."""
@@ -113,7 +142,20 @@ class Filling:
         return had.cpus, NO_CPUS.union(*(nodes[mem].cpus for mem in had.mems if mem in nodes))
 
     def ways(self) -> Iterator["Way"]:
-        """The ways to fill balloons, the best first."""
+        """The ways to fill balloons, the best first: next to the container's devices, then further and further away."""
+        (hints, strict), topology = self._hints, self.node.topology
+        if not hints:
+            yield from self._plain_ways()
+            return
+        why = "it is next to its devices"
+        for cpus in circles(topology, nodes_of(hints))[: 1 if strict else None]:
+            for way in self._plain_ways():
+                yield replace(way, near=topology.nodes_of(cpus), why=f"{why}, and {way.why}")
+            why = "it is as near to its devices as there is room"
+        if not strict:  # CPUs may be on no NUMA node
+            yield from self._plain_ways()
+
+    def _plain_ways(self) -> Iterator["Way"]:
         kind = self.kind.type
         if self.kind.overbooked or self.kind.fixed:
             yield Way("it is the only one of its type")
@@ -157,7 +199,7 @@ class Filling:
     def _emptiest(self, way: "Way") -> Balloon | None:
         """The first balloon of a way that has room, with the container in it."""
         for balloon in sorted(way.balloons or (), key=lambda balloon: self.order(balloon, inflated=way.inflated)):
-            if (joined := self.joined(balloon)) is not None:
+            if (joined := self.joined(balloon)) is not None and self.is_there(way, joined):
                 return joined
         return None
 
@@ -166,10 +208,11 @@ class Filling:
         limit = balloon.shape.limit
         return (most if limit is None else min(most, limit)) * 1000
 
-    def _new(self) -> Balloon | None:
+    def _new(self, way: Way) -> Balloon | None:
         """An empty balloon that is there already, else a new one, with the container in it."""
         balloon = self.empty()
-        return self.joined(balloon) if balloon else None
+        joined = self.joined(balloon) if balloon else None
+        return joined if joined and self.is_there(way, joined) else None
 
     def empty(self) -> Balloon | None:
         """An empty balloon that is there already, else a new one; None where there can be none."""
@@ -195,6 +238,9 @@ class Filling:
         cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
         needs = f", and a new one has at least {kind.min_cpus}" if kind.min_cpus > len(free) else ""
         parts = [have + more, there or f"{cpus}{needs}"]
+        hints, strict = self._hints
+        if strict:
+            parts.insert(0, f"it must be close to its devices on {near_words(hints)}")
         return (
             f"container {self.container.title} asks for {asked_milli(self.container)}m: no suitable balloon instance "
             f"available of type {kind.name}{limit}: {'; '.join(part for part in parts if part)}"

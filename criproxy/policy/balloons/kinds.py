@@ -27,7 +27,7 @@ from criproxy.policy.balloons.options import (
 
 PRIORITIES = ("high", "normal", "low", "none")
 POD_RESOURCES = "podresourceapi:"
-"""Instead of a path: the devices of a balloon's own containers."""
+"""Instead of a path: the devices of a balloon's own containers, to which every balloon is close anyway."""
 _NODE = r"/sys/devices/system/node/node(\d+)"
 _CPU = r"/sys/devices/system/cpu/cpu(\d+)(/cache/index([0-3]))?"
 """Index 0 and 1 of a CPU's caches are its level 1 caches, 2 is level 2 and 3 is level 3."""
@@ -45,8 +45,6 @@ class Kind:
     """All CPUs that its only balloon ever has; none: as many as it needs."""
     overbooked: bool = False
     """Whether its only balloon takes everybody, however much is asked for."""
-    close_to_own_devices: bool = False
-    """Whether its balloons are close to the devices of their containers."""
     loads: Mapping[str, str] = field(default_factory=dict)
     """What its containers load: classes, each with its level."""
     parts: tuple["Kind", ...] = ()
@@ -162,8 +160,7 @@ def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
             first=cpus_of_priority(topology, Priority(kind.allocator_priority)),
             alone=tuple(sorted(alone)),
         )
-        close = any(path.startswith(POD_RESOURCES) for path in kind.prefer_close_to_devices)
-        kinds[kind.name] = Kind(index, kind, wants, close_to_own_devices=close, loads=levels)
+        kinds[kind.name] = Kind(index, kind, wants, loads=levels)
     for kind in types:
         kinds[kind.name] = _composed(kinds[kind.name], kinds)
     if options.rules == "crirm":

@@ -192,7 +192,7 @@ class BalloonType(_Group):
     prefer_close_to_devices: tuple[str, ...] = ()
     """Its CPUs are close to these, all others' are not: paths in sysfs of NUMA nodes, CPUs, their caches
     (/sys/devices/system/cpu/cpu0/cache/index3) and devices (/sys/class/net/eth0); or podresourceapi:*, the devices of
-    its containers."""
+    its containers, to which all balloons are close anyway."""
     prefer_isol_cpus: bool = False
     """Whether it takes CPUs that the kernel keeps free (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None

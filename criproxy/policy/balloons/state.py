@@ -124,11 +124,11 @@ class State:
         return state
 
     def new(
-        self, kind: Kind, milli: int = 0, close_to: CpuSet = NO_CPUS, rather: tuple[CpuSet, ...] = ()
+        self, kind: Kind, milli: int = 0, close_to: tuple[CpuSet, ...] = (), rather: tuple[CpuSet, ...] = ()
     ) -> Balloon | None:
         """A balloon of a type that is not there yet, large enough for *milli*; None where there is no room.
 
-        Its CPUs are *close_to* these if possible, and of several that suit it in these of *rather*.
+        Its CPUs are *close_to* these if possible, the last set first, and of several that suit it in these of *rather*.
         """
         used = {balloon.instance for balloon in self.of(kind)}
         instance = next(number for number in range(len(used) + 1) if number not in used)
@@ -144,13 +144,13 @@ class State:
         self,
         balloon: Balloon,
         sizes: tuple[int, ...],
-        close_to: CpuSet = NO_CPUS,
+        close_to: tuple[CpuSet, ...] = (),
         rather: tuple[CpuSet, ...] = (),
     ) -> Balloon:
         """*balloon* with parts of these sizes; there are enough free CPUs."""
         loads = self.loaded(balloon.shape.loads, balloon.name)
         away = (*loads, self.strangers) if self.strangers else loads
-        also = Wants((close_to,) if close_to else (), away, rather)
+        also = Wants(close_to, away, rather)
         free = self.free - balloon.home
         return replace(balloon, home=resized(self.catalogue, balloon.shape, balloon.home, free, sizes, also))
 

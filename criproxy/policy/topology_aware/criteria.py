@@ -18,6 +18,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.policy.hints import nodes_of
 from criproxy.policy.topology_aware.memory import ByPool, burst_criteria, kind_criteria, room_criteria
 from criproxy.policy.topology_aware.near import affinity_criteria, hint_criteria, is_near_all
 from criproxy.policy.topology_aware.request import Request
@@ -59,8 +60,19 @@ class Choosing:
     def allows(self, pool: Pool) -> bool:
         """Whether a pool is near enough to what the container must be near, and to where it is already."""
         hints = self.request.hints if self.request.strict else ()
-        near = not hints or is_near_all(self.room.tree.topology, pool.cpus, hints)
+        near = not hints or is_near_all(self.room.tree.topology, pool.cpus, hints) or self._can_split(pool)
         return near and self.is_around_home(pool)
+
+    def _can_split(self, pool: Pool) -> bool:
+        """Whether all CPUs that the container is to own can be taken next to its devices, in a pool with others."""
+        request, tree = self.request, self.room.tree
+        several = len(set(request.hints)) > 1
+        if not several or not request.owned or request.shared_milli or request.by_hint is False:
+            return False
+        near = nodes_of(request.hints)
+        free = self.room.spare_cpus(pool.index, request.owned)
+        sides = (tree.topology.nodes_of(free) & hint for hint in request.hints)
+        return all(sides) and len([cpu for cpu in free if tree.topology.nodes_of((cpu,)) <= near]) >= request.owned
 
     def _allowed(self) -> Iterator[Pool]:
         yield from filter(self.allows, self.room.tree.pools)

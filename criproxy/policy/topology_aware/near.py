@@ -42,20 +42,35 @@ def _sandboxes(node: Node, container: Container) -> frozenset[str]:
 
 
 def hint_criteria(tree: PoolTree, request: Request) -> list[list[Criterion]]:
-    """By pool: near all devices, near as many as possible, and then the smallest; none for a container without."""
+    """By pool: none of it far from the devices, something of it near each, and then the smallest.
+
+    None for a container without devices. So one whose pool next to its device is full goes to the next one, and not to
+    a part of the machine that has that pool and distant ones.
+    """
     if not request.hints:
         return [[] for _ in tree.pools]
-    return [_hint_criteria(tree, index, nodes, request.hints) for index, nodes in enumerate(tree.nodes)]
+    hints = list(dict.fromkeys(request.hints))
+    return [_hint_criteria(tree, index, nodes, hints) for index, nodes in enumerate(tree.nodes)]
 
 
 def _hint_criteria(tree: PoolTree, index: int, nodes: CpuSet, hints: Sequence[CpuSet]) -> list[Criterion]:
     met = sum(not hint.isdisjoint(nodes) for hint in hints)
-    return [
+    split = [
         Criterion("it is near all its devices", int(met < len(hints))),
         Criterion("it is near more of its devices", -met, Unit.MORE),
-        Criterion("it is the smallest near its devices", tree.heights[index] if met else 0, Unit.FEWER),
+    ]
+    return [
+        Criterion("it is nearer to its devices", _farthest(tree.topology, nodes, hints), Unit.FEWER),
+        *(split if len(hints) > 1 else ()),
+        Criterion("it is the smallest near its devices", tree.heights[index], Unit.FEWER),
         Criterion("it comes first of those near its devices", index if met else 0, Unit.FEWER),
     ]
+
+
+def _farthest(topology: Topology, nodes: CpuSet, hints: Sequence[CpuSet]) -> int:
+    """From any of *nodes* to the device that is farthest away from it, as the kernel measures distances."""
+    ways = (min(topology.distance(node, home) for home in hint) for node in nodes for hint in hints)
+    return max(ways, default=0)
 
 
 def is_near_all(topology: Topology, cpus: CpuSet, hints: Sequence[CpuSet]) -> bool:

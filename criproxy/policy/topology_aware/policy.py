@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 from criproxy.alloc.capacity import shared_milli
+from criproxy.alloc.cpus import Taste
 from criproxy.alloc.memory import place_memory, return_memory
-from criproxy.alloc.near import take_near
+from criproxy.alloc.near import take_beside, take_near
 from criproxy.alloc.pools import Pool
 from criproxy.alloc.rank import ranked
 from criproxy.alloc.resize import resize_cpus
@@ -24,6 +25,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
+from criproxy.policy.hints import hints_of, nodes_of
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.criteria import Choosing
 from criproxy.policy.topology_aware.explained import pools_compared, reserved_compared
@@ -171,6 +173,9 @@ class TopologyAwarePolicy:
         grant, wish = grants[container.key], memory_wish(wishes, pinned=self.options.pin_memory)
         pool = division.tree.by_name.get(grant.pool, division.tree.pools[0])
         near = division.tree.nodes[pool.index] if grant.shares else node.topology.nodes_of(grant.cpus)
+        hints = nodes_of(hints_of(wishes)[0])
+        if len(hints) > 1 and hints < near:  # of several cards, or of one that is next to several nodes
+            near = hints
         return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
 
 
@@ -236,6 +241,11 @@ def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> Cpu
         if request.by_hint and not had:
             return take_near(topology, isolated, request.owned, request.hints)
         return resize_cpus(topology, had & isolated, isolated, request.owned)
-    if request.by_hint and not had and request.hints:
-        return take_near(topology, room.spare_cpus(pool.index, request.owned), request.owned, request.hints)
+    if had or not request.hints or request.by_hint is False:
+        return room.take(pool.index, request.owned, had, choosing.liked)
+    spare = room.spare_cpus(pool.index, request.owned)
+    if request.by_hint:
+        return take_near(topology, spare, request.owned, request.hints)
+    if len(room.tree.nodes[pool.index]) > 1:
+        return take_beside(topology, spare, request.owned, request.hints, Taste(first=choosing.liked))
     return room.take(pool.index, request.owned, had, choosing.liked)

@@ -12,13 +12,11 @@ from criproxy.model.hierarchy import Level
 from criproxy.model.topology import MemoryKind
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.hints import hints_of
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.topology_aware.options import LEVELS, SYSTEM_NAMESPACE, TopologyAwareOptions
 
 COLOCATION_WEIGHT = 10
-_NO_HINTS = ({"false"}, {"none"}, {"mounts"})
-"""Values of ``topologyhints`` that leave no hint of a device."""
-_HINTS = {"true", "false", "none", "all", "mounts", "devices", "pod-resources"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,8 @@ class Request:
     """For each device the NUMA nodes next to it."""
     strict: bool = False
     """Whether it must be close to all of them."""
-    by_hint: bool = False
-    """Whether its own CPUs are chosen device by device."""
+    by_hint: bool | None = None
+    """Whether its own CPUs are chosen device by device; None: where its pool has more NUMA nodes than one."""
     affinities: tuple[Affinity, ...] = ()
     hides: bool = False
     """Whether it sees one thread of each core only."""
@@ -72,7 +70,7 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
     """
     owned, rest = _split(container, options, wishes)
     isolated, isolated_only = _isolation(owned, options, wishes)
-    hints, strict = _hints(container, wishes)
+    hints, strict = hints_of(wishes)
     limit, burst = _burst(container, options, wishes)
     return Request(
         owned,
@@ -84,7 +82,7 @@ def request_of(container: Container, options: TopologyAwareOptions, wishes: Wish
         burst=burst,
         hints=hints,
         strict=strict,
-        by_hint=bool(wishes.boolean("pick-resources-by-hints")),
+        by_hint=wishes.boolean("pick-resources-by-hints"),
         affinities=_affinities(container, options, wishes),
         hides=hides_threads(wishes),
         memory_kinds=memory_wish(wishes).kinds,
@@ -126,19 +124,6 @@ def _priority(text: str) -> Priority:
         return Priority(text.strip().lower())
     except ValueError:
         raise ValueError(f"{text!r} must be one of {', '.join(Priority)}") from None
-
-
-def _hints(container: Container, wishes: Wishes) -> tuple[tuple[CpuSet, ...], bool]:
-    words = wishes.read("topologyhints", _hint_words)
-    strict = bool(wishes.boolean("strict.topologyhints"))
-    return ((), False) if words in _NO_HINTS else (container.hints, strict and bool(container.hints))
-
-
-def _hint_words(text: str) -> set[str]:
-    words = {word.strip().lower() for word in text.split(",") if word.strip()}
-    if unknown := sorted(words - _HINTS):
-        raise ValueError(f"{unknown[0]!r} must be true, false, or some of {', '.join(sorted(_HINTS))}")
-    return words
 
 
 def _burst(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[int | None, Level | None]:

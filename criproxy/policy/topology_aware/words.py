@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from criproxy.alloc.rank import Candidate, decider
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.policy.hints import near_words
 from criproxy.policy.topology_aware.criteria import Choosing, available
 
 
@@ -56,9 +57,7 @@ def sharing_refusal(choosing: Choosing) -> str:
 
 
 def _strictly(choosing: Choosing, free: CpuSet) -> str:
-    hints = choosing.request.hints
-    near = " and ".join(dict.fromkeys(f"NUMA node {format_cpuset(hint)}" for hint in hints))
-    where = _by_node(choosing, free)
+    near, where = near_words(choosing.request.hints), _by_node(choosing, free)
     return f"strictly close to its devices on {near}, but places with room elsewhere fail strict hint: free are {where}"
 
 
