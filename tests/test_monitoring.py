@@ -46,7 +46,13 @@ TOKEN = re.compile(
     r"""\s+|"(?:[^"\\]|\\.)*"|[A-Za-z_:][\w:]*|\d+(?:\.\d+)?(?:ms|[smhdwy])?|\[(?:\d+[smhdwy]|\$__rate_interval)\]"""
     r"""|=~|!~|==|!=|>=|<=|[-+*/<>=(){},]"""
 )
-LATE = {"criproxy_resync_age_seconds", "criproxy_decisions_total", "criproxy_device_creates_total"}
+LATE = {
+    "criproxy_resync_age_seconds",
+    "criproxy_decisions_total",
+    "criproxy_device_creates_total",
+    "criproxy_device_cards",
+    "criproxy_device_cards_given",
+}
 """What has no series before it first happened, and needs none."""
 SCRAPE_LIMIT_S = 0.010
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}

@@ -89,6 +89,11 @@ class Controller:
         return self._followups.settings
 
     @property
+    def devices(self) -> DeviceGuard:
+        """Who knows the machine's cards, and who was given which."""
+        return self._creates.devices
+
+    @property
     def counters(self) -> Counters:
         """What has been counted since the start."""
         return self._manager.counters
@@ -181,6 +186,7 @@ class Controller:
         return measure(
             self._followups,
             reserved_cpus(self._manager.policy, self.node.topology),
+            self._creates.devices,
             ready=self.ready,
             policy_faults=self.policy_faults,
             config_problem=self.config_problem is not None,
@@ -203,6 +209,7 @@ class Controller:
         self._tasks.spawn("resync", self._resync.run())
         self._runtime.on_unavailable = self._resync.soon
         self._watch.start()
+        self._tasks.spawn("look for cards", self._creates.devices.begin())
 
     def resync(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""

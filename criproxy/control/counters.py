@@ -70,6 +70,8 @@ class Counters:
     """Configurations that could not be used: the one before stays."""
     devices: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Creates by class of devices (empty: all of them) and what was found there: ``hidden``, ``allocated``, …"""
+    device_allocations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Creates that were given cards, by class and by the evidence that told so: ``podresources``, ``nodes``, …"""
     device_evidence: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Questions about devices by source (``podresources``, ``checkpoint``) and what came of them: ``answered``,
     ``failed``, …"""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
+from criproxy.control.holdings import Holdings
 from criproxy.control.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices
@@ -22,7 +23,7 @@ from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, w
 from criproxy.devices.nearness import Whereabouts, hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.cards import find_cards
-from criproxy.errors import Refused
+from criproxy.errors import Refused, StoreError
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.workload import Container
 from criproxy.store.record import Fact, Kind
@@ -61,6 +62,7 @@ class DeviceGuard:
     followups: Followups
     sources: Sequence[Source] = ()
     """Most trusted first; the next one is asked only where those before did not know everything."""
+    holdings: Holdings = field(default_factory=Holdings)
     _kubelet: KubeletFiles = field(default_factory=KubeletFiles)
     """Those that the sources are of."""
     _runtimes: dict[str, str] = field(default_factory=dict)
@@ -74,6 +76,28 @@ class DeviceGuard:
         """Those in force; a reload brings others."""
         return self.followups.settings.devices
 
+    @property
+    def stocks(self) -> Stocks:
+        """The machine's cards of the classes in force, as they were seen last; empty until somebody has looked."""
+        return self._stocks if self.rules and self._looked_for == self.rules.classes else {}
+
+    def cards_given(self) -> dict[str, int]:
+        """How many of the machine's cards containers have, by class."""
+        kinds = {kind.name: kind for kind in self._looked_for}
+        node = self.followups.manager.node
+        return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
+
+    async def begin(self) -> None:
+        """See which cards there are, and remember who had which when criproxy ended."""
+        if self.rules is None:
+            return
+        await self._look(self.rules.classes)
+        manager = self.followups.manager
+        try:
+            self.holdings.recall(manager.node, await manager.newest(Kind.DEVICES))
+        except StoreError as error:
+            self.followups.log.warning("nobody remembers who was given which cards", error=str(error))
+
     def sandbox_run(self, request: api.RunPodSandboxRequest, sandbox_id: str) -> None:
         """A sandbox was made: find out in the background what its containers were given."""
         if self.rules is None:
@@ -86,6 +110,7 @@ class DeviceGuard:
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
         self._runtimes.pop(sandbox_id, None)
+        self.holdings.forget(sandbox_id)
         for source in self.sources:
             source.forget(sandbox_id)
 
@@ -200,7 +225,12 @@ class DeviceGuard:
         cards: Sequence[Whereabouts],
     ) -> None:
         """Count, log and keep for `explain` what was found; no values of variables."""
-        counted = self.followups.counters.devices
+        counted, facts = self.followups.counters.devices, _facts(done.findings, evidence) | _places(cards)
+        for kind, allocation in evidence.items():
+            if allocation.given is Given.CARDS:
+                self.followups.counters.device_allocations[kind, allocation.source] += 1
+        if container is not None:
+            self.holdings.note(container, facts)
         for finding in done.findings:
             counted[finding.kind, finding.word.value] += 1
         if done.refusal:
@@ -208,7 +238,6 @@ class DeviceGuard:
         if not done.findings or container is None:
             return
         sentences = [*(finding.sentence for finding in done.findings), *(card.sentence for card in cards if card.nodes)]
-        facts = _facts(done.findings, evidence) | _places(cards)
         self.followups.manager.note(container, Kind.DEVICES, *sentences, **facts)
         words = {finding.kind or "container": finding.word.value for finding in done.findings}
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()

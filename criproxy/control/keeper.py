@@ -6,7 +6,7 @@ happened meanwhile is written when it is back.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -17,7 +17,7 @@ from criproxy.control.settings import Log, StoreLimits
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.store.record import Record
+from criproxy.store.record import Kind, Record
 
 MAX_WAITING = 64
 """Changes that wait for the disk with their history; of older ones only the outcome is written."""
@@ -36,6 +36,10 @@ class NodeStore(Protocol):
 
     async def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
+        ...
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """Of each of the containers *lives* the last record of that kind, if there is one."""
         ...
 
 
@@ -105,11 +109,18 @@ class Keeper:
 
     async def find(self, text: str) -> list[Record]:
         """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
+        return await self._read(lambda: self._store.find(text))
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """The last record of a kind of each container, see `NodeStore.newest`; raises StoreError as `find`."""
+        return await self._read(lambda: self._store.newest(kind, lives))
+
+    async def _read(self, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
         if self.error is not None:
             raise self.error
         try:
             async with asyncio.timeout(self._limits.timeout_s):
-                return await self._store.find(text)
+                return await read()
         except TimeoutError:
             raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
 

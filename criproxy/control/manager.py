@@ -180,6 +180,10 @@ class Manager:
         await self.flush()
         return await self._keeper.find(text)
 
+    async def newest(self, kind: Kind) -> list[Record]:
+        """Of each container of the node the last record of that kind that is on disk; raises StoreError."""
+        return await self._keeper.newest(kind, [container.life for container in self.node.containers.values()])
+
     async def changed(self) -> None:
         """Return after the next change of the node, or of what is known about it."""
         await self._changed.wait()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from criproxy.control.counters import DECISION_BUCKETS_S
 from criproxy.control.followups import Followups
+from criproxy.control.guarding import DeviceGuard
 from criproxy.control.settings import OnError
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
@@ -16,15 +17,25 @@ from criproxy.model.workload import ContainerState
 if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
     from criproxy.observe.placing import NumaCpus, Placing
 
+_ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
+"""What is told of the kubelet before it has happened."""
+
 
 def measure(
-    followups: Followups, reserved: CpuSet, *, ready: bool, policy_faults: int, config_problem: bool
+    followups: Followups,
+    reserved: CpuSet,
+    devices: DeviceGuard,
+    *,
+    ready: bool,
+    policy_faults: int,
+    config_problem: bool,
 ) -> "Placing":
     """Everything that `observe.placing` shows.
 
     Args:
         followups: updates, and with them the node.
         reserved: CPUs that nobody may own.
+        devices: who knows the cards.
         ready: whether held calls are decided.
         policy_faults: answers of the policy that were not used.
         config_problem: whether the configuration in the file is not the one in force.
@@ -60,7 +71,10 @@ def measure(
         resyncs={"ok": counters.resyncs, "failed": counters.resync_failures},
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
         adoptions=counters.adoptions,
-        device_evidence=dict(counters.device_evidence),
+        device_evidence={**dict.fromkeys(_ASKED, 0), **counters.device_evidence},
+        device_allocations=dict(counters.device_allocations),
+        device_cards={name: len(stock.cards) for name, stock in devices.stocks.items()},
+        device_cards_given=devices.cards_given(),
         devices={(kind or "all", word): count for (kind, word), count in counters.devices.items()},
         conflicts_repaired=counters.conflicts_repaired,
         reloads={"ok": counters.reloads_ok, "failed": counters.reloads_failed},

@@ -54,6 +54,12 @@ class Placing:
     adoptions: int
     device_evidence: Mapping[tuple[str, str], int]
     """By source of the kubelet and what came of asking it."""
+    device_allocations: Mapping[tuple[str, str], int]
+    """By class of devices and the evidence that told of cards."""
+    device_cards: Mapping[str, int]
+    """What the machine has, by class of devices."""
+    device_cards_given: Mapping[str, int]
+    """Those of them that containers have."""
     devices: Mapping[tuple[str, str], int]
     """By class of devices and what was found at a create."""
     conflicts_repaired: int
@@ -127,6 +133,8 @@ class PlacingCollector(Collector):
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=values[field])
         yield _devices(placing)
         yield _device_evidence(placing)
+        yield _device_allocations(placing)
+        yield from _cards(placing)
         yield _decision_times(placing)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -155,6 +163,26 @@ def _device_evidence(placing: Placing) -> Metric:
     for (source, outcome), count in sorted(placing.device_evidence.items()):
         family.add_metric([source, outcome], count)
     return family
+
+
+def _device_allocations(placing: Placing) -> Metric:
+    text = "Creates that were given cards, by class of devices and the evidence that told so."
+    family = CounterMetricFamily("criproxy_device_allocations", text, labels=["device_class", "source"])
+    for (kind, source), count in sorted(placing.device_allocations.items()):
+        family.add_metric([kind, source], count)
+    return family
+
+
+def _cards(placing: Placing) -> Iterator[Metric]:
+    texts = {
+        "device_cards": "Cards that the machine has, by class of devices.",
+        "device_cards_given": "Those of them that containers have.",
+    }
+    for name, text in texts.items():
+        family = GaugeMetricFamily(f"criproxy_{name}", text, labels=["device_class"])
+        for kind, count in sorted(getattr(placing, name).items()):
+            family.add_metric([kind], count)
+        yield family
 
 
 def _containers(placing: Placing) -> Metric:

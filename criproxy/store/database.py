@@ -11,8 +11,8 @@ from typing import Any
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.store.history import History, find, of_lives
-from criproxy.store.record import Record
+from criproxy.store.history import History, find, newest, of_lives
+from criproxy.store.record import Kind, Record
 from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, PODS, Table, changed, tables
 from criproxy.store.schema import VERSION, migrate, version_of
 
@@ -74,6 +74,11 @@ class Database:
         """The records of the containers *lives*, oldest first."""
         with _as_store_error(self.path):
             return of_lives(self._connection, lives)
+
+    def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """Of each of the containers *lives* the last record of that kind, if there is one."""
+        with _as_store_error(self.path):
+            return newest(self._connection, kind, lives)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""

@@ -138,6 +138,17 @@ def of_lives(connection: sqlite3.Connection, lives: Iterable[str]) -> list[Recor
     return _select(connection, "life IN (SELECT value FROM json_each(:lives))", {"lives": json.dumps(list(lives))})
 
 
+def newest(connection: sqlite3.Connection, kind: Kind, lives: Iterable[str]) -> list[Record]:
+    """Of each of the containers *lives* the last record of that kind, if there is one."""
+    query = f"""
+        SELECT {_COLUMNS} FROM decisions WHERE id IN (
+            SELECT max(id) FROM decisions WHERE life IN (SELECT value FROM json_each(:lives)) AND kind = :kind
+            GROUP BY life
+        ) ORDER BY id
+    """  # noqa: S608 (no user's text)
+    return [_record(row) for row in connection.execute(query, {"lives": json.dumps(list(lives)), "kind": kind.value})]
+
+
 def _select(connection: sqlite3.Connection, where: str, arguments: dict[str, str]) -> list[Record]:
     query = f"SELECT {_COLUMNS} FROM decisions WHERE {where} ORDER BY id DESC LIMIT {MAX_FOUND}"  # noqa: S608
     return [_record(row) for row in reversed(connection.execute(query, arguments).fetchall())]

@@ -4,7 +4,7 @@ No lock is taken, nothing is migrated and nothing set aside: a daemon that start
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.database import NAME, read_node
-from criproxy.store.history import find, refusals, titles
-from criproxy.store.record import Record
+from criproxy.store.history import find, newest, refusals, titles
+from criproxy.store.record import Kind, Record
 from criproxy.store.schema import VERSION, version_of
 
 BUSY_S = 2.0
@@ -43,6 +43,10 @@ class Reader:
     def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
         return find(self._connection, text)
+
+    def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """Of each of the containers *lives* the last record of that kind, if there is one."""
+        return newest(self._connection, kind, lives)
 
     def refusals(self, since_s: float) -> list[tuple[str, str, int, float]]:
         """Name, last reason, number and last time of those that were refused since then, the newest first."""

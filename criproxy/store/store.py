@@ -12,7 +12,7 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.database import Database
-from criproxy.store.record import Record
+from criproxy.store.record import Kind, Record
 
 T = TypeVar("T")
 LOCK_NAME = "lock"
@@ -72,6 +72,10 @@ class Store:
     async def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
         return await self._run(lambda: self._opened().find(text))
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """Of each of the containers *lives* the last record of that kind, if there is one."""
+        return await self._run(lambda: self._opened().newest(kind, lives))
 
     async def history(self, *lives: str) -> list[Record]:
         """What happened to the containers *lives* (`Container.life`), oldest first."""

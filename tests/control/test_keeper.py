@@ -49,6 +49,10 @@ class Disk:
         """Nothing is ever asked."""
         return []
 
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """The same."""
+        return []
+
     @property
     def reasons(self) -> list[str]:
         """The history, oldest first."""

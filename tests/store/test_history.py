@@ -55,6 +55,23 @@ def test_records_come_back_as_they_were(database: Database) -> None:
     assert database.history("r-1") == [record]
 
 
+def test_the_newest_of_a_kind(database: Database) -> None:
+    """One of each container that is asked for, if it has one."""
+    for life, text, kind in (
+        ("r-1", "old", Kind.DEVICES),
+        ("r-2", "other", Kind.DEVICES),
+        ("r-1", "new", Kind.DEVICES),
+        ("r-1", "granted", Kind.GRANTED),
+        ("r-3", "unasked", Kind.DEVICES),
+        ("r-4", "granted", Kind.GRANTED),
+    ):
+        remember(database, entry(text, kind=kind, life=life))
+
+    found = database.newest(Kind.DEVICES, ["r-1", "r-2", "r-4", "r-5"])
+
+    assert [record.sentences[0] for record in found] == ["other", "new"]
+
+
 @pytest.mark.parametrize("text", ["0a1b", "0a", "r-1", TITLE])
 def test_found_by_id_reservation_or_name(database: Database, text: str) -> None:
     """The beginning of an id leads to everything of that container, also to what happened before it had the id."""

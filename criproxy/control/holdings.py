@@ -1,0 +1,85 @@
+"""Who was given which cards: what was found at each create, as long as its sandbox is there.
+
+The same facts go to the history, from which they come back after a restart.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from criproxy.devices.cards import Card, Stock
+from criproxy.devices.classes import DeviceClass
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.store.record import Fact, Record
+
+Facts = Mapping[str, Fact]
+"""By class what was found (``hidden``, …), ids of cards as ``CLASS_ids``, and the evidence as ``CLASS_source``."""
+NOTHING: Facts = {}
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What was found at creates, by sandbox and name of the container: a create that is repeated is the same one."""
+
+    _found: dict[str, dict[str, Facts]] = field(default_factory=dict)
+
+    def note(self, container: Container, facts: Facts) -> None:
+        """A create was looked at."""
+        self._found.setdefault(container.pod, {})[container.name] = facts
+
+    def recall(self, node: Node, records: Iterable[Record]) -> None:
+        """Take in what the history tells, where nothing newer is known."""
+        lives = {container.life: container for container in node.containers.values()}
+        for record in records:
+            if container := lives.get(record.life):
+                self._found.setdefault(container.pod, {}).setdefault(container.name, record.facts)
+
+    def forget(self, sandbox_id: str) -> None:
+        """A sandbox is gone."""
+        self._found.pop(sandbox_id, None)
+
+    def of(self, container: Container) -> Facts | None:
+        """What was found at its create; None where nobody remembers one."""
+        return self._found.get(container.pod, NO_CONTAINERS).get(container.name)
+
+    def cards_given(self, node: Node, kind: DeviceClass, stock: Stock) -> int:
+        """How many of the cards in *stock* containers have that are there."""
+        held = (self.of(container) or NOTHING for container in alive(node))
+        return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
+
+
+NO_CONTAINERS: Mapping[str, Facts] = {}
+
+
+def alive(node: Node) -> Iterator[Container]:
+    """The containers that may use a card."""
+    return (container for container in node.containers.values() if container.state is not ContainerState.EXITED)
+
+
+def has_cards(facts: Facts, kind: str) -> bool:
+    """Whether cards of a class were given, whichever."""
+    return f"{kind}_source" in facts
+
+
+def source_of(facts: Facts, kind: str) -> str:
+    """By which evidence that is known."""
+    return str(facts.get(f"{kind}_source") or "")
+
+
+def ids_of(facts: Facts, kind: str) -> list[str]:
+    """The ids of the cards of a class that were given, as far as they are known."""
+    return _listed(facts.get(f"{kind}_ids"))
+
+
+def words_of(facts: Facts, kind: str) -> list[str]:
+    """What was found of a class; of all classes together for ``container``."""
+    return _listed(facts.get(kind))
+
+
+def cards_of(facts: Facts, kind: DeviceClass, stock: Stock) -> Iterator[Card | None]:
+    """For each id the card that it means; None where the machine has no such card."""
+    return (stock.card(kind, each) for each in ids_of(facts, kind.name))
+
+
+def _listed(value: Fact) -> list[str]:
+    return [word for word in str(value or "").split(",") if word]
