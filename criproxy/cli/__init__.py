@@ -13,6 +13,7 @@ COMMANDS = {
     "check": "criproxy.cli.check",
     "completion": "criproxy.cli.completion",
     "demo": "criproxy.cli.demo",
+    "devices": "criproxy.cli.devices",
     "explain": "criproxy.cli.explain",
     "record": "criproxy.cli.record",
     "release": "criproxy.cli.release",

@@ -59,6 +59,23 @@ class Places:
             return Stored(self.state_dir, self.host_root, error).explain(container)
         return answer
 
+    def devices(self, config: Path | None = None) -> Values:
+        """The answer of the control socket's `devices`; where the daemon gives none, what machine and state tell.
+
+        Args:
+            config: the policy file or directory that names classes of devices, for where no daemon answers.
+
+        Raises:
+            CriproxyError: the daemon's answer is no.
+        """
+        try:
+            answer: Values = ask(self.control_socket, "devices", {}, PATIENCE_S)
+        except NoDaemon as error:
+            from criproxy.cli.stored import Stored
+
+            return Stored(self.state_dir, self.host_root, error).devices(config)
+        return answer
+
     def names(self) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all containers that are known; none where nobody answers quickly."""
         try:

@@ -1,23 +1,17 @@
 """``criproxy status``: how the node is, once, again and again, or as a check."""
 
 import json
-import signal
-import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
 from criproxy.cli.asking import Places, places_options
-from criproxy.errors import CriproxyError
+from criproxy.cli.watching import Ask, Render, Values, show_repeatedly
 
 SETTLE_S, PAUSE_S = 5.0, 0.25
 """How long `--check` waits for updates that are under way, and the pause between two looks."""
-
-Values = dict[str, Any]
-Ask = Callable[[], Values]
 
 
 @click.command(short_help="Show the containers, where they run, and what is wrong.")
@@ -63,16 +57,15 @@ def command(
         raise SystemExit(_check(asked, output))
     ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
     if watch:
-        _watch(ask, interval_s, output)
+        show_repeatedly(ask, interval_s, output, _renderer)
         return
     values = ask()
     if output == "json":
         click.echo(json.dumps(values))
     else:
         from criproxy.cli.console import console, show
-        from criproxy.cli.status_table import render
 
-        show(render(values, console().width))
+        show(_renderer()(values, console().width, None))
 
 
 def _check(places: Places, output: str) -> int:
@@ -104,23 +97,7 @@ def settled(ask: Ask) -> Values:
         time.sleep(PAUSE_S)
 
 
-def _watch(ask: Ask, interval_s: float, output: str) -> None:
-    """Show what *ask* says until the user has seen enough; what cannot be asked now may be later."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not without giving the screen back
-    try:
-        if output == "json":
-            while True:
-                click.echo(json.dumps(_or_error(ask)))
-                time.sleep(interval_s)
-        from criproxy.cli.status_table import live
+def _renderer() -> Render:
+    from criproxy.cli.status_table import render
 
-        live(lambda: _or_error(ask), interval_s)
-    except KeyboardInterrupt:
-        return
-
-
-def _or_error(ask: Ask) -> Values:
-    try:
-        return ask()
-    except CriproxyError as error:
-        return {"error": str(error)}
+    return render

@@ -1,18 +1,16 @@
 """`criproxy status` on a terminal."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any, Literal
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from criproxy.cli import words
-from criproxy.cli.console import NOTE, QUIET, TROUBLE, UNLIMITED, console
+from criproxy.cli.console import NOTE, QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
 
@@ -25,19 +23,11 @@ MOST_NARROW = 24
 """Columns of one column, where there is little room."""
 
 
-def live(ask: Callable[[], Values], interval_s: float) -> None:
-    """Show what *ask* says on a screen of its own, for ever; what does not fit is left out, those in trouble last."""
-    screen = console()
-    with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as shown:
-        while True:
-            values = ask()
-            height = screen.height if screen.is_terminal else None
-            shown.update(render(values, screen.width, height), refresh=True)
-            time.sleep(interval_s)
-
-
 def render(values: Values, width: int, height: int | None = None) -> RenderableType:
-    """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines."""
+    """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines.
+
+    What does not fit is left out, those in trouble last.
+    """
     if "error" in values:
         return Text(f"{values['error']}; trying again", style=TROUBLE)
     notices = [*_notices(values), *_refusals(values), *_failures(values)]

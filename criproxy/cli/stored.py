@@ -1,19 +1,27 @@
 """What the daemon left on disk, in the same words as its own answers: for when it does not answer."""
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
+from criproxy.control import inventory
+from criproxy.control.configuration import DEFAULT_CONFIG
+from criproxy.control.holdings import Holdings
 from criproxy.control.journal import REFUSAL_S
 from criproxy.control.notices import Notice, Refusal, timestamp
 from criproxy.control.report import Filter, Situation, problems, rows, summary
 from criproxy.control.story import choose, lives, tell
+from criproxy.devices.builtin import BUILTIN
+from criproxy.devices.classes import DeviceClass
+from criproxy.discovery.cards import find_cards
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
 from criproxy.store.reader import Reader, open_reader
+from criproxy.store.record import Kind
 from criproxy.store.store import LOCK_NAME
 
 Values = dict[str, Any]
@@ -54,6 +62,26 @@ class Stored:
         told = tell(situation, life, [other for other in namesakes if other.name != life.name])
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **told}
 
+    def devices(self, config: Path | None) -> Values:
+        """As the daemon's answer to `devices`; what cannot be read is not told."""
+        classes, notices = _classes(config)
+        stocks = find_cards(classes, self._host_root)
+        try:
+            with self._reader() as reader:
+                situation, head = self._situation(reader), self._head(reader)
+                holdings = Holdings()
+                lives = [container.life for container in situation.node.containers.values()]
+                holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
+        except CriproxyError as error:
+            told, known = inventory.machine(classes, stocks), False
+            head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
+            notices = [Notice("daemon-down", f"nobody can tell who has which card: {error}"), *notices]
+        else:
+            told, known = inventory.tell(classes, stocks, situation.node, holdings), True
+            notices = [*situation.notices, *notices]
+        listed = [notice.to_json() for notice in notices]
+        return {"started": None, **head, "notices": listed, "guarded": None, "holders_known": known, **told}
+
     @contextmanager
     def _reader(self) -> Iterator[Reader]:
         try:
@@ -80,6 +108,21 @@ class Stored:
             "pid": None,
             "started": None,
         }
+
+
+def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
+    """The classes that a policy file names, else those that are built in; and why, if something is wrong with it."""
+    builtin = tuple(BUILTIN.values())
+    if config is None and not os.path.lexists(DEFAULT_CONFIG):
+        return builtin, []
+    from criproxy.config.load import load
+
+    try:
+        options = load(config or DEFAULT_CONFIG, os.uname().nodename).common.devices
+    except CriproxyError as error:
+        text = f"only classes that are built in are shown, since the policy file cannot be used: {error}"
+        return builtin, [Notice("config", text.splitlines()[0])]
+    return (options.rules().classes if options else builtin), []
 
 
 def holding(state_dir: Path) -> int | None:

@@ -113,15 +113,16 @@ class Adoption:
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
+        hints = await self._hints(item)
         if not container.reservation:  # ours say themselves where their cards are
-            container = replace(container, hints=await self._hints(item))
+            container = replace(container, hints=hints)
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
 
     async def _hints(self, item: api.Container) -> tuple[CpuSet, ...]:
-        """Where the cards are of a container that others created, unless finding out takes too long."""
+        """Where the cards are of a container that nobody remembers, unless finding out takes too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._until_s):
                 return await self.devices.found(item)

@@ -1,4 +1,4 @@
-"""The commands `status`, `explain` and `names` of the control socket.
+"""The commands `status`, `explain`, `devices` and `names` of the control socket.
 
 The state is looked at on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
 hold up no call.
@@ -14,17 +14,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from criproxy import __version__
-from criproxy.control import report, story
+from criproxy.control import inventory, report, story
 from criproxy.control.considering import Choice
 from criproxy.control.controller import Controller
 from criproxy.control.notices import Notice, Values, timestamp
 from criproxy.control.report import Filter, Situation
+from criproxy.devices.builtin import BUILTIN
+from criproxy.discovery.cards import find_cards
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.node import Node
 from criproxy.observe.control_socket import Command, Encoded
 from criproxy.store.record import Record
 
 T = TypeVar("T")
+UNGUARDED = Notice(
+    "devices-unguarded",
+    "the policy file has no section devices: cards are not guarded, and nobody knows who has which",
+    wrong=False,
+)
 
 
 @dataclass(slots=True)
@@ -38,7 +45,7 @@ class Answers:
 
     def commands(self) -> dict[str, Command]:
         """By name, for the control socket."""
-        return {"status": self.status, "explain": self.explain, "names": self.names}
+        return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names}
 
     async def status(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
@@ -90,6 +97,25 @@ class Answers:
             return await asyncio.to_thread(self.controller.choice_now, life.container.key), []
         except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
             return None, [Notice("policy", f"the policy cannot tell what it would choose from: {error!r}")]
+
+    async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy devices``, which has no arguments."""
+        guard, situation = self.controller.devices, self._situation()
+        classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
+        notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
+        head = {
+            **self._head(),
+            "notices": [notice.to_json() for notice in notices],
+            "guarded": guard.rules is not None,
+            "holders_known": True,
+        }
+        host_root, node = self.controller.settings.host_root, situation.node
+
+        def answer() -> Encoded:
+            told = inventory.tell(classes, find_cards(classes, host_root), node, guard.holdings)
+            return _encoded({**head, **told})
+
+        return await asyncio.to_thread(answer)
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""

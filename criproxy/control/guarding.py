@@ -147,13 +147,16 @@ class DeviceGuard:
         return Guarded(done.asked != asked, hints(cards))
 
     async def found(self, item: api.Container) -> tuple[CpuSet, ...]:
-        """Next to which NUMA nodes the cards are of a container that somebody else created, see `Guarded.hints`."""
+        """Remember the cards of somebody of whom nobody here knew; the NUMA nodes next to them, see `Guarded.hints`."""
         if (rules := self.rules) is None:
             return ()
         known, asked = await self._known(rules, devices.subject(item)), devices.listed(item)
         evidence = await self._weigh(rules, asked, known)
         topology = self.followups.manager.node.topology
-        return hints(whereabouts(rules.classes, asked, evidence, known, self._stocks, topology))
+        cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, topology)
+        if known:
+            self.holdings.note(item.pod_sandbox_id, item.metadata.name, _facts((), evidence) | _places(cards))
+        return hints(cards)
 
     def _sources(self, rules: DeviceRules) -> Sequence[Source]:
         """Those of the rules in force: a reload may have moved the kubelet's files."""
@@ -230,7 +233,7 @@ class DeviceGuard:
             if allocation.given is Given.CARDS:
                 self.followups.counters.device_allocations[kind, allocation.source] += 1
         if container is not None:
-            self.holdings.note(container, facts)
+            self.holdings.note(container.pod, container.name, facts)
         for finding in done.findings:
             counted[finding.kind, finding.word.value] += 1
         if done.refusal:

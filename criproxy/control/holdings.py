@@ -5,6 +5,7 @@ The same facts go to the history, from which they come back after a restart.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
@@ -23,9 +24,9 @@ class Holdings:
 
     _found: dict[str, dict[str, Facts]] = field(default_factory=dict)
 
-    def note(self, container: Container, facts: Facts) -> None:
-        """A create was looked at."""
-        self._found.setdefault(container.pod, {})[container.name] = facts
+    def note(self, sandbox_id: str, container: str, facts: Facts) -> None:
+        """A create was looked at, or a container that somebody else has created."""
+        self._found.setdefault(sandbox_id, {})[container] = facts
 
     def recall(self, node: Node, records: Iterable[Record]) -> None:
         """Take in what the history tells, where nothing newer is known."""
@@ -77,8 +78,10 @@ def words_of(facts: Facts, kind: str) -> list[str]:
 
 
 def cards_of(facts: Facts, kind: DeviceClass, stock: Stock) -> Iterator[Card | None]:
-    """For each id the card that it means; None where the machine has no such card."""
-    return (stock.card(kind, each) for each in ids_of(facts, kind.name))
+    """The cards that were given, by their ids or PCI addresses; None for one that the machine has not."""
+    addresses = _listed(facts.get(f"{kind.name}_pci"))
+    for each, address in zip_longest(ids_of(facts, kind.name), addresses, fillvalue=""):
+        yield stock.card(kind, each) or stock.card(kind, address)
 
 
 def _listed(value: Fact) -> list[str]:

@@ -1,12 +1,14 @@
 """Who was given which cards, on a node with rules about devices: remembered, counted, and there after a restart."""
 
 from pathlib import Path
+from shutil import rmtree
 
 from criproxy.control.holdings import cards_of, has_cards, ids_of, source_of, words_of
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
 from criproxy.sim.kubelet import CREATE_TIMEOUT_S
 from tests.control.test_guarding import Podresources, create, knows, world
+from tests.control.test_hints import node_at, pod_of
 from tests.control.world import World
 
 
@@ -69,6 +71,26 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
         assert facts is not None
         assert ids_of(facts, "nvidia") == ["GPU-b"]
         assert node.controller.measure().device_cards_given == {"nvidia": 1}
+
+
+async def test_who_was_found_has_what_the_kubelet_says(tmp_path: Path) -> None:
+    """With the state lost, and for containers that others created, the checkpoint tells who was given which."""
+    node = node_at(tmp_path)
+    async with node.world as world:
+        await node.create(pod_of("Burstable", "ours"), "GPU-b")
+        await world.stop_criproxy()
+        await node.create(pod_of("Burstable", "stranger"), "GPU-a", direct=True)
+        rmtree(tmp_path / "state")
+        await world.start_criproxy()
+        await world.until(lambda: len(world.controller.node.containers) == 2)
+
+        holdings = world.controller.devices.holdings
+        found = {each.pod_name: holdings.of(each) or {} for each in world.controller.node.containers.values()}
+
+    assert {name: (ids_of(facts, "nvidia"), source_of(facts, "nvidia")) for name, facts in found.items()} == {
+        "ours": (["GPU-b"], "checkpoint"),
+        "stranger": (["GPU-a"], "checkpoint"),
+    }
 
 
 async def test_without_rules_nobody_counts_cards(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""``criproxy devices``: the accelerators of this machine, how far they are from each other, and who was given which."""
+
+import json
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from criproxy.cli.asking import Places, places_options
+from criproxy.cli.watching import Render, Values, show_repeatedly
+from criproxy.devices.cards import Card
+from criproxy.devices.links import Peers
+
+_NVIDIA_ID = "GPU-"
+
+
+@click.command(short_help="Show the GPUs and NPUs of this machine, and who was given which.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again until Ctrl-C; with JSON a line each time.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Pause of --watch.",
+)
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE|DIR",
+    help="Policy file whose classes are shown where no daemon answers.  [default: /etc/criproxy/policy.yaml]",
+)
+@places_options
+def command(
+    *,
+    watch: bool,
+    interval_s: float,
+    output: str,
+    config: Path | None,
+    **places: Any,  # noqa: ANN401 (click has checked them)
+) -> None:
+    """Show the cards of each class of devices: where they are, how far from each other, who was given which.
+
+    The daemon is asked; where none answers, this machine is looked at, and the state that the daemon left on disk tells
+    who has what, if it can be read. The evidence for it is in brackets: annotation, podresources, checkpoint, cdi,
+    nodes. Ways between cards are named as nvidia-smi does. NVML, asked by this command itself, tells of NVLinks and MIG
+    devices.
+    """
+    ask = partial(_ask, Places(**places), config)
+    if watch:
+        show_repeatedly(ask, interval_s, output, _renderer)
+        return
+    values = ask()
+    if output == "json":
+        click.echo(json.dumps(values))
+    else:
+        from criproxy.cli.console import console, show
+
+        show(_renderer()(values, console().width, None))
+
+
+def _renderer() -> Render:
+    from criproxy.cli.devices_table import render
+
+    return render
+
+
+def _ask(places: Places, config: Path | None) -> Values:
+    values = places.devices(config)
+    if any(card["id"].startswith(_NVIDIA_ID) for kind in values["classes"] for card in kind["cards"]):
+        told, problem = _nvml()
+        add_peers(values, told)
+        if problem:
+            values["notices"].append({"kind": "nvml", "wrong": False, "text": problem})
+    return values
+
+
+@cache
+def _nvml() -> tuple[Mapping[str, Peers], str]:
+    """What NVML tells, or why it does not; asked once, since it may take seconds."""
+    from criproxy.discovery.nvml import NoNvml, ask_nvml
+
+    try:
+        return ask_nvml(), ""
+    except NoNvml as error:
+        return {}, f"ways between GPUs are those of the PCI bus, and MIG devices are not known: {error}"
+
+
+def add_peers(values: Values, told: Mapping[str, Peers]) -> None:
+    """Complete an answer of `Places.devices` by what a driver tells of cards, by their ids."""
+    from criproxy.control.inventory import links_between
+
+    for kind in values["classes"]:
+        rows = kind["cards"]
+        if not any(row["id"] in told for row in rows):
+            continue
+        kind["links"] = links_between([_card(row) for row in rows], told)
+        for row in rows:
+            row["parts"] = list(told[row["id"]].parts) if row["id"] in told else []
+        kind["elsewhere"] = [held for held in kind["elsewhere"] if not _has_parts(rows, held)]
+
+
+def _has_parts(rows: list[Values], held: Values) -> bool:
+    """Whether all that a container was given are parts of cards here, which are told so."""
+    owners = [row for row in rows if set(row["parts"]) & set(held["ids"])]
+    for row in owners:
+        if held not in row["containers"]:
+            row["containers"].append(held)
+    found = {part for row in owners for part in (*row["parts"], row["id"])}
+    return bool(held["ids"]) and found.issuperset(held["ids"])
+
+
+def _card(row: Values) -> Card:
+    return Card(
+        number=row["number"],
+        id=row["id"],
+        pci=row["pci_address"],
+        bridges=tuple(row["pci_bridges"]),
+        numa_node=-1 if row["numa_node"] is None else row["numa_node"],
+    )

@@ -1,0 +1,62 @@
+"""Showing an answer again and again, until the user has seen enough."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from criproxy.errors import CriproxyError
+
+if TYPE_CHECKING:  # JSON needs none of it
+    from rich.console import RenderableType
+
+Values = dict[str, Any]
+Ask = Callable[[], Values]
+Render = Callable[[Values, int, int | None], "RenderableType"]
+"""Puts an answer into so many columns and, where it matters, lines."""
+
+
+def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable[[], Render]) -> None:
+    """Show what *ask* says every *interval_s*; what cannot be asked now may be later.
+
+    Args:
+        ask: may raise CriproxyError.
+        interval_s: the pause.
+        output: ``json`` or ``table``.
+        renderer: imports what makes a table of an answer; an answer with the key ``error`` has nothing else.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # not without giving the screen back
+    try:
+        if output == "json":
+            while True:
+                click.echo(json.dumps(_or_error(ask)))
+                time.sleep(interval_s)
+        _live(ask, interval_s, renderer())
+    except KeyboardInterrupt:
+        return
+
+
+def _live(ask: Ask, interval_s: float, render: Render) -> None:
+    """On a screen of its own, for ever."""
+    from rich.live import Live
+
+    from criproxy.cli.console import console
+
+    screen = console()
+    with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as shown:
+        while True:
+            values = _or_error(ask)
+            height = screen.height if screen.is_terminal else None
+            shown.update(render(values, screen.width, height), refresh=True)
+            time.sleep(interval_s)
+
+
+def _or_error(ask: Ask) -> Values:
+    try:
+        return ask()
+    except CriproxyError as error:
+        return {"error": str(error)}

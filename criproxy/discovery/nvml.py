@@ -1,0 +1,127 @@
+"""What NVIDIA's library NVML tells of the ways between GPUs, beyond sysfs: NVLinks and MIG devices.
+
+It opens device nodes, may take seconds, and hangs with a driver that does: it is asked by commands, in a thread that
+nobody has to wait for, and not by the daemon, which may not even open those nodes (``DevicePolicy=closed``).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import ModuleType
+from typing import Any
+
+from criproxy.devices.links import Distance, NvLinks, Peers
+from criproxy.errors import CriproxyError
+
+TIMEOUT_S = 5.0
+"""A GPU that nobody uses is initialised first, which takes seconds without the persistence daemon."""
+Answer = Mapping[str, Peers] | CriproxyError
+
+
+class NoNvml(CriproxyError):
+    """NVML cannot be asked; the text says why."""
+
+
+def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
+    """What it tells, by the UUIDs of the machine's GPUs.
+
+    Raises:
+        NoNvml: it is not installed, finds no driver, or has not answered after *timeout_s*.
+    """
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    Thread(target=_answer, args=(answers,), name="nvml", daemon=True).start()
+    try:
+        answer = answers.get(timeout=timeout_s)
+    except Empty:
+        raise NoNvml(f"NVML has not answered for {timeout_s:g} s") from None
+    if isinstance(answer, CriproxyError):
+        raise answer
+    return answer
+
+
+def _answer(answers: "SimpleQueue[Answer]") -> None:
+    try:
+        answers.put(_read())
+    except ImportError:
+        answers.put(NoNvml("the Python package nvidia-ml-py, which asks NVML, is not installed"))
+    except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
+        answers.put(NoNvml(f"NVML: {error}"))
+
+
+def _read() -> Mapping[str, Peers]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        ids = [_text(pynvml.nvmlDeviceGetUUID(card)) for card in cards]
+        by_id = dict(zip(ids, cards, strict=True))
+        return {
+            own: Peers(
+                distances=dict(_distances(pynvml, card, {other: by_id[other] for other in ids if other != own})),
+                nvlinks=_nvlinks(pynvml, card),
+                parts=tuple(_parts(pynvml, card)),
+            )
+            for own, card in by_id.items()
+        }
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _distances(nvml: ModuleType, card: Any, others: Mapping[str, Any]) -> Iterator[tuple[str, Distance]]:  # noqa: ANN401
+    """By the ids of *others*, as far as it is told."""
+    words = {
+        nvml.NVML_TOPOLOGY_INTERNAL: Distance.PIX,
+        nvml.NVML_TOPOLOGY_SINGLE: Distance.PIX,
+        nvml.NVML_TOPOLOGY_MULTIPLE: Distance.PXB,
+        nvml.NVML_TOPOLOGY_HOSTBRIDGE: Distance.PHB,
+        nvml.NVML_TOPOLOGY_NODE: Distance.NODE,
+        nvml.NVML_TOPOLOGY_SYSTEM: Distance.SYS,
+    }
+    for other_id, other in others.items():
+        try:
+            level = nvml.nvmlDeviceGetTopologyCommonAncestor(card, other)
+        except nvml.NVMLError:  # not on this driver, or not in this guest
+            continue
+        if level in words:
+            yield other_id, words[level]
+
+
+def _nvlinks(nvml: ModuleType, card: Any) -> NvLinks:  # noqa: ANN401
+    to_cards: Counter[str] = Counter()
+    to_switches = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if not nvml.nvmlDeviceGetNvLinkState(card, link):
+                continue
+            if nvml.nvmlDeviceGetNvLinkRemoteDeviceType(card, link) == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+                to_switches += 1
+            else:
+                to_cards[address_of(_text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(card, link).busId))] += 1
+        except nvml.NVMLError:  # a card without NVLinks, or with fewer
+            continue
+    return NvLinks(dict(to_cards), to_switches)
+
+
+def _parts(nvml: ModuleType, card: Any) -> Iterator[str]:  # noqa: ANN401
+    """The UUIDs of the MIG devices of a card; their numbers have gaps."""
+    try:
+        most = nvml.nvmlDeviceGetMaxMigDeviceCount(card)
+    except nvml.NVMLError:
+        return
+    for index in range(most):
+        try:
+            yield _text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)))
+        except nvml.NVMLError:
+            continue
+
+
+def address_of(bus_id: str) -> str:
+    """A PCI address as the kernel writes it: ``00000000:3B:00.0`` of NVML is ``0000:3b:00.0``."""
+    domain, separator, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):04x}{separator}{rest}" if separator else bus_id.lower()
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (bytes in older versions)
+    return value.decode() if isinstance(value, bytes) else str(value)
