@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.inquiry import Inquiry
+from criproxy.control.manager import Words
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
@@ -51,10 +52,7 @@ class Creates:
         container = translate.container(request, f"r-{uuid.uuid4().hex}", capacity_bytes)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
-        wishes = asked(
-            request.config.linux.resources, container, request.sandbox_config.linux.cgroup_parent, capacity_bytes
-        )
-        self.followups.manager.note(container, Kind.ASKED, *wishes.sentences, **wishes.facts)
+        self._note_asked(request, container, capacity_bytes)
         try:
             guarded = await self.devices.guard(request, container)
             await self._introduce(request, creating)
@@ -139,6 +137,17 @@ class Creates:
             self._leave(creating.place)
             if not self._in_flight[creating.place] and self._only_reserved(creating.place):
                 self._give_back(creating)
+
+    def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
+        sent = api.LinuxContainerResources()
+        sent.CopyFrom(request.config.linux.resources)  # as the kubelet sent it: the request is changed in place
+        parent = request.sandbox_config.linux.cgroup_parent
+
+        def words() -> Words:
+            wishes = asked(sent, container, parent, capacity_bytes)
+            return wishes.sentences, {**wishes.facts}
+
+        self.followups.manager.note_later(container, Kind.ASKED, words)
 
     def _give_back(self, creating: Creating) -> None:
         """Nothing came of a create: neither its place is left, nor a sandbox of which only it had told."""

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criproxy.control.notices import Refusal
 from criproxy.engine.decision import Decision
@@ -63,7 +63,7 @@ class Journal:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._pending: deque[Record] = deque(maxlen=MAX_PENDING)
+        self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, Refusal] = {}
         """By name, in the order in which they were heard of last."""
 
@@ -80,13 +80,18 @@ class Journal:
         """Remember *entry*; it happens now."""
         self._pending.append(self._record(entry))
 
+    def add_later(self, put_into_words: Callable[[], Entry]) -> None:
+        """Remember what happens now, and put it into words when it is written: a call does not wait for that."""
+        at_s = self._clock()
+        self._pending.append(lambda: self._record(replace(put_into_words(), at_s=at_s)))
+
     def records(self, entries: Iterable[Entry]) -> list[Record]:
         """*entries* as records of this moment."""
         return [self._record(entry) for entry in entries]
 
     def take(self) -> list[Record]:
         """Everything that waits; it is the caller's to write."""
-        taken = list(self._pending)
+        taken = [entry() if callable(entry) else entry for entry in self._pending]
         self._pending.clear()
         return taken
 

@@ -40,6 +40,9 @@ MAX_TOGETHER = 32
 MANY = 50
 """With more containers, events about the whole node are worked out beside the event loop: they take milliseconds."""
 
+Words = tuple[tuple[str, ...], dict[str, Fact]]
+"""Sentences for people, and the same as facts for programs."""
+
 Heard = Callable[[Event, Decision | Exception], None]
 """Gets an event and what came of it; must not fail."""
 
@@ -154,12 +157,20 @@ class Manager:
             return
         self._add(Entry(container, kind, sentences, facts))
 
+    def note_later(self, about: Container, kind: Kind, put_into_words: Callable[[], Words]) -> None:
+        """The same for what a call must not wait for: *put_into_words* gives sentences and facts; it must not fail."""
+        self._journal.add_later(lambda: Entry(about, kind, *put_into_words()))
+        self._flush_soon()
+
     def _note_considered(self, considered: Considered) -> None:
         said = (f"what was compared: {considered.choice.decided.value}",)
         self._add(Entry(considered.about, Kind.CONSIDERED, said, considered.choice.facts(), considered.at_s))
 
     def _add(self, entry: Entry) -> None:
         self._journal.add(entry)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if self._flush_at is None:
             loop = asyncio.get_running_loop()
             self._flush_at = loop.call_later(FLUSH_S, lambda: self._push(_Job(None, loop.create_future())))

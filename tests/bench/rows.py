@@ -27,12 +27,14 @@ class Effort:
     """Reading calls in a batch."""
     creates: int
     """CreateContainer calls of each way."""
+    loaded_rounds: int
     load_s: float
     """How long a way is under load in a round."""
 
 
-FULL = Effort(rounds=12, calls=100, creates=60, load_s=1.2)
-QUICK = Effort(rounds=2, calls=30, creates=4, load_s=0.2)
+FULL = Effort(rounds=40, calls=100, creates=200, loaded_rounds=4, load_s=1.2)
+"""Long enough that a phase of a few seconds, in which the machine is slow, does not decide about a run."""
+QUICK = Effort(rounds=2, calls=30, creates=4, loaded_rounds=2, load_s=0.2)
 
 
 def version(ways: Sequence[Way], effort: Effort) -> Result:
@@ -69,7 +71,7 @@ def version_under_creates(ways: Sequence[Way], effort: Effort, pods: Pods) -> Re
             with creating(way, of[way.name]):
                 return _calls_for(way, effort.load_s)
 
-        return round_robin(ways, loaded, max(2, effort.rounds // 3))
+        return round_robin(ways, loaded, effort.loaded_rounds)
 
 
 def _calls_for(way: Way, duration_s: float) -> Batch:
