@@ -315,9 +315,10 @@ async def test_ascend_is_hidden_from_its_own_runtime(tmp_path: Path) -> None:
 
 async def test_cards_that_come_later_are_found(tmp_path: Path) -> None:
     """A driver that makes a node at its first use is looked at again once a card is allocated."""
-    async with world(tmp_path) as node:
+    node = world(tmp_path)
+    (tmp_path / "dev/nvidia1").unlink()
+    async with node:
         knows(node, Podresources(main="GPU-b"))
-        (tmp_path / "dev/nvidia1").unlink()
         assert not (await create(node)).devices
 
         (tmp_path / "dev/nvidia1").touch()
