@@ -11,6 +11,7 @@ from criproxy.sim.hosts import shaped
 from criproxy.sim.sysfs import write_sysfs
 from tests.config.files import write
 
+POLICIES = Path(__file__).parents[2] / "policies"
 OPTIONS = {
     "pools": "pools: [{name: a, cpu: 2}]\n",
     "balloons": "balloonTypes: [{name: a}]\n",
@@ -170,3 +171,25 @@ def test_what_can_be_asked(host: Path, tmp_path: Path, policy: str) -> None:
     (line,) = said(host, tmp_path / "p.yaml", text)
 
     assert line.startswith("fine (")
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "found"),
+    [
+        pytest.param(
+            "gpu-node", ["nvidia0", "nvidia1", "nvidiactl"], "nvidia: /dev/nvidia0, /dev/nvidia1; for all", id="gpu"
+        ),
+        pytest.param("npu-node", ["npu0", "npu1"], "ali-npu: /dev/npu0, /dev/npu1", id="npu"),
+    ],
+)
+def test_the_files_for_nodes_with_accelerators(tmp_path: Path, name: str, nodes: list[str], found: str) -> None:
+    """They are fine as they come, and find the cards of such a node and no others."""
+    write_sysfs(tmp_path, shaped("2s/4n/8c/2t"))
+    for node in (*nodes, "null"):
+        write(tmp_path / "dev" / node, "")
+
+    result = CliRunner().invoke(main, ["check", "--host-root", str(tmp_path), str(POLICIES / f"{name}.yaml")])
+
+    assert result.exit_code == 0, result.output
+    assert f"  devices of this machine:\n    {found}" in result.stdout
+    assert "note:" not in result.stdout
