@@ -21,7 +21,7 @@ def read(request: api.CreateContainerRequest) -> Asked:
     config = request.config
     cdi = dict.fromkeys([*(device.name for device in config.CDI_devices), *_annotated(config.annotations)])
     return Asked(
-        envs=tuple(map(_env, config.envs)),
+        envs=tuple([EnvVar(env.key, env.value) for env in config.envs]),
         devices=tuple(map(_device, config.devices)),
         mounts=tuple(map(_mount, config.mounts)),
         cdi=tuple(cdi),
@@ -91,10 +91,6 @@ def _write(field: MutableSequence[Any], entries: Sequence[T], wanted: Sequence[T
     for index in reversed(gone):
         del field[index]
     return wanted[kept:]
-
-
-def _env(message: api.KeyValue) -> EnvVar:
-    return EnvVar(message.key, message.value)
 
 
 def _device(message: api.Device) -> DeviceNode:

@@ -5,7 +5,7 @@ a runtime without the hook the device nodes do the work. So both are written. Th
 or runc write the device rules anew from what the create said, as at a reload or an update of the cpuset.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -85,15 +85,20 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
         findings = (Finding("", Word.PRIVILEGED, f"it is privileged and sees every device node of the host: {left}"),)
         if rules.privileged == "allow":
             return Boundary(asked, findings)
+    prefixes = tuple(prefix for kind in rules.classes for prefix in kind.env_prefixes)
+    near = [env for env in asked.envs if env.name.startswith(prefixes)]
     for kind in rules.classes:
         given = evidence.get(kind.name, NOBODY_TELLS)
-        done = _Case(rules, who, kind, given, stocks.get(kind.name, Stock())).apply(asked)
+        done = _Case(rules, who, kind, given, stocks.get(kind.name, _NONE), near).apply(asked)
+        if done.asked.envs is not asked.envs:
+            near = [env for env in done.asked.envs if env.name.startswith(prefixes)]
         asked, findings = done.asked, findings + done.findings
         if done.refusal:
             return replace(done, findings=findings)
     return Boundary(asked, findings)
 
 
+_NONE = Stock()
 _DENIED = (
     "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
     "denies: leave securityContext.privileged out, or let devices.exempt name its namespace or image"
@@ -109,6 +114,8 @@ class _Case:
     kind: DeviceClass
     given: Allocation
     stock: Stock
+    near: Sequence[EnvVar]
+    """Those variables of the create that a class may manage, of a great many."""
 
     def apply(self, asked: Asked) -> Boundary:
         if self.given.given is Given.CARDS:
@@ -180,23 +187,25 @@ class _Case:
 
     def _rewritten(self, asked: Asked, wanted: bytes | None) -> Asked:
         """*asked* with the visible variable exactly once, or not at all, and without what asks for more."""
-        kind, managed = self.kind, self._managed(asked)
+        kind, managed = self.kind, self._managed()
         entries = [env.value for env in managed if env.name == kind.visible_env]
-        fine = entries == ([] if wanted is None else [wanted])
+        fine = not entries if wanted is None else entries == [wanted]
         gone = {env for env in managed if not fine or kind.strips(env.name)}
         envs = tuple(env for env in asked.envs if env not in gone) if gone else asked.envs
         if not fine and wanted is not None:
             envs = (*envs, EnvVar(kind.visible_env, wanted))
         mounts = asked.mounts
         if kind.strip_mount_prefix:
-            mounts = tuple(mount for mount in mounts if self._fits(mount.container_path))
+            kept = tuple([mount for mount in mounts if self._fits(mount.container_path)])
+            mounts = mounts if len(kept) == len(mounts) else kept
+        if envs is asked.envs and mounts is asked.mounts:
+            return asked
         return replace(asked, envs=envs, mounts=mounts)
 
-    def _managed(self, asked: Asked) -> list[EnvVar]:
+    def _managed(self) -> list[EnvVar]:
         """The variables that the class manages, be it the visible one or one that is stripped."""
-        kind, prefixes = self.kind, self.kind.env_prefixes
-        near = (env for env in asked.envs if env.name.startswith(prefixes)) if prefixes else ()
-        return [env for env in near if env.name == kind.visible_env or kind.strips(env.name)]
+        kind = self.kind
+        return [env for env in self.near if env.name == kind.visible_env or kind.strips(env.name)]
 
     def _fits(self, container_path: str) -> bool:
         """Whether a mount there asks for no more than was given."""
@@ -207,9 +216,7 @@ class _Case:
         """Names of what asks for something else than was given: the pod's own, since plugins ask for what they gave."""
         kind = self.kind
         names = [
-            env.name
-            for env in self._managed(asked)
-            if env.name != kind.visible_env or not self._is_fine(env.value, wanted)
+            env.name for env in self._managed() if env.name != kind.visible_env or not self._is_fine(env.value, wanted)
         ]
         mounts = [f"mount {path}" for path, _ in asked.mounts if not self._fits(path)]
         return list(dict.fromkeys([*names, *mounts]))

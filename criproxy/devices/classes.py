@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from posixpath import normpath
@@ -47,6 +47,12 @@ class DeviceClass:
     """Kinds of CDI devices, ``vendor/class``, that are its cards."""
     pci_vendor: str = ""
     """Tells its nodes from those of others with such paths: as the kernel writes it, ``0x1002``."""
+    env_prefixes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """What every variable begins with that the class manages; a quick test for the many that it does not."""
+
+    def __post_init__(self) -> None:
+        names = self.visible_env, *(name.removesuffix("*") for name in self.strip_env)
+        object.__setattr__(self, "env_prefixes", tuple(filter(None, names)))
 
     def serves(self, resource: str) -> bool:
         """Whether *resource* is one of its."""
@@ -55,11 +61,6 @@ class DeviceClass:
     def hides_in(self, runtime: str) -> bool:
         """Whether the hook of this runtime handler knows the hide value."""
         return any(fnmatchcase(runtime, pattern) for pattern in self.runtimes)
-
-    @property
-    def env_prefixes(self) -> tuple[str, ...]:
-        """What every variable begins with that the class manages; a quick test for the many that it does not."""
-        return tuple(filter(None, (self.visible_env, *(name.removesuffix("*") for name in self.strip_env))))
 
     def strips(self, env: str) -> bool:
         """Whether a variable of that name is beside the visible one and does not get in."""

@@ -40,6 +40,7 @@ class Allocation:
 
 Evidence = Mapping[str, Allocation]
 """By the name of the class."""
+_NONE = Stock()
 NOBODY_TELLS = Allocation(Given.UNKNOWN)
 
 
@@ -97,9 +98,9 @@ def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], 
         known: what the sources say, the most trusted one first.
         stocks: the machine's cards.
     """
-    told = [own_annotations(asked.annotations), *known]
+    told = [each for each in (own_annotations(asked.annotations), *known) if each.resources or each.complete]
     foreign = _foreign_cdi(classes := tuple(classes), asked)
-    return {kind.name: _weigh(kind, asked, told, stocks.get(kind.name, Stock()), foreign) for kind in classes}
+    return {kind.name: _weigh(kind, asked, told, stocks.get(kind.name, _NONE), foreign) for kind in classes}
 
 
 def own_annotations(annotations: Mapping[str, str]) -> Known:
@@ -114,7 +115,7 @@ def own_annotations(annotations: Mapping[str, str]) -> Known:
 
 def _weigh(kind: DeviceClass, asked: Asked, told: Sequence[Known], stock: Stock, foreign_cdi: bool) -> Allocation:
     for each in told:
-        if ids := kind.physical(_ids(kind, each)):
+        if each.resources and (ids := kind.physical(_ids(kind, each))):
             return Allocation(Given.CARDS, ids, each.source)
     if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
         return Allocation(Given.CARDS, _of_cdi(kind, devices, stock), "cdi")
@@ -151,6 +152,8 @@ def _own_word(kind: DeviceClass, device: str) -> str:
 
 def numbers_of_nodes(kind: DeviceClass, asked: Asked, stock: Stock) -> list[int]:
     """The cards whose nodes the request has; plugins put them there, and users cannot."""
+    if not asked.devices:
+        return []
     found = (kind.card_number(device.host_path) for device in asked.devices)
     # Vendors share paths: where the machine was looked at, a node is that of the card that is there.
     ours = {card.number for card in stock.cards}

@@ -52,6 +52,9 @@ STEP_MEDIAN_MS, STEP_P99_MS = 2.0, 5.0
 MEMORY_MS = 1.0
 """The part of it that memory may take at the median, with 500 limits on 8 NUMA nodes."""
 
+DEVICES_MS = 0.3
+"""What rules about devices may add to a CreateContainer at the median, once the kubelet has told what it allocated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:

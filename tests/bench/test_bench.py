@@ -73,13 +73,13 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     """Every policy and event has its CPU time; those that concern one container have bars."""
     lines = report["steps"]
 
-    assert {line["policy"] for line in lines} == {*BUILTIN, "memory"}
+    assert {line["policy"] for line in lines} == {*BUILTIN, "memory", "devices"}
     usual = [line for line in lines if line["event"] in EVENTS]
     assert len([line for line in usual if line["containers"] == 500]) == len(BUILTIN) * len(EVENTS)
     barred = [line for line in usual if line["has_bar"]]
     assert {line["containers"] for line in barred} == {16, 100, 500}
     assert all((line["linear_ms"] is None) is (line["containers"] < 500) for line in barred)
-    assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4
+    assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4 + 2
     assert all(0 < line["median_ms"] <= line["p99_ms"] for line in lines)
     assert {line["event"] for line in usual if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
 
