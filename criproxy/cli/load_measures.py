@@ -27,7 +27,8 @@ class Measure:
 
     def decisive(self, outcome: Outcome) -> float:
         """The number by which outcomes are put into order: the smaller, the better."""
-        return round(self.value(outcome), self.digits)
+        number = round(self.value(outcome), self.digits)
+        return -number if self.best is max else number
 
 
 def _share(value: float) -> str:
@@ -42,6 +43,13 @@ def _one(value: float) -> str:
     return f"{value:.1f}"
 
 
+AT_CARDS = Measure(
+    *("at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _share, max),
+    "Share of the containers with cards (GPUs, NPUs) that got CPUs next to them and no others, and memory there if "
+    "they are kept to some. Whatever goes between a program and its card goes this way.",
+    "it puts the most containers next to their cards",
+    2,
+)
 DECIDING = (
     Measure(
         *("refused", "refused", lambda outcome: outcome.refused, _whole, min),
@@ -55,6 +63,7 @@ DECIDING = (
         "its containers lack the least of the CPU that they ask for",
         2,
     ),
+    AT_CARDS,
     Measure(
         *("distance", "distance to memory", lambda outcome: outcome.mean.distance, _one, min),
         "From the CPUs of a container to its memory as the kernel measures it: 10 is the same NUMA node, about 20 the "
@@ -75,7 +84,7 @@ DECIDING = (
         "it moves running containers least",
     ),
 )
-"""What decides which policy to take: the first of these in which two of them differ. Of each, less is better."""
+"""What decides which policy to take: the first of these in which two of them differ."""
 
 TELLING = (
     Measure(
@@ -100,6 +109,12 @@ TELLING = (
 """What else is told."""
 
 MEASURES = (*DECIDING, *TELLING)
+
+
+def telling(measures: Sequence[Measure], outcomes: Sequence[Outcome]) -> list[Measure]:
+    """Those of *measures* that say something of these outcomes: without cards, nobody is next to some."""
+    cards = any(outcome.with_cards for outcome in outcomes)
+    return [measure for measure in measures if cards or measure is not AT_CARDS]
 
 
 def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
@@ -148,11 +163,13 @@ def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _policy(outcome: Outcome) -> dict[str, Any]:
-    numbers = {measure.key: round(measure.value(outcome), 4) for measure in MEASURES}
+    known = telling(MEASURES, [outcome])
+    numbers = {each.key: round(each.value(outcome), 4) if each in known else None for each in MEASURES}
     return {
         "policy": outcome.name,
         "containers": outcome.asked,
         "mean_containers": round(outcome.mean.containers, 4),
         **numbers,
+        "with_cards": outcome.with_cards,
         "refusals": list(outcome.sentences),
     }

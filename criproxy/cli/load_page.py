@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from criproxy.cli.load_measures import DECIDING, TELLING, Measure, best
+from criproxy.cli.load_measures import DECIDING, TELLING, Measure, best, telling
 from criproxy.cli.load_pictures import LEGEND, LINES, STYLE, chart, clock, heatmap
 from criproxy.cli.load_verdict import headline, reasons
 from criproxy.cli.simulate_load import heading
@@ -95,12 +95,12 @@ def _table(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f'<h2>In numbers</h2><div class="wide" tabindex="0"><table><thead><tr><td></td>{heads}</tr></thead><tbody>'
     several = len(outcomes) > 1
     for measures, title in (
-        (DECIDING, "What decides, in this order: the first in which two differ noticeably. Less is better."),
+        (DECIDING, "What decides, in this order: the first in which two differ noticeably."),
         (TELLING, "What else there is to know"),
     ):
         if several:
             yield f'<tr class="group"><th colspan="{1 + len(outcomes)}" scope="rowgroup">{title}</th></tr>'
-        for measure in measures:
+        for measure in telling(measures, outcomes):
             name = f"{escape(measure.title)}<small>{escape(measure.meaning)}</small>"
             yield f'<tr><th scope="row">{name}</th>{_cells(measure, outcomes)}</tr>'
     yield "</tbody></table></div>" + ("<p>★ marks the best where they differ.</p>" if several else "")

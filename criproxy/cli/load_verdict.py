@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from criproxy.cli.load_measures import DECIDING, MEASURES, Measure, as_good, best, decided, recommended
+from criproxy.cli.load_measures import DECIDING, MEASURES, Measure, as_good, best, decided, recommended, telling
 from criproxy.sim.load_run import Outcome
 
 
@@ -19,7 +19,7 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
     first = recommended(outcomes)
     rest = [(outcome, told) for outcome in outcomes if (told := decided(first, outcome))]
     if not rest:
-        yield f"Whatever decides is the same: {_listed([each.title for each in DECIDING])}."
+        yield f"Whatever decides is the same: {_listed([each.title for each in telling(DECIDING, outcomes)])}."
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
     yield f"Why: {last.wins}; in what counts more, no other is noticeably better."

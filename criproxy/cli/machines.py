@@ -1,12 +1,13 @@
 """The options by which commands that simulate take another machine than their file says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from criproxy.model.cpuset import CpuSet
     from criproxy.model.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -42,3 +43,10 @@ def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
     if machine and host_root:
         raise UsageError("--machine and --host-root both say which machine to use: give one of them")
     return shaped(machine) if machine else of_host(host_root) if host_root else None
+
+
+def cards_chosen(machine: str | None, host_root: Path | None) -> "Sequence[CpuSet]":
+    """For each accelerator of the machine that was named the NUMA nodes next to it; a shape has none."""
+    from criproxy.sim.hosts import cards_of_host
+
+    return cards_of_host(host_root) if host_root else ()

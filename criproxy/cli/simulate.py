@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from criproxy.cli.machines import EXISTING, chosen, machine_options
+from criproxy.cli.machines import EXISTING, cards_chosen, chosen, machine_options
 
 if TYPE_CHECKING:
     from criproxy.model.topology import Topology
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 (one for each option)
         _refuse(file is not None, "give either a scenario FILE or --load")
         _refuse(svg is not None, "--svg is for a scenario FILE; --html has pictures of a load")
         _refuse(explain, "--explain is for a scenario FILE: a load has too many decisions to show")
-        compare(Question(load, policies, topology, nodes), output, html)
+        compare(Question(load, policies, topology, cards_chosen(**machine), nodes), output, html)
         return
     _refuse(html is not None, "--html is for --load")
     _refuse(nodes > 1, "--nodes is for --load")

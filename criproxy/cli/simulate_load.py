@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from criproxy.model.cpuset import CpuSet
     from criproxy.model.topology import Topology
     from criproxy.sim.load import Load
     from criproxy.sim.load_run import Outcome, Run
@@ -24,6 +25,8 @@ class Question:
     """At least one."""
     topology: "Topology | None" = None
     """The machine; None takes that of the file."""
+    cards: Sequence["CpuSet"] = ()
+    """Its cards: see `sim.load_cards`."""
     nodes: int = 1
 
 
@@ -44,7 +47,7 @@ def compare(question: Question, output: str, page: Path | None) -> None:
 
     if not question.policies:
         raise UsageError("give the policies to compare: --policy FILE, once for each")
-    load = read_load(question.file, question.topology)
+    load = read_load(question.file, question.topology, question.cards)
     runs = _runs(load, question.policies)
     load, outcomes = _on_fleet(question, load) if question.nodes > 1 else (load, _on_one(load, runs))
     if page:
@@ -92,7 +95,7 @@ def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":
     if is_trace(question.file):
         raise UsageError(f"{question.file} is a trace, of one node: --nodes is for loads that are made")
     policies = dict(zip(names(question.policies), question.policies, strict=True))
-    fleet = Fleet(load.name, read_spec(question.file), load.topology, policies, os.uname().nodename)
+    fleet = Fleet(load.name, read_spec(question.file), load.topology, policies, os.uname().nodename, question.cards)
     with played(fleet, question.nodes) as under_way:
         nodes = [node.result() for node in watched(under_way, "Playing nodes")]
     turned_away = sum(node.turned_away for node in nodes)
@@ -120,7 +123,7 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     from rich.text import Text
 
     from criproxy.cli.console import show
-    from criproxy.cli.load_measures import MEASURES, best
+    from criproxy.cli.load_measures import MEASURES, best, telling
     from criproxy.cli.load_verdict import headline, reasons
 
     click.echo(heading(load, outcomes))
@@ -128,7 +131,7 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     table.add_column("")
     for outcome in outcomes:
         table.add_column(outcome.name, justify="right")
-    for measure in MEASURES:
+    for measure in telling(MEASURES, outcomes):
         winners = best(measure, outcomes)
         cells = [
             Text(measure.shown(measure.value(each)), style="bold green" if place in winners else "")

@@ -12,6 +12,7 @@ from pathlib import Path
 from criproxy.config.load import load as load_policy
 from criproxy.model.topology import Topology
 from criproxy.sim.load import Spec
+from criproxy.sim.load_cards import Cards
 from criproxy.sim.load_made import make
 from criproxy.sim.load_run import MOST_SENTENCES, Outcome, Run
 from criproxy.sim.scores import mean_of
@@ -27,10 +28,12 @@ class Fleet:
     policies: Mapping[str, Path]
     """Checked policy files, by what to call them."""
     hostname: str
+    cards: Cards = ()
+    """Of each node; none takes those of the specification."""
 
     def play_node(self, index: int) -> "NodeOutcomes":
         """What comes of node *index*; only the first keeps its samples: those of all would be too much."""
-        load = make(replace(self.spec, seed=self.spec.seed + index), self.topology, self.name)
+        load = make(replace(self.spec, seed=self.spec.seed + index), self.topology, self.name, self.cards)
         outcomes = []
         for name, path in self.policies.items():
             settings = load_policy(path, self.hostname, topology=self.topology)
@@ -73,5 +76,7 @@ def _merged(outcomes: Sequence[Outcome]) -> Outcome:
         refused=sum(outcome.refused for outcome in outcomes),
         updates=sum(outcome.updates for outcome in outcomes),
         moves=sum(outcome.moves for outcome in outcomes),
+        with_cards=sum(outcome.with_cards for outcome in outcomes),
+        at_cards=sum(outcome.at_cards for outcome in outcomes),
         sentences=tuple(sentences)[:MOST_SENTENCES],
     )

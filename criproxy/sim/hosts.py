@@ -2,21 +2,30 @@
 
 import re
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from criproxy.discovery import discover
+from criproxy.discovery.hardware import inspect
 from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import Topology
 from criproxy.sim.machines import machine
 
+T = TypeVar("T")
 SHAPE = "2s/4n/16c/2t"
 MAX_CPUS = 4096
 MAX_ARCHIVE_BYTES = 1 << 30
 """Unpacked: a copy of /sys is small, and an archive may say that it is huge."""
 
 _SHAPE = re.compile(r"([0-9]{1,4})s/([0-9]{1,4})n/([0-9]{1,4})c/([0-9]{1,4})t")
-_PARTS = ("sys/devices/", "sys/fs/cgroup/", "proc/")
+ACCELERATORS = ("0x0302", "0x0b40", "0x1200")
+"""Classes of PCI functions: 3D controllers, coprocessors, processing accelerators."""
+_VGA, _OF_GPUS = "0x0300", ("0x10de", "0x1002")
+"""Some GPUs are for screens, too; those of other vendors are for screens only."""
+_PARTS = ("sys/devices/", "sys/bus/pci/devices/", "sys/fs/cgroup/", "proc/")
 """What of a host is read; the rest of an archive stays there."""
 
 
@@ -48,12 +57,32 @@ def of_host(path: Path) -> Topology:
     Raises:
         UsageError: there is no machine in it.
     """
+    return _read(path, discover)
+
+
+def cards_of_host(path: Path) -> list[CpuSet]:
+    """For each accelerator of the machine of *path* the NUMA nodes next to it; none where nobody knows.
+
+    Raises:
+        UsageError: there is no machine in it.
+    """
+    hardware = _read(path, inspect)
+    topology, found = hardware.topology, list[CpuSet]()
+    for device in hardware.pci:
+        if device.class_id[:6] in ACCELERATORS or (device.class_id[:6] == _VGA and device.vendor in _OF_GPUS):
+            known = device.local_cpus != topology.online_cpus
+            near = topology.nodes_of(device.local_cpus) if known else frozenset[int]()
+            found.append(frozenset({device.numa_node}) if device.numa_node in topology.node_by_id else near)
+    return found
+
+
+def _read(path: Path, by: Callable[[Path], T]) -> T:
     try:
         if path.is_dir():
-            return discover(path)
+            return by(path)
         with TemporaryDirectory(prefix="criproxy-host-") as folder:
             _unpack(path, Path(folder))
-            return discover(_root(Path(folder)))
+            return by(_root(Path(folder)))
     except CriproxyError as error:
         raise UsageError(f"{path} is no host root: {error}") from error
 

@@ -3,6 +3,7 @@
 docs/simulate.md describes the file of a specification.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from criproxy.sim.hosts import shaped
 from criproxy.sim.scenario.place import At, Wrong
 from criproxy.sim.scenario.pods import POD_KEYS, PodPlan, read_pods
 
-SPEC_KEYS = ("machine", "seed", "duration", "every", "fill", "pods")
+SPEC_KEYS = ("machine", "cards", "seed", "duration", "every", "fill", "pods")
 MAX_BYTES = 1 << 20
 MAX_ARRIVALS = 1_000_000
+MAX_CARDS = 1024
 PERCENT = 100
 
 
@@ -31,6 +33,8 @@ class Kind:
     """How often it comes, in proportion to the others."""
     lifetime_s: float
     """Mean of its exponentially distributed life."""
+    cards: int = 0
+    """That each of its containers gets, but for init containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Spec:
     """Mean time between two arrivals, exponentially distributed."""
     fill_percent: int = PERCENT
     """Of CPUs and memory: pods that would ask for more together are not sent to the node, as by the scheduler."""
+    cards: int | Mapping[int, int] = 0
+    """How many the machine has, spread over its NUMA nodes; or how many each of these has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ def _spec(at: At) -> Spec:
         duration_s=_seconds(fields, "duration", 3600.0),
         every_s=_seconds(fields, "every", 30.0),
         fill_percent=fields["fill"].read(_percent) if "fill" in fields else PERCENT,
+        cards=_cards(fields["cards"]) if "cards" in fields else 0,
     )
     if not spec.kinds:
         raise fields["pods"].wrong("must have at least one kind of pod")
@@ -102,10 +109,23 @@ def _spec(at: At) -> Spec:
 
 
 def _kind(at: At) -> Kind:
-    fields = at.fields(("weight", "lifetime", *POD_KEYS), required=("pod", "lifetime"))
+    fields = at.fields(("weight", "lifetime", "cards", *POD_KEYS), required=("pod", "lifetime"))
     weight = fields["weight"].number(1) if "weight" in fields else 1
     pod = {name: field for name, field in fields.items() if name in POD_KEYS}
-    return Kind(read_pods(at, pod), weight, _seconds(fields, "lifetime"))
+    cards = _few(fields["cards"]) if "cards" in fields else 0
+    return Kind(read_pods(at, pod), weight, _seconds(fields, "lifetime"), cards)
+
+
+def _cards(at: At) -> int | Mapping[int, int]:
+    if not isinstance(at.data, dict):
+        return _few(at)
+    return {field.key_number("a NUMA node"): _few(field) for field in at.entries().values()}
+
+
+def _few(at: At) -> int:
+    if (count := at.number(1)) > MAX_CARDS:
+        raise at.wrong(f"must be at most {MAX_CARDS}")
+    return count
 
 
 def _seconds(fields: dict[str, At], name: str, default_s: float = 0.0) -> float:

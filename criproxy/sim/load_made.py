@@ -21,20 +21,27 @@ from criproxy.errors import UsageError
 from criproxy.model.annotations import cold_start_s
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
-from criproxy.sim.load import PERCENT, Load, Spec
+from criproxy.sim.load import PERCENT, Kind, Load, Spec
+from criproxy.sim.load_cards import Cards, Deck, cards_of
 from criproxy.sim.scenario.pods import PodPlan, seen_sizes
 
 
-def make(spec: Spec, topology: Topology | None, name: str) -> Load:
+def make(spec: Spec, topology: Topology | None, name: str, cards: Cards = ()) -> Load:
     """The load of *spec* on *topology*, or on its own machine.
 
+    Args:
+        spec: what to make.
+        topology: the machine; None takes that of *spec*.
+        name: of the load.
+        cards: those of the machine; none takes those of *spec*.
+
     Raises:
-        UsageError: there is no machine.
+        UsageError: there is no machine, or no card for those who ask for some.
     """
     machine = topology or spec.topology
     if machine is None:
         raise UsageError(f"the load {name} names no machine: write machine: in it, or give --machine or --host-root")
-    making = _Making(spec, machine)
+    making = _Making(spec, machine, cards or cards_of(spec, machine, name))
     making.run()
     return Load(name, machine, tuple(making.events), spec.duration_s, making.turned_away)
 
@@ -53,8 +60,9 @@ class _End:
 class _Making:
     """The events so far, and what is still to come."""
 
-    def __init__(self, spec: Spec, topology: Topology) -> None:
+    def __init__(self, spec: Spec, topology: Topology, cards: Cards) -> None:
         self.events: list[Traced] = []
+        self._deck = Deck(list(cards))
         self.turned_away = 0
         self._spec = spec
         self._capacity_bytes = topology.capacity_bytes
@@ -74,27 +82,29 @@ class _Making:
             kind = chance.choices(kinds, weights)[0]
             life_s = chance.expovariate(1 / kind.lifetime_s)
             self._end_until(at_s)
-            self._arrive(kind.plan, at_s, life_s)
+            self._arrive(kind, at_s, life_s)
             at_s += chance.expovariate(1 / self._spec.every_s)
         self._end_until(self._spec.duration_s)
 
-    def _arrive(self, plan: PodPlan, at_s: float, life_s: float) -> None:
-        asks = _requests(plan)
+    def _arrive(self, kind: Kind, at_s: float, life_s: float) -> None:
+        plan = kind.plan
+        asks, cards = _requests(plan), kind.cards * sum(not container.init for container in plan.containers)
         total = (self._asked[0] + asks[0], self._asked[1] + asks[1])
-        if total[0] > self._room[0] or total[1] > self._room[1]:
+        if total[0] > self._room[0] or total[1] > self._room[1] or cards > len(self._deck.free):
             self.turned_away += 1
             return
         self._serial += 1
         sandbox = f"{plan.name}-{self._serial}"
         self._asked, self._of_pod[sandbox] = total, asks
-        self.events += [Traced(at_s, event) for event in self._births(plan, sandbox)]
+        self.events += [Traced(at_s, event) for event in self._births(kind, sandbox)]
         for container in plan.containers:
             cold_s = cold_start_s(plan.annotations, container.name)
             if cold_s is not None and cold_s < life_s:
                 heappush(self._ends, _End(at_s + cold_s, self._serial, sandbox, _key(sandbox, container.name)))
         heappush(self._ends, _End(at_s + life_s, self._serial, sandbox))
 
-    def _births(self, plan: PodPlan, sandbox: str) -> Iterator[Event]:
+    def _births(self, kind: Kind, sandbox: str) -> Iterator[Event]:
+        plan = kind.plan
         yield PodCreated(
             Pod(
                 key=sandbox,
@@ -108,6 +118,7 @@ class _Making:
         )
         for planned in plan.containers:
             key = _key(sandbox, planned.name)
+            cards = [] if planned.init else self._deck.give(sandbox, kind.cards)
             newcomer = Container(
                 key=f"r-{key}",
                 pod=sandbox,
@@ -115,7 +126,7 @@ class _Making:
                 pod_name=sandbox,
                 namespace=plan.namespace,
                 qos=plan.qos,
-                hints=planned.hints,
+                hints=(*planned.hints, *filter(None, cards)),
             )
             yield ContainerCreating(newcomer.resized(seen_sizes(planned.amounts, plan.qos, self._capacity_bytes)))
             yield ContainerCreated(newcomer.key, key)
@@ -129,6 +140,7 @@ class _Making:
             if end.cold:
                 self.events.append(Traced(end.at_s, ColdStartEnded(end.cold)))
                 continue
+            self._deck.take_back(end.pod)
             gone = self._of_pod.pop(end.pod)
             self._asked = (self._asked[0] - gone[0], self._asked[1] - gone[1])
             self.events += [Traced(end.at_s, PodStopped(end.pod)), Traced(end.at_s, PodGone(end.pod))]

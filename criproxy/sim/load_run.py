@@ -15,6 +15,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
 from criproxy.sim.faults import PolicyAtFault, about, told
 from criproxy.sim.load import Load
@@ -53,10 +54,19 @@ class Outcome:
     samples: tuple[Sample, ...]
     sentences: tuple[str, ...]
     """Of the first few refusals."""
+    with_cards: int = 0
+    """Containers with cards that got a place."""
+    at_cards: int = 0
+    """Those of them that got CPUs next to their cards only, and memory there if they are kept to some."""
     policy: str = ""
     """What the policy file calls it; `name` is whatever its user does."""
     about: str = ""
     """What the policy says of itself."""
+
+    @property
+    def at_cards_share(self) -> float:
+        """Of the containers with cards that got a place, from 0 to 1; 1 where there are none."""
+        return self.at_cards / self.with_cards if self.with_cards else 1.0
 
     @property
     def refused_share(self) -> float:
@@ -70,6 +80,8 @@ class _Counts:
     refused: dict[tuple[str, ...], str] = field(default_factory=dict)
     updates: int = 0
     moves: int = 0
+    with_cards: int = 0
+    at_cards: int = 0
 
 
 @dataclass(slots=True)
@@ -136,6 +148,8 @@ class Run:
         self._counts.refused.pop(identity, None)
         self._node = decision.node
         self._count_updates(before, decision)
+        if isinstance(event, ContainerCreating) and event.container.hints:
+            self._count_cards(event.container)
         if isinstance(event, TopologyChanged):
             self._scorer = Scorer(event.topology)
 
@@ -148,6 +162,12 @@ class Run:
         if isinstance(event, ContainerCreating):
             return event.container.pod, event.container.name
         return (event.key,) if isinstance(event, ContainerResized) else ()
+
+    def _count_cards(self, newcomer: Container) -> None:
+        near, (cpus, mems) = frozenset[int]().union(*newcomer.hints), self._scorer.place(self._node, newcomer)
+        topology = self._node.topology
+        self._counts.with_cards += 1
+        self._counts.at_cards += topology.nodes_of(cpus) <= near and (mems <= near or mems == topology.mems)
 
     def _count_updates(self, before: Node, decision: Decision) -> None:
         self._counts.updates += len(decision.updates)
@@ -173,6 +193,8 @@ class Run:
             sentences=tuple(counts.refused.values())[:MOST_SENTENCES],
             policy=self.kind,
             about=self.about,
+            with_cards=counts.with_cards,
+            at_cards=counts.at_cards,
         )
 
 

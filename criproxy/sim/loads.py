@@ -5,25 +5,27 @@ from pathlib import Path
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.topology import Topology
 from criproxy.sim.load import Load, read_spec
+from criproxy.sim.load_cards import Cards
 from criproxy.sim.load_made import make
 from criproxy.sim.traces import read_trace
 
 TRACE_SUFFIX = ".jsonl"
 
 
-def read_load(file: Path, topology: Topology | None = None) -> Load:
+def read_load(file: Path, topology: Topology | None = None, cards: Cards = ()) -> Load:
     """The load of *file*, a trace if its name ends in ``.jsonl`` and a specification else.
 
     Args:
         file: to read.
         topology: the machine; None takes that of the file.
+        cards: those of the machine, for a specification; none takes those of the file.
 
     Raises:
         UsageError: it cannot be read or used; the text names the place.
     """
     if is_trace(file):
         return _replayed(file, topology)
-    return make(read_spec(file), topology, file.stem)
+    return make(read_spec(file), topology, file.stem, cards)
 
 
 def is_trace(file: Path) -> bool:

@@ -68,3 +68,13 @@ def test_equals() -> None:
         "Whatever decides is the same: refused, crowded, distance to memory, fragmentation and moves."
     ]
     assert headline([NEAR, FAR, twin]) == "For this load, near and twin do equally well"
+
+
+def test_cards_count_before_memory() -> None:
+    """Whoever puts more containers next to their cards is taken, however near memory is elsewhere."""
+    beside, near = replace(FAR, with_cards=100, at_cards=98), replace(NEAR, with_cards=100, at_cards=40)
+
+    assert list(reasons([near, beside]))[:2] == [
+        "Why: it puts the most containers next to their cards; in what counts more, no other is noticeably better.",
+        "With near, next to their cards is 40.0 %, not 98.0 %.",
+    ]

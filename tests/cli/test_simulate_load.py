@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.cli.load_measures import MEASURES
+from criproxy.cli.load_measures import AT_CARDS, MEASURES, telling
 from criproxy.cli.load_pictures import LEGEND
 from criproxy.engine.trace import Header, header_line
 from criproxy.sim.machines import machine
@@ -26,6 +26,10 @@ pods:
   - {pod: db, qos: guaranteed, cpu: 2, mem: 1Gi, lifetime: 2m}
   - {pod: web, qos: burstable, cpu_req: 250m, lifetime: 1m, weight: 3}
 """
+
+
+WITHOUT_CARDS = telling(MEASURES, ())
+GPUS = ROOT / "docs/examples/loads/gpus.yaml"
 
 
 @pytest.fixture
@@ -54,11 +58,11 @@ def test_a_table_side_by_side(spec: Path, policies: list[str]) -> None:
     result = simulate("--load", spec, *policies)
 
     head, columns, *rest = result.stdout.splitlines()
-    rows, verdict = rest[: len(MEASURES)], rest[len(MEASURES) :]
+    rows, verdict = rest[: len(WITHOUT_CARDS)], rest[len(WITHOUT_CARDS) :]
     assert result.exit_code == 0
     assert re.fullmatch(r"mix: \d+ containers in 0.0833 h, 8 CPUs on 2 NUMA nodes, \d+ pods not sent .*", head)
     assert columns.split() == ["static", "none"]
-    assert [row.split("  ")[0] for row in rows] == [measure.title for measure in MEASURES]
+    assert [row.split("  ")[0] for row in rows] == [measure.title for measure in WITHOUT_CARDS]
     assert verdict[:2] == ["", "For this load, take static."]
 
 
@@ -88,6 +92,46 @@ def test_json(spec: Path, policies: list[str]) -> None:
     assert {measure.key for measure in MEASURES} <= values["policies"][0].keys()
 
 
+@pytest.fixture
+def gpus(tmp_path: Path) -> Path:
+    """A short load with cards."""
+    path = tmp_path / "gpus.yaml"
+    path.write_text(GPUS.read_text().replace("duration: 2h", "duration: 10m"))
+    return path
+
+
+def test_how_many_are_next_to_their_cards(policies: list[str], gpus: Path, tmp_path: Path) -> None:
+    """Where containers have cards, the table has a row for it, the page explains it, and the JSON has the numbers."""
+    page, arguments = tmp_path / "page.html", ["--load", gpus, *policies]
+
+    table = simulate(*arguments, "--html", page).stdout
+    static, none = json.loads(simulate(*arguments, "--format", "json").stdout)["policies"]
+
+    (row,) = [line for line in table.splitlines() if line.startswith(AT_CARDS.title)]
+    assert row.split()[-4:] == [f"{100 * static['at_cards']:.1f}", "%", "0.0", "%"]
+    assert AT_CARDS.meaning in page.read_text()
+    assert static["with_cards"] == none["with_cards"] > 5
+    assert static["at_cards"] > none["at_cards"] == 0
+
+
+def test_without_cards_there_is_nothing_to_tell(spec: Path, policies: list[str]) -> None:
+    """Neither a row nor a number."""
+    (only,) = json.loads(simulate("--load", spec, *policies[:2], "--format", "json").stdout)["policies"]
+
+    assert (only["with_cards"], only["at_cards"]) == (0, None)
+
+
+def test_cards_of_a_real_machine(policies: list[str], gpus: Path, shared_dir: Path, tmp_path: Path) -> None:
+    """Its accelerators come before those that the file puts into the machine: eight on NUMA node 0."""
+    (tmp_path / "aware.yaml").write_text("policy: topology-aware\n")
+    root = shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
+    more = ["--policy", tmp_path / "aware.yaml", "--host-root", root, "--nodes", "2", "--format", "json"]
+
+    static, _, aware = json.loads(simulate("--load", gpus, *policies, *more).stdout)["policies"]
+
+    assert aware["at_cards"] > 0.75 > static["at_cards"]  # eight cards ask for more CPUs than that node has
+
+
 def test_on_another_machine(spec: Path, policies: list[str]) -> None:
     """One that is named comes before that of the file."""
     result = simulate("--load", spec, *policies, "--machine", "2s/4n/16c/2t", "--format", "json")
@@ -107,7 +151,8 @@ def test_a_page_that_needs_nothing_else(spec: Path, policies: list[str], tmp_pat
     titles = [picture.findtext(f"{SVG}title") or "" for picture in drawn if picture.get("role") == "img"]
     assert [title.partition(":")[0] for title in titles[-2:]] == ["CPUs by static", "CPUs by none"]
     assert all(picture.get("role") == "img" or picture.get("aria-hidden") == "true" for picture in drawn)
-    assert all(measure.title in text and measure.meaning.replace("'", "&#x27;") in text for measure in MEASURES)
+    assert all(measure.title in text and measure.meaning.replace("'", "&#x27;") in text for measure in WITHOUT_CARDS)
+    assert AT_CARDS.title not in text
     assert not re.search(r"<script|<link|<img|src=|url\(|@import", text)
 
 
