@@ -16,6 +16,8 @@ Values = dict[str, Any]
 WIDE = 120
 """From so many columns on there is room for whole ids and nodes."""
 SHORT_ID = 12
+MOST_NAMES = 10
+"""Of those about whom there is nothing to tell."""
 MEANINGS = {
     Distance.PIX.name: "one PCIe switch",
     Distance.PXB.name: "several PCIe switches",
@@ -121,6 +123,9 @@ def _others(values: Values) -> Iterator[Text]:
     for why in sorted({word for seen in everything for word in seen["findings"]}):
         names = [words.title(seen) for seen in everything if why in seen["findings"]]
         yield Text(f"{why}, so that nothing is hidden: {', '.join(names)}", style=NOTE)
-    if untold := values["untold"]:
+    untold = values["untold"]
+    if untold and values["guarded"] is not False:  # else a notice says that of everybody
+        names = [words.title(one) for one in untold[:MOST_NAMES]]
+        more = [f"{len(untold) - len(names)} more"] if len(untold) > len(names) else []
         text = f"nobody knows what was given to {count(len(untold), 'container')}"
-        yield Text(f"{text}: {', '.join(map(words.title, untold))}", style=QUIET)
+        yield Text(f"{text}: {', '.join([*names, *more])}", style=QUIET)

@@ -129,6 +129,16 @@ def test_what_is_odd_is_told() -> None:
     assert "nobody knows what was given to 1 container: shop/early/main" in shown
 
 
+def test_many_of_whom_nothing_is_known() -> None:
+    """Ten names are enough to know what they are."""
+    said = "nobody knows what was given to 25 containers: shop/p00/main, shop/p01/main"
+    values = tell(**{f"p{number:02}": None for number in range(25)})
+
+    (line,) = [line for line in lines(values, 400) if line.startswith(said)]
+
+    assert line.endswith("shop/p09/main, 15 more")
+
+
 def test_a_card_is_known_by_its_address_too() -> None:
     """Where ids say nothing, as those of plugins that pass nodes only, the PCI address leads to the card."""
     values = tell(web=given(source="nodes", nvidia_pci="0000:17:00.0"))
@@ -198,7 +208,7 @@ async def test_without_the_section_it_tells_of_the_machine(tmp_path: Path) -> No
 
     assert "Note: the policy file has no section devices: cards are not guarded" in shown.output
     assert "no cards: ascend, amd, intel-gpu, intel-npu, habana, cambricon" in shown.output
-    assert "nobody knows what was given to 1 container: default/pod-0/main" in shown.output
+    assert "default/pod-0/main" not in shown.output
 
 
 async def test_the_state_tells_while_the_daemon_is_down(tmp_path: Path) -> None:

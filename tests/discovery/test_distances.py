@@ -1,0 +1,37 @@
+"""How far the cards of a real machine are from each other, by its copied /sys."""
+
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+from criproxy.devices.cards import Card
+from criproxy.devices.links import links
+from criproxy.discovery.files import entries, read_text
+from criproxy.discovery.places import PCI, place_of
+
+VECTOR_ENGINE = "0x1bcf"
+
+
+def test_eight_cards_on_two_switches(tmp_path: Path, shared_dir: Path) -> None:
+    """Four vector engines of one switch are near each other; the others are below another host bridge of the node."""
+    with tarfile.open(shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz") as snapshot:
+        wanted = [
+            member for member in snapshot if member.name.removeprefix("./").startswith(("sys/bus", "sys/devices/pci"))
+        ]
+        snapshot.extractall(tmp_path, members=wanted, filter="tar")
+    addresses = [
+        address
+        for address in entries(tmp_path / PCI)
+        if read_text(tmp_path / PCI / address / "vendor") == VECTOR_ENGINE
+    ]
+    places = [place_of(tmp_path, address, ()) for address in addresses]
+    cards = [
+        Card(number, pci=place.pci, bridges=place.bridges, numa_node=place.numa_node)
+        for number, place in enumerate(places)
+    ]
+
+    found = {(link.first, link.second): link.name for link in links(cards)}
+
+    assert [card.pci[5:7] for card in cards] == ["1b", "1c", "1d", "1e", "3d", "3f", "40", "41"]
+    assert Counter(found.values()) == {"PIX": 12, "NODE": 16}
+    assert all(name == ("PIX" if first // 4 == second // 4 else "NODE") for (first, second), name in found.items())
