@@ -19,6 +19,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import options_of
 
 NO_MEMS: CpuSet = frozenset()
 
@@ -70,7 +71,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
         return Decision(node, reasons=("the machine cannot be read: it seems to have no CPU that pods may use",))
     if node.released:
         return still_released(node, topology)
-    moved = _fitted(node, topology)
+    usable = topology if topology == node.topology else options_of(policy).usable(topology)
+    moved = _fitted(node, topology, usable.cpus)
     if topology == node.topology and moved.grants == node.grants:
         return Decision(node)
     after, reasons = _place_all(moved, policy, may_stay=True)
@@ -133,18 +135,18 @@ def _unfit(
     if old:
         left = policy.release(node, container.key).grants
         node = node.replace(grants=with_memory_as_before(node, left, container.key))
-    shared = Grant(node.shared_cpus, NO_MEMS, quota=restored(old))
+    cpus = options_of(policy).within(node).shared_cpus or node.shared_cpus
+    shared = Grant(cpus, NO_MEMS, quota=restored(old))
     shared = shared.with_memory_of(old) if old else shared
     return node.replace(grants={**node.grants, container.key: shared}), (f"{container.title} shares now: {error}",)
 
 
-def _fitted(node: Node, topology: Topology) -> Node:
-    """The node on *topology* with every grant within it, a CPU for everybody and one that is shared."""
+def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:
+    """The node on *topology* with every grant within it, a CPU for everybody, and a shared one of *usable* ones."""
     grants = {key: _trimmed(grant, node.topology, topology) for key, grant in node.grants.items()}
-    pool = topology.cpus - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
+    pool = usable - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
     for key in reversed(grants):  # who came last gives up first
-        if not pool:
-            pool |= grants[key].exclusive
+        if not pool and (pool := grants[key].exclusive & usable):
             grants[key] = replace(grants[key], exclusive=NO_CPUS)
     grants = {key: honest(grant if grant.cpus else replace(grant, cpus=pool)) for key, grant in grants.items()}
     return node.replace(topology=topology, grants=grants)

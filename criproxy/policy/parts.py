@@ -2,8 +2,10 @@
 
 from criproxy.alloc.cpus import Part, Taste, parts_for
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates, Row, compared
 
 OF = "parts of the machine"
@@ -58,3 +60,14 @@ def _lacks(part: Part, count: int, available: int) -> str:
 
 def _cpus(count: int) -> str:
     return f"{count} CPU{'s' * (count != 1)}"
+
+
+def no_shared_cpu(topology: Topology, container: Container) -> NotEnough:
+    """The refusal of a container that shares, where others own all that a policy uses since an earlier one.
+
+    Args:
+        topology: what the policy uses of the machine.
+        container: who is refused.
+    """
+    cpus = format_cpuset(topology.cpus)
+    return NotEnough(f"container {container.title} shares CPUs, but each one that may be used ({cpus}) has an owner")

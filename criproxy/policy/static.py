@@ -27,7 +27,7 @@ from criproxy.policy.candidates import Candidates
 from criproxy.policy.entry import Entry
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 from criproxy.policy.options import Misfit, Options
-from criproxy.policy.parts import own_kept, parts_compared
+from criproxy.policy.parts import no_shared_cpu, own_kept, parts_compared
 
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of its CPUs."""
@@ -100,6 +100,8 @@ class StaticPolicy:
         count, own = self._count(container), _own(node, container)
         if not count:
             shared = interned(self._shared(node.topology, node.exclusive_cpus - own))
+            if not shared:
+                raise no_shared_cpu(node.topology, container)
             grants = with_entries(node.grants, {container.key: Grant(shared, _shared_mems(node, container))})
             reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {self._why_shared(container)}"
             return Layout(self._reshare(node, grants, container.key), (reason, *wishes.notes()))
@@ -214,13 +216,16 @@ class StaticPolicy:
     def _reshare(self, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
         """Give everybody who shares all that nobody owns; grants that stay as they are stay the same objects.
 
-        *grants* are those of *node* but for *key*, and are changed in place.
+        *grants* are those of *node* but for *key*, and are changed in place. Where all has an owner, since an earlier
+        policy, who shares is elsewhere and stays.
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         pool = interned(self._shared(node.topology, owned))
         # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
         changed = [key]
+        if not pool:
+            return grants.derived_from(node.grants, changed)
         for other, grant in grants.items():
             if grant.cpus is pool or (grant.exclusive and not grant.shares) or grant.cpus == pool:
                 continue

@@ -16,6 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates, Row, compared
 from criproxy.policy.options import Options
+from criproxy.policy.parts import no_shared_cpu
 
 
 class TemplateOptions(Options):
@@ -39,6 +40,8 @@ class TemplatePolicy:
         node = self.options.within(node)  # the CPUs that this policy is to use, see `Options.usable`
         room = self._room_milli(node, container)
         order = self._order(node, container, room)
+        if not room:
+            raise no_shared_cpu(node.topology, container)
         if not order:
             cpus = max(room, key=lambda pool: (room[pool], -min(pool)))
             raise NotEnough(
@@ -80,7 +83,7 @@ class TemplatePolicy:
         # CPUs that somebody owns since an earlier policy stay theirs; its own the container may go on using.
         shared = node.shared_cpus | (had.exclusive if had else frozenset())
         usable = shared - self.options.reserved(node.topology) or shared
-        return [cpus for numa in node.topology.nodes if (cpus := numa.cpus & usable)] or [usable]
+        return [cpus for numa in node.topology.nodes if (cpus := numa.cpus & usable)] or ([usable] if usable else [])
 
     def _room_milli(self, node: Node, container: Container) -> dict[CpuSet, int]:
         """By pool, what may be asked for in it beside what others do."""

@@ -57,6 +57,11 @@ def shared_compared(among: Among, chosen: Instance, why: str) -> Candidates:
     return compared(OF, order, full, note=why)
 
 
+def all_owned(kind: Sequence[Instance], why: str) -> Candidates:
+    """The pools of a kind that pods share, where containers of an earlier policy own all CPUs."""
+    return compared(OF, (), [Row(each.name, lacks="a CPU that nobody owns") for each in kind], note=why)
+
+
 def alone_compared(alone: Alone, kind: Sequence[Instance], why: str) -> Candidates:
     """The pools of a kind each of which a container owns."""
     order = ranked(_own(alone, index, each) for index, each in enumerate(kind) if alone.may_have(each))

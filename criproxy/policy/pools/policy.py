@@ -15,7 +15,8 @@ from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
-from criproxy.policy.pools.explained import Among, alone_compared, shared_compared
+from criproxy.policy.parts import no_shared_cpu
+from criproxy.policy.pools.explained import Among, all_owned, alone_compared, shared_compared
 from criproxy.policy.pools.options import ANNOTATION, DEFAULT, RESERVED, PoolsOptions
 from criproxy.policy.pools.plan import Instance, Plan, make_plan
 from criproxy.policy.pools.room import Alone, has_room, pods_by_pool
@@ -58,6 +59,8 @@ class PoolsPolicy:
         cpus = choice.instance.cpus
         if not alone:
             cpus = self._shared(plan, choice.instance, node.topology, node.exclusive_cpus - had)
+            if not cpus:
+                raise no_shared_cpu(node.topology, container)
         grant = Grant(interned(cpus), NO_CPUS, cpus if alone else NO_CPUS, choice.instance.name)
         grants = with_entries(node.grants, {container.key: grant})
         if grant.exclusive != had:
@@ -109,6 +112,9 @@ class PoolsPolicy:
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
+        old = node.grants.get(container.key)
+        if node.topology.cpus <= node.exclusive_cpus - (old.exclusive if old else NO_CPUS):
+            return all_owned(kind, why)
         chosen = _choose(plan, kind, node, container, why).instance
         return shared_compared(Among(kind, node, container, pods_by_pool(node, container)), chosen, why)
 
@@ -142,19 +148,25 @@ class PoolsPolicy:
         return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)
 
     def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
-        """The CPUs of those in a pool: what is owned by somebody since an earlier policy is not among them."""
+        """The CPUs of those in a pool: what is owned by somebody since an earlier policy is not among them.
+
+        Empty where that is everything.
+        """
         if not self.options.pin_cpu:
-            return (topology.cpus - owned) or instance.cpus
+            return topology.cpus - owned
         return (instance.cpus - owned) or (plan.default.cpus - owned) or (topology.cpus - owned)
 
     def _settled(self, plan: Plan, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
         """Change *grants* so that everybody who shares has what nobody owns of their pool.
 
-        Who is in no pool, because the policy was another, shares the default one from then on.
+        Who is in no pool, because the policy was another, shares the default one from then on. Where all has an owner,
+        since an earlier policy, who shares is elsewhere and stays.
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
         changed = [key]
+        if node.topology.cpus <= owned:
+            return grants.derived_from(node.grants, changed)
         for other, grant in grants.items():
             if grant.exclusive and not grant.shares:
                 continue

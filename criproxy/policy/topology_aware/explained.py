@@ -24,7 +24,8 @@ def pools_compared(choosing: Choosing, isolated: CpuSet) -> Candidates:
         for pool in pools
         if pool.index not in fitting
     ]
-    if order or owns or choosing.request.strict:
+    shared = choosing.division.shared_by(pools[0].name, choosing.others.exclusive_cpus)
+    if order or owns or choosing.request.strict or not shared:
         return compared(OF, order, lacking)
     note = "no pool has that much left: those who share have more than there is"
     return compared(OF, order, lacking, chosen=pools[0].name, note=note)

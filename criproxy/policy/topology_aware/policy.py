@@ -27,6 +27,7 @@ from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.hints import hints_of, nodes_of
 from criproxy.policy.memory import memory_wish
+from criproxy.policy.parts import no_shared_cpu
 from criproxy.policy.topology_aware.criteria import Choosing
 from criproxy.policy.topology_aware.explained import pools_compared, reserved_compared
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
@@ -196,6 +197,8 @@ def _reserved(division: Division, others: Node, container: Container, request: R
 
 def _everywhere(division: Division, others: Node, container: Container) -> tuple[Grant, str]:
     """All that nobody owns."""
+    if not others.shared_cpus:
+        raise no_shared_cpu(others.topology, container)
     pool = division.tree.pools[0].name
     cpus = others.shared_cpus
     return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)}: cpu.preserve says so"
@@ -209,7 +212,8 @@ def _share(choosing: Choosing) -> tuple[Grant, str]:
     pools = division.tree.pools
     # Without candidates more was granted than there is, or nothing is left that is not reserved.
     pool, why = (pools[order[0].index], why_first(order, only=len(pools) == 1)) if order else (pools[0], NO_ROOM)
-    shared = division.shared_by(pool.name, others.exclusive_cpus) or others.topology.cpus
+    if not (shared := division.shared_by(pool.name, others.exclusive_cpus)):
+        raise no_shared_cpu(others.topology, choosing.container)
     cpus = division.seen(NO_CPUS, shared, hides=request.hides)
     asks = f"asks for {request.shared_milli}m" if request.shared_milli else "asks for nothing"
     reason = f"{choosing.container.title} shares {cpus_words(cpus)} of {pool.name}: it {asks}, and {why}"

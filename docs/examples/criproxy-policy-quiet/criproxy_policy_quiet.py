@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
@@ -38,6 +39,8 @@ class QuietPolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """The layout with *container* on the side of its class."""
         cpus = self._side(node, container)
+        if not cpus:
+            raise NotEnough(f"container {container.title} has no CPU to run on: each one that may be used has an owner")
         had = node.grants.get(container.key)
         newcomer = Grant(cpus, had.mems if had else node.topology.mems)
         reason = f"{container.title} shares CPUs {format_cpuset(cpus)}: its pod is {container.qos.value}"
@@ -65,8 +68,8 @@ class QuietPolicy:
 
 
 def _on(grant: Grant, cpus: CpuSet) -> Grant:
-    # The same object where nothing changes: that tells the engine at once.
-    return grant if grant.cpus == cpus else replace(grant, cpus=cpus)
+    # The same object where nothing changes: that tells the engine at once. Without a CPU for it, it stays elsewhere.
+    return grant if grant.cpus == cpus or not cpus else replace(grant, cpus=cpus)
 
 
 ENTRY = Entry(QuietOptions, QuietPolicy)
