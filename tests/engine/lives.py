@@ -106,18 +106,24 @@ lives_with_found = st.lists(st.one_of(found, released, events, events, events), 
 """Some containers are in places that the policy would not have given them: found there, or left over from a release."""
 
 
+def reservations(event: Event) -> frozenset[str]:
+    """The reservation ids that *event* brings: they are fresh in real life, so no later create may have one."""
+    if isinstance(event, Found):
+        return frozenset(present.container.reservation for present in event.containers)
+    return frozenset({event.container.key} if isinstance(event, ContainerCreating) else ())
+
+
 def live(topology: Topology, policy: Policy, life: Iterable[Event]) -> Iterator[tuple[Node, Event, Node]]:
     """Run *life* and yield the state before each event, the event and the state after; refusals change nothing.
 
-    A create whose reservation id is taken already is left out: they are fresh in real life.
+    A create whose reservation id is taken already is left out: see `reservations`.
     """
     node = Node(topology)
     used: set[str] = set()
     for event in life:
-        if isinstance(event, ContainerCreating):
-            if event.container.key in used:
-                continue
-            used.add(event.container.key)
+        if isinstance(event, ContainerCreating) and event.container.key in used:
+            continue
+        used |= reservations(event)
         before = node
         try:
             node = step(node, event, policy).node

@@ -41,7 +41,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions
 from criproxy.policy.options import Options, options_of
 from criproxy.sim.machines import GIB
-from tests.engine.lives import PODS, containers, cpu_sizes, events, found
+from tests.engine.lives import PODS, containers, cpu_sizes, events, found, reservations
 from tests.properties.balloons import balloon_options
 from tests.properties.machines import machines, narrowed
 from tests.properties.shapes import reserving, shape_of
@@ -201,10 +201,9 @@ def live(case: Case, name: str, tally: Tally, build: Build) -> Iterator[str]:
     for event in case.life:
         if isinstance(event, PolicyChanged):
             policy = build(*changes.pop(0))
-        if isinstance(event, ContainerCreating):
-            if event.container.key in used:
-                continue
-            used.add(event.container.key)
+        if isinstance(event, ContainerCreating) and event.container.key in used:
+            continue
+        used |= reservations(event)
         tally.events[type(event).__name__] += 1
         yield from explanation_is_true(node, event, policy)
         decision = _stepped(node, event, policy)

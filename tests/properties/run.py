@@ -4,11 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 
+import criproxy
 from criproxy.config.registry import find
 from criproxy.policy import Entry
 from criproxy.policy.api import Policy
@@ -46,6 +49,17 @@ def _entry(name: str) -> Entry:
     return find(name)
 
 
+@cache
+def load_all() -> None:
+    """Import all our modules, so that a seed stands for the same cases in every process.
+
+    Hypothesis tries constants of the modules that are loaded.
+    """
+    for module in walk_packages(criproxy.__path__, "criproxy."):
+        if not module.name.endswith(".__main__"):
+            import_module(module.name)
+
+
 def registered(name: str, file: File) -> Policy:
     """The policy *name* as a policy *file* would build it."""
     entry = _entry(name)
@@ -66,11 +80,12 @@ def try_policies(
     Args:
         names: policies; in a case they are changed for each other.
         examples: how many cases.
-        seed: the same seed gives the same cases.
+        seed: the same seed gives the same cases, as long as the constants in our modules stay the same.
         build: makes a policy; another than the registry for planted faults.
         shrink: look for the smallest case that goes wrong, which takes its time.
         told: hears of it after every `CHUNK`.
     """
+    load_all()
     phases = list(Phase) if shrink else [Phase.generate]
     results = {name: Result(name) for name in names}
     left = list(names)

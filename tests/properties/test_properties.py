@@ -6,20 +6,25 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.config.registry import names
-from criproxy.engine.events import Event
+from criproxy.engine.events import ContainerCreating, ContainerGone, Event, Found, PolicyChanged, Present
+from criproxy.model.grant import Applied
+from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.sim.machines import machine
 from tests.conftest import ROOT
 from tests.engine.lives import live
-from tests.properties.lives import File
+from tests.properties.lives import Case, File, Tally
+from tests.properties.lives import live as play
 from tests.properties.plants import PLANTS
-from tests.properties.run import try_policies
+from tests.properties.run import registered, try_policies
 
 EXAMPLES = 500
 
@@ -29,7 +34,7 @@ EXAMPLES = 500
 def test_hold_for_every_registered_policy(tmp_path: Path) -> None:
     """On random machines, in random lives, with sizes, policies and machines that change; the same cases every time.
 
-    In a process of its own: hypothesis takes constants from the modules that are loaded, which are others in each run.
+    In a process of its own, which has the example of a policy package among its modules.
     """
     path = tmp_path / "properties.json"
     done = tried(path, "--examples", str(EXAMPLES), "--seed", "1")
@@ -101,6 +106,53 @@ def test_policies_that_raise_are_caught() -> None:
     assert results[0].finding.startswith("ZeroDivisionError(")
 
 
+def test_a_create_has_a_reservation_id_of_its_own() -> None:
+    """No container that was found has the same: to compare before and after, the two would be one."""
+    owner = Container(
+        key="id-r0",
+        pod="s0",
+        name="a",
+        qos=QosClass.GUARANTEED,
+        cpu_milli=1000,
+        reservation="r0",
+        state=ContainerState.RUNNING,
+    )
+    newcomer = Container(key="r0", pod="s1", name="b")
+    has = Applied(frozenset({1}), frozenset({0}))
+    life: list[Event] = [
+        Found(containers=(Present(owner, has),)),
+        PolicyChanged(apply_all=False),
+        ContainerCreating(newcomer),
+        ContainerCreating(replace(newcomer, key="r1")),
+    ]
+    files: list[dict[str, object]] = [{}, {"reservedCpus": "1"}]
+    case = Case(
+        machine(nodes=1, cores=4), {"static": files[0]}, life, [("static", files[1])], replace(newcomer, key="n")
+    )
+    tally = Tally()
+
+    assert list(play(case, "static", tally, registered)) == []
+    assert tally.events["ContainerCreating"] == 1
+
+
+CASES = """
+from tests.properties.run import try_policies
+(result,) = try_policies(["static"], 40, seed=5)
+print(sorted(result.tally.events.items()))
+"""
+
+
+def test_a_seed_stands_for_the_same_cases_whatever_is_loaded() -> None:
+    """Hypothesis tries constants of our modules that are loaded: all are."""
+    told = set()
+    for more in ("", "import criproxy.cli.demo, criproxy.cri.podresources, criproxy.wire.server"):
+        command = [sys.executable, "-c", more + CASES]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+        told.add(done.stdout)
+
+    assert len(told) == 1
+
+
 FINGERPRINT = """
 from tests.properties.test_properties import fingerprint
 print(fingerprint())
@@ -109,10 +161,6 @@ print(fingerprint())
 
 def fingerprint() -> str:
     """All states of fixed lives under each policy that has names of its own to sort, as one number."""
-    from criproxy.engine.events import ContainerCreating, ContainerGone
-    from criproxy.model.workload import Container, QosClass
-    from criproxy.sim.machines import machine
-
     events: list[Event] = []
     for number in range(24):
         qos = list(QosClass)[number % 3]
