@@ -306,7 +306,7 @@ class Daemon:
             self._recorder = self._recorder or Recorder(controller)
             return await self._recorder.command(arguments)
 
-        asked = {command: partial(ask, command) for command in ("status", "explain", "names")}
+        asked = {command: partial(ask, command) for command in ("status", "explain", "devices", "names")}
         server = ControlServer(
             {"bypass": self._bypass.command, "release": controller.modes.command, "record": record, **asked}
         )

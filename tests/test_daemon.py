@@ -442,6 +442,17 @@ async def bypass(serve: Serve, state: str) -> dict[str, object]:
     return answer
 
 
+@pytest.mark.parametrize("command", ["status", "devices"])
+async def test_commands_ask_the_running_daemon(tmp_path: Path, runtime: EmbeddedRuntime, command: str) -> None:
+    """It answers each that tells how things are."""
+    async with Serve(tmp_path) as serve:
+        arguments = [command, "--format", "json", "--control-socket", str(serve.control)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["source"] == "daemon"
+
+
 async def test_what_the_kubelet_asks_can_be_recorded(tmp_path: Path) -> None:
     """The command gets it from the running daemon."""
     small_machine(tmp_path)
