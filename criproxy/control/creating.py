@@ -56,7 +56,8 @@ class Creates:
         try:
             guarded = await self.devices.guard(request, container)
             await self._introduce(request, creating)
-            decision = await self._place(replace(container, hints=guarded.hints))
+            asking = replace(container, hints=guarded.hints) if guarded.hints else container
+            decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
             self.followups.manager.note(container, Kind.REFUSED, str(error))
