@@ -27,7 +27,6 @@ from criproxy.wire.sockets import listen
 
 GIB = 1 << 30
 FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0)
-SMALL = machine(nodes=1, cores=4, threads=1)
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 
 
@@ -105,16 +104,17 @@ class World:
         options: RuntimeOptions | None = None,
         settings: Settings = FAST,
         policy: Policy = STATIC,
-        topology: Topology = SMALL,
+        topology: Topology | None = None,
     ) -> None:
         self._directory = directory
         self._topology = topology
+        there = topology or machine(nodes=1, cores=4, threads=1)
         self._settings = replace(settings, host_root=directory)
         self._policy = policy
         chosen = replace(
             options or RuntimeOptions(),
-            cpus=format_cpuset(topology.cpus),
-            mems=format_cpuset(topology.mems),
+            cpus=format_cpuset(there.cpus),
+            mems=format_cpuset(there.mems),
             host_root=directory,
         )
         self.runtime = EmbeddedRuntime(directory / "runtime.sock", chosen)
@@ -148,7 +148,8 @@ class World:
             store = self.make_store()
             stack.callback(store.close)
             own_client = RuntimeClient(f"unix://{self.runtime.path}")
-            self.controller = Controller(self._settings, self._topology, self._policy, store, own_client, self.log)
+            topology = self._topology or machine(nodes=1, cores=4, threads=1)  # tests may say that it has changed
+            self.controller = Controller(self._settings, topology, self._policy, store, own_client, self.log)
             await self.controller.start()
             stack.push_async_callback(self.controller.stop)
             self.proxy = proxy = Proxy(
