@@ -39,7 +39,7 @@ bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED
 	@$(PYTHON_VENV) -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
 
-properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED
+properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED, on all CPUs
 	@$(PYTHON_VENV) -m tests.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
 
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command

@@ -7,6 +7,7 @@ The file is written anew as it goes on. Exit status: 0 nothing found, 1 somethin
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from secrets import randbits
 from criproxy.config.registry import names
 from tests.conftest import ROOT
 from tests.policy.example import install
-from tests.properties.run import Result, as_json, try_policies
+from tests.properties.run import Result, as_json
+from tests.properties.workers import try_in_processes
 
 
 def main() -> int:
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=500, help="machines and lives (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/properties.json"), help="where the results go")
+    parser.add_argument("--processes", type=int, default=_cpus(), help="at work at once (default: %(default)s)")
     parser.add_argument("policies", nargs="*", metavar="POLICY", help="default: all that are registered")
     options = parser.parse_args()
     if options.examples < 1:
@@ -39,10 +42,14 @@ def main() -> int:
         if unknown:
             parser.error(f"no such policy: {', '.join(sorted(unknown))}; there are {', '.join(names())}")
         seed = randbits(31) if options.seed is None else options.seed
-        return _run(options.policies or names(), options.examples, seed, options.json)
+        return _run(options.policies or names(), options.examples, seed, max(1, options.processes), options.json)
 
 
-def _run(policies: list[str], examples: int, seed: int, path: Path) -> int:
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _run(policies: list[str], examples: int, seed: int, processes: int, path: Path) -> int:
     began, clock, commit = datetime.now(UTC), time.monotonic(), _commit()
     print(f"{examples} machines and lives for each of {', '.join(policies)}, seed {seed}", flush=True)
 
@@ -55,6 +62,7 @@ def _run(policies: list[str], examples: int, seed: int, path: Path) -> int:
             "policies": [as_json(result) for result in results],
             "findings": _findings(results),
             "began": began.isoformat(timespec="seconds"),
+            "processes": processes,
             "seconds": round(time.monotonic() - clock, 1),
             "versions": {"python": platform.python_version(), "hypothesis": version("hypothesis")},
             "commit": commit,
@@ -63,7 +71,7 @@ def _run(policies: list[str], examples: int, seed: int, path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report, indent=1) + "\n")
 
-    results = try_policies(policies, examples, seed, told=told)
+    results = try_in_processes(policies, examples, seed, processes, told)
     for result in results:
         events, owners = sum(result.tally.events.values()), result.tally.owners
         print(f"{result.policy}: {events} events, {owners} lives with owners, {result.finding or 'nothing found'}")

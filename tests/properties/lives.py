@@ -95,6 +95,15 @@ class Tally:
     most: int = 0
     """Containers that had a place at the same time."""
 
+    def add(self, other: "Tally") -> None:
+        """Count what another process has tried, too."""
+        self.events += other.events
+        self.numa_nodes += other.numa_nodes
+        self.features += other.features
+        self.refusals += other.refusals
+        self.owners += other.owners
+        self.most = max(self.most, other.most)
+
 
 MORE: Mapping[type[Options], Callable[[Topology], st.SearchStrategy[dict[str, object]]]] = {
     BalloonsOptions: balloon_options,

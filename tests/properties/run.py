@@ -1,7 +1,7 @@
 """Tries policies on many random cases, and keeps the smallest case that goes wrong with each."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -73,6 +73,7 @@ def try_policies(
     build: Build = registered,
     *,
     shrink: bool = True,
+    skip: Collection[str] = (),
     told: Told = lambda done, results: None,
 ) -> list[Result]:
     """Run each policy through the same *examples* cases; one at which something goes wrong is tried no further.
@@ -83,12 +84,13 @@ def try_policies(
         seed: the same seed gives the same cases, as long as the constants in our modules stay the same.
         build: makes a policy; another than the registry for planted faults.
         shrink: look for the smallest case that goes wrong, which takes its time.
+        skip: policies that others are changed for, and that are not tried themselves.
         told: hears of it after every `CHUNK`.
     """
     load_all()
     phases = list(Phase) if shrink else [Phase.generate]
     results = {name: Result(name) for name in names}
-    left = list(names)
+    left = [name for name in names if name not in skip]
     for first in range(0, examples, CHUNK):
         effort = settings(max_examples=min(CHUNK, examples - first), phases=phases)
         while left and (broken := _find(results, left, seed + first, effort, build)):

@@ -153,6 +153,24 @@ def test_a_seed_stands_for_the_same_cases_whatever_is_loaded() -> None:
     assert len(told) == 1
 
 
+IN_PROCESSES = """
+from tests.properties import run, workers
+run.CHUNK = workers.CHUNK = 15
+told = []
+alone = run.try_policies(["static", "none"], 40, seed=5)
+shared = workers.try_in_processes(["static", "none"], 40, 5, 2, lambda done, results: told.append(done))
+print([result.tally for result in alone] == [result.tally for result in shared], told[-1], len(told))
+"""
+
+
+def test_several_processes_try_what_one_would_try() -> None:
+    """The same cases, none twice, and the report counts them all."""
+    command = [sys.executable, "-c", IN_PROCESSES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+
+    assert done.stdout.split()[:2] == ["True", "40"]
+
+
 FINGERPRINT = """
 from tests.properties.test_properties import fingerprint
 print(fingerprint())
