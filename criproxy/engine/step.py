@@ -30,6 +30,7 @@ from criproxy.engine.events import (
     WorkloadEvent,
 )
 from criproxy.engine.found import take_in
+from criproxy.engine.growing import with_room
 from criproxy.engine.quota import Lifting
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
@@ -168,7 +169,7 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     known = node.replace(containers=with_entries(node.containers, {key: container}))
     if key not in node.grants:  # left alone, and stays so
         return Decision(known, key=key)
-    layout = policy.place(known, container)
+    layout = with_room(known, policy.place(known, container), key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     return Decision(after, updates_between(node, after), layout.reasons, key)
 
