@@ -16,6 +16,9 @@ from criproxy.model.topology import Topology
 RESERVED = "the reserved CPUs"
 """The name of the pool beside the tree."""
 
+_Place = tuple[CpuSet, CpuSet, CpuSet, CpuSet, str]
+"""All that policies say in a grant of who shares CPUs."""
+
 
 @dataclass(frozen=True)
 class Division:
@@ -66,24 +69,24 @@ class Division:
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         # Sharers have few different places: to look at each once keeps 500 containers cheap, and so for their pools.
-        moved: dict[tuple[CpuSet, CpuSet, CpuSet, str, bool], Grant | None] = {}
+        moved: dict[bool, dict[_Place, Grant | None]] = {False: {}, True: {}}
         shared: dict[str, CpuSet] = {}
 
-        def settle(grant: Grant, *, hidden: bool) -> Grant | None:
-            place = grant.cpus, grant.mems, grant.exclusive, grant.pool, hidden
-            if place not in moved:
+        def settle(grant: Grant, place: _Place, *, hidden: bool) -> Grant | None:
+            if place not in moved[hidden]:
                 name = RESERVED if grant.pool == RESERVED else pool_of(self.tree, grant).name
                 if name not in shared:
                     shared[name] = self.shared_by(name, owned)
-                moved[place] = self._moved(grant, name, shared[name], hides=hidden)
-            return moved[place]
+                moved[hidden][place] = self._moved(grant, name, shared[name], hides=hidden)
+            return moved[hidden][place]
 
         for key, grant in grants.items():
             if grant.exclusive and not grant.shares:
                 continue
-            new = settle(grant, hidden=False)
+            place = grant.cpus, grant.mems, grant.home_mems, grant.exclusive, grant.pool
+            new = settle(grant, place, hidden=False)
             if new and hides(key):
-                new = settle(grant, hidden=True)
+                new = settle(grant, place, hidden=True)
             if new:
                 grants[key] = new
         return grants
