@@ -161,7 +161,7 @@ class Loads:
     def __init__(self, tree: PoolTree, ignored: str) -> None:
         self.tree = tree
         self._ignored = ignored
-        self._direct = Sums(self._part, (Load(),) * len(tree.pools), _changed)
+        self._direct = Sums(self._part, self._seen, (Load(),) * len(tree.pools), _changed)
         """By pool, who is in it and not in one under it."""
 
     def of(self, node: Node) -> list[Load]:
@@ -170,6 +170,12 @@ class Loads:
         for pool in reversed(self.tree.pools[1:]):
             loads[pool.path[1]] += loads[pool.index]
         return loads
+
+    def _seen(self, grant: Grant) -> object:
+        """What a part follows from: in a pool that there is, who owns nothing counts the same on whatever CPUs."""
+        if grant.pool in self.tree.by_name and not grant.exclusive:
+            return grant.pool
+        return grant.pool, grant.cpus, grant.exclusive
 
     def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
         if grant.pool == self._ignored:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from criproxy.alloc.moving import Crowd
@@ -49,7 +49,7 @@ class Crowds:
         self._memory = memory
         self._zones: dict[CpuSet, Mask] = {}
         """Of the few sets of nodes that somebody has had."""
-        self._shares = Sums(self._part, dict[_Place, _Share](), _changed)
+        self._shares = Sums(self._part, attrgetter("mems", "home_mems"), dict[_Place, _Share](), _changed)
 
     def of(self, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
         """Everybody in the layout *grants* of *node* but *without*."""

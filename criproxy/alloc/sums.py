@@ -30,11 +30,15 @@ class _Layout(NamedTuple):
     grants: Mapping[str, Grant]
     left_out: str
 
-    def differs_in(self, other: "_Layout") -> Collection[str]:
+    def differs_in(self, other: "_Layout", seen: Callable[[Grant], object]) -> Collection[str]:
         """The keys of those that may count for something else in *other*."""
         mine, theirs = self.node, other.node
-        found = {self.left_out, other.left_out, *changed_keys(self.grants, other.grants)}
+        found = {self.left_out, other.left_out}
         found.update(changed_keys(mine.containers, theirs.containers), changed_keys(mine.applied, theirs.applied))
+        old, new = self.grants, other.grants
+        for key in changed_keys(old, new):
+            if key not in old or key not in new or seen(old[key]) != seen(new[key]):
+                found.add(key)
         return found
 
 
@@ -46,6 +50,8 @@ class Sums(Generic[P, S]):
     Args:
         part_of: by node, key and grant; None for who does not count. It may look at the entries of this container in
             the maps of the node, and at nothing else that changes.
+        seen: what *part_of* looks at of a grant, as something to compare: where a pool gets other CPUs, the grants of
+            hundreds change, and most of them count as before.
         nothing: the sums where nobody is.
         changed: new sums made of others, for parts that have changed.
     """
@@ -53,10 +59,12 @@ class Sums(Generic[P, S]):
     def __init__(
         self,
         part_of: Callable[[Node, str, Grant], P | None],
+        seen: Callable[[Grant], object],
         nothing: S,
         changed: Callable[[S, Sequence[Change[P]]], S],
     ) -> None:
         self._part_of = part_of
+        self._seen = seen
         self._changed = changed
         self._last: tuple[_Layout | None, S] = None, nothing
 
@@ -64,7 +72,7 @@ class Sums(Generic[P, S]):
         """The sums over the layout *grants* of *node*, in which *left_out* does not count."""
         (last, sums), now = self._last, _Layout(node, grants, left_out)
         changes = list[Change[P]]()
-        for key in last.differs_in(now) if last else grants.keys():
+        for key in last.differs_in(now, self._seen) if last else grants.keys():
             old, new = self._part(last, key) if last else None, self._part(now, key)
             if old != new:
                 changes.append(Change(key, old, new))

@@ -42,6 +42,8 @@ class Lifting:
         keys = {*changed_keys(node.grants, grants), *([placed.key] if placed else ())}
         for key in keys & grants.keys():
             old, new = node.grants.get(key), grants[key]
+            if _untouched(old, new):
+                continue
             container = placed if placed and placed.key == key else node.containers.get(key)
             quota = _quota(container, old, new, may_lift=self._may_lift(container is placed, old))
             if quota is not new.quota:
@@ -53,6 +55,11 @@ class Lifting:
         if is_placed or old is None:
             return self._lifts
         return old.quota is CpuQuota.LIFTED or (self._lifts and old.quota is CpuQuota.RESTORED)
+
+
+def _untouched(old: Grant | None, new: Grant) -> bool:
+    """Whether nothing has to be decided: the quota was never lifted, and without own CPUs it cannot be. Most are so."""
+    return not new.exclusive and new.quota is CpuQuota.LEFT and (old is None or old.quota is CpuQuota.LEFT)
 
 
 def _quota(container: Container | None, old: Grant | None, new: Grant, *, may_lift: bool) -> CpuQuota:

@@ -21,19 +21,22 @@ def updates_between(
         arrived: the key of a container that just got its id; it is compared with what its create message said.
         placed: whoever has a place in *after* only was there before all the same, and is updated: it may use any CPU.
     """
-    updates = sorted(_changes(before, after, arrived, placed=placed), key=lambda change: (not change[0], change[1].key))
-    return tuple(update for _, update in updates)
+    losing, others = list[Update](), list[Update]()
+    for loses, update in _changes(before, after, arrived, placed=placed):
+        (losing if loses else others).append(update)
+    return (*losing, *others)
 
 
 def _changes(before: Node, after: Node, arrived: str | None, *, placed: bool) -> Iterator[tuple[bool, Update]]:
-    """Each update, and whether its container loses a CPU."""
+    """Each update by key, and whether its container loses a CPU."""
     # Most containers share one pool, so most comparisons are of the very same two sets.
     compared: dict[tuple[CpuSet, CpuSet], tuple[bool, bool]] = {}
-    for key in changed_keys(before.grants, after.grants):
-        new = after.grants.get(key)
-        if new is None or not _has_id(after.containers[key]):
+    earlier, grants, containers = before.grants, after.grants, after.containers
+    for key in sorted(changed_keys(earlier, grants)):
+        new = grants.get(key)
+        if new is None or not _has_id(containers[key]):
             continue
-        old = _as_sent(after, key) if key == arrived else before.grants.get(key)
+        old = _as_sent(after, key) if key == arrived else earlier.get(key)
         if old is new:
             continue
         if old is None:

@@ -1,6 +1,7 @@
 """Sums that are kept from one layout to the next are what counting everybody again would give."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from hypothesis import given
 
@@ -26,7 +27,7 @@ Told = list[Change[CpuSet]]
 
 def sums(part_of: Callable[[Node, str, Grant], CpuSet | None]) -> Sums[CpuSet, Told]:
     """Sums that are the last changes, by key."""
-    return Sums(part_of, [], lambda _, changes: sorted(changes))
+    return Sums(part_of, attrgetter("cpus"), [], lambda _, changes: sorted(changes))
 
 
 def test_only_changes_are_counted() -> None:
