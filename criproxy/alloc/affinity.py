@@ -7,7 +7,8 @@ others; a pool's score is the weight of those in it, around it and within it, a 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from criproxy.alloc.expressions import Attribute, Expression, to_expression
+from criproxy.alloc import expressions
+from criproxy.alloc.expressions import ALWAYS, Attribute, Expression, to_expression
 
 MAX_WEIGHT = 1000
 SAME_POD = Expression("pod/uid", "Exists")
@@ -23,10 +24,10 @@ class Affinity:
     scope: Expression = SAME_POD
     """Who is looked at at all."""
 
-    def weight_of(self, other: Attribute, *, same_pod: bool) -> int:
-        """The weight that it gives to one other container."""
+    def holds(self, other: Attribute, *, same_pod: bool) -> bool:
+        """Whether it is about one other container."""
         inside = same_pod if self.scope is SAME_POD else self.scope.matches(other)
-        return self.weight if inside and self.match.matches(other) else 0
+        return inside and self.match.matches(other)
 
 
 def parse_affinities(document: object, container: str, *, anti: bool) -> list[Affinity]:
@@ -78,9 +79,15 @@ def _full(name: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
     return Affinity(match, -weight if anti else weight, scope)
 
 
+def keys_of(affinities: Iterable[Affinity]) -> set[str]:
+    """What of others, beside whether they are of the same pod, they look at."""
+    both = (each for affinity in affinities for each in (affinity.scope, affinity.match) if each is not SAME_POD)
+    return {key for each in both if each.operator != ALWAYS.operator for key in expressions.keys_of(each.key)}
+
+
 def weight_of(affinities: Iterable[Affinity], other: Attribute, *, same_pod: bool) -> int:
     """The weight that a container with these affinities gives to one other container."""
-    return sum(affinity.weight_of(other, same_pod=same_pod) for affinity in affinities)
+    return sum([affinity.weight for affinity in affinities if affinity.holds(other, same_pod=same_pod)])
 
 
 def pool_scores(paths: Sequence[tuple[int, ...]], weights: Mapping[int, int]) -> list[int]:

@@ -36,6 +36,11 @@ def is_key(key: str) -> bool:
     return key in _READERS or (kind == "uid" and not slash) or (kind in _NAMED and bool(name))
 
 
+def is_of_pod(key: str) -> bool:
+    """Whether all containers of a pod have the same value for *key*, which is the pod's own."""
+    return key not in _READERS and key.removeprefix("pod/").partition("/")[0] in ("uid", "labels", "annotations")
+
+
 def attribute_of(node: Node, container: Container) -> Attribute:
     """The values of keys for *container*: name, namespace, qosclass, id, uid, labels/X, tags/X, and pod/… for its pod.
 

@@ -1,8 +1,8 @@
 """How near each pool is to what a container wants to be near: other containers by affinity, devices by their hints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from criproxy.alloc.affinity import SAME_POD, pool_scores, weight_of
+from criproxy.alloc.affinity import SAME_POD, Affinity, keys_of, pool_scores, weight_of
 from criproxy.alloc.capacity import pool_of
 from criproxy.alloc.pools import PoolTree
 from criproxy.alloc.rank import Criterion, Unit
@@ -11,7 +11,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
-from criproxy.policy.attributes import attribute_of
+from criproxy.policy.attributes import attribute_of, is_of_pod
 from criproxy.policy.topology_aware.request import Request
 
 
@@ -20,17 +20,36 @@ def affinity_criteria(tree: PoolTree, others: Node, container: Container, reques
     if not request.affinities:
         return [[] for _ in tree.pools]
     weights: dict[int, int] = {}
-    siblings = _sandboxes(others, container)
-    beyond = any(affinity.scope is not SAME_POD for affinity in request.affinities)
+    weight_of_other = _weighing(others, container, request.affinities)
     for key, grant in others.grants.items():
         other = others.containers.get(key)
-        if other is None or not (beyond or other.pod in siblings):
-            continue
-        if weight := weight_of(request.affinities, attribute_of(others, other), same_pod=other.pod in siblings):
+        if other and (weight := weight_of_other(other)):
             index = 0 if grant.pool == RESERVED else pool_of(tree, grant).index
             weights[index] = weights.get(index, 0) + weight
     scores = pool_scores([pool.path for pool in tree.pools], weights)
     return [[Criterion("its affinities draw it there", -score, Unit.MORE)] for score in scores]
+
+
+def _weighing(others: Node, container: Container, affinities: Sequence[Affinity]) -> Callable[[Container], int]:
+    """How much weight the *affinities* of a container give to another one.
+
+    There may be hundreds of others, nearly all of other pods, and often one answer is for all containers of a pod.
+    """
+    siblings = _sandboxes(others, container)
+    beyond = [affinity for affinity in affinities if affinity.scope is not SAME_POD]
+    by_pod = all(is_of_pod(key) for key in keys_of(beyond))
+    known: dict[str, int] = {}
+
+    def weigh(other: Container) -> int:
+        if other.pod in siblings:
+            return weight_of(affinities, attribute_of(others, other), same_pod=True)
+        if (weight := known.get(other.pod)) is None:
+            weight = weight_of(beyond, attribute_of(others, other), same_pod=False)
+            if by_pod:
+                known[other.pod] = weight
+        return weight
+
+    return weigh
 
 
 def _sandboxes(node: Node, container: Container) -> frozenset[str]:
