@@ -19,7 +19,8 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
-from criproxy.policy.balloons.state import State, read
+from criproxy.policy.balloons.reading import read
+from criproxy.policy.balloons.state import State
 
 
 @dataclass

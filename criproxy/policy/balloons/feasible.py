@@ -7,8 +7,9 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus
 from criproxy.policy.balloons.options import BalloonsOptions
+from criproxy.policy.balloons.reading import read
 from criproxy.policy.balloons.sizes import shape_of, smallest
-from criproxy.policy.balloons.state import State, read
+from criproxy.policy.balloons.state import State
 from criproxy.policy.options import Misfit
 
 

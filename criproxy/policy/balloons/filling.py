@@ -176,13 +176,14 @@ class Filling:
         if not kind.prefer_new_balloons:
             yield Way("no other one has room")
 
-    def all(self) -> list[Balloon]:
+    def all(self) -> Sequence[Balloon]:
         """The balloons of its type."""
         return self.state.of(self.kind)
 
     def _with(self, matches: Callable[[Container], bool]) -> list[Balloon]:
         """The balloons with such a container."""
-        return [b for b in self.all() if any(matches(each) for each in members(self.node, b.keys))]
+        containers = self.node.containers
+        return [b for b in self.all() if any(key in containers and matches(containers[key]) for key in b.keys)]
 
     def _of_group(self, group: str) -> list[Balloon]:
         return self._with(lambda container: self._group(container) == group)

@@ -97,8 +97,10 @@ class Catalogue:
     """In the order in which a container's type is looked for."""
     reserved: CpuSet
     """CPUs that are named as reserved."""
-    pools: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What names of pools stand for, as far as somebody has looked: a memory of `state.read`."""
+    named: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What names of pools stand for, as far as somebody has looked: a memory of `reading.read`."""
+    last_read: list[Any] = field(default_factory=list, compare=False)
+    """What it has read last: another of its memories."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Kind]:

@@ -1,24 +1,25 @@
 """The policy ``balloons``: containers in groups of CPUs that grow and shrink with what is asked for in them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from criproxy.alloc.cpus import one_per_core
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.errors import BadAnnotation, NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned, united
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
 from criproxy.policy.balloons.explained import STAYS, balloons_compared, stays_in, why_kind
 from criproxy.policy.balloons.filling import Filled, Filling, kind_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind, catalogue
 from criproxy.policy.balloons.options import BalloonsOptions
-from criproxy.policy.balloons.state import Balloon, State, asked_milli, read
+from criproxy.policy.balloons.reading import read
+from criproxy.policy.balloons.state import Balloon, State, asked_milli
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
 
@@ -31,6 +32,7 @@ class BalloonsPolicy:
     def __init__(self, options: BalloonsOptions) -> None:
         self.options = options
         self._last: Catalogue | None = None
+        self._last_saying: tuple[Mapping[str, Pod], Collection[str]] = {}, ()
 
     def place(self, node: Node, container: Container) -> Layout:
         """The balloon of its type that suits best, which grows for it, and where safe the memory next to its CPUs.
@@ -107,34 +109,38 @@ class BalloonsPolicy:
         """The CPUs for a container in *balloon*: its own, and idle ones that are lent to it."""
         if not self.options.pin_cpu:
             return interned(state.usable or node.topology.cpus)
-        cpus = balloon.home | _lent(state, balloon)
-        return interned(one_per_core(node.topology, cpus) if hide else cpus)
+        cpus = united(balloon.home, state.lent(balloon))
+        return interned(one_per_core(node.topology, cpus)) if hide else cpus
 
     def _memory_wish(self, kind: Kind, wishes: Wishes) -> MemoryWish:
         pin = self.options.pin_memory if kind.type.pin_memory is None else kind.type.pin_memory
         return memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
 
     def _relaid(self, state: State, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """*grants*, which differ from the node's in *key*, with everybody in the CPUs that their balloon has now.
-
-        Grants that stay as they are stay the same objects.
-        """
-        changed = [key]
+        """*grants* with everybody but *key* in the CPUs that their balloon has now; those that are so are the same."""
+        changed: dict[str, Grant] = {}
         for balloon in state.balloons.values():
             if balloon.keys and balloon.home:
-                changed += self._repinned(state, balloon, node, grants, key)
-        return grants.derived_from(node.grants, changed)
+                changed.update(self._repinned(state, balloon, node, grants, key))
+        return with_entries(grants, changed) if changed else grants
 
-    def _repinned(self, state: State, balloon: Balloon, node: Node, grants: Entries[Grant], key: str) -> list[str]:
-        """Give all but *key* in *balloon* the CPUs that it has now; the keys of those who had others."""
-        whole, changed = self._cpus(state, balloon, node, hide=False), list[str]()
-        plain = self.options.pin_cpu and whole == balloon.home and not balloon.kind.type.hide_hyperthreads
-        if plain and all(grants[other].cpus is whole and not grants[other].home for other in balloon.keys):
-            return changed
+    def _repinned(
+        self, state: State, balloon: Balloon, node: Node, grants: Mapping[str, Grant], key: str
+    ) -> Mapping[str, Grant]:
+        """The grants of all but *key* in *balloon* who have others than its CPUs now."""
+        whole = self._cpus(state, balloon, node, hide=False)
+        home = NO_CPUS if whole == balloon.home else balloon.home
+        plain = self.options.pin_cpu and not home and not balloon.kind.type.hide_hyperthreads
+        there = _are_there(balloon, whole, home, grants)
+        if there and plain:
+            return {}
         hidden = self._hiding(node, balloon)
+        if there and not hidden:
+            return {}
         cpus = {hide: self._cpus(state, balloon, node, hide=hide) if hide else whole for hide in {False, bool(hidden)}}
         # Containers with the same memory share one grant, which is made once.
         made: dict[tuple[int, int, bool], Grant] = {}
+        changed: dict[str, Grant] = {}
         for other in balloon.keys:
             grant, hide = grants[other], other in hidden
             if other == key or (plain and grant.cpus is whole and not grant.home and not hide):
@@ -144,17 +150,25 @@ class BalloonsPolicy:
                 made[place] = _grant(balloon, cpus[hide], grant)
             new = made[place]
             if grant.cpus != new.cpus or grant.home != new.home or grant.pool != new.pool:
-                grants[other] = new
-                changed.append(other)
+                changed[other] = new
         return changed
 
     def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
         """The containers of *balloon* that see one thread of each core only."""
-        default, pods, containers = balloon.kind.type.hide_hyperthreads, node.pods, node.containers
-        known = (containers[key] for key in balloon.keys if key in containers)
-        own = {each.key for each in known if (pod := pods.get(each.pod)) and pod.annotations}
+        default, containers = balloon.kind.type.hide_hyperthreads, node.containers
+        if not (saying := self._saying(node.pods)):
+            return balloon.keys if default else ()
+        own = {key for key in balloon.keys if key in containers and containers[key].pod in saying}
         hiding = {key for key in own if self._hides(node, containers[key], default=default)}
         return (set(balloon.keys) - own) | hiding if default else hiding
+
+    def _saying(self, pods: Mapping[str, Pod]) -> Collection[str]:
+        """The pods that say something about it, found when pods have come or gone."""
+        last = self._last_saying
+        if last[0] is not pods:
+            saying = frozenset(key for key, pod in pods.items() if any(HIDE in name for name in pod.annotations))
+            self._last_saying = last = pods, saying
+        return last[1]
 
     def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
         try:
@@ -184,7 +198,7 @@ def _staying(node: Node, state: State, own: Balloon, container: Container) -> tu
     """How a container looks for room in its *own* balloon, and that balloon without it."""
     keys = tuple(key for key in own.keys if key != container.key)
     shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
-    return Filling(node, state.without(own.name).with_balloon(shrunk), container, own.kind), shrunk
+    return Filling(node, state.with_balloon(shrunk), container, own.kind), shrunk
 
 
 def _moving(node: Node, state: State, own: Balloon, container: Container) -> Filling:
@@ -200,7 +214,7 @@ def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> t
         return left, Filling(node, left, container, kind).fill()
     inside, shrunk = _staying(node, state, own, container)
     if (joined := inside.joined(shrunk)) is not None:
-        return state.without(own.name), Filled(replace(joined, keys=own.keys), STAYS)
+        return state, Filled(replace(joined, keys=own.keys), STAYS)
     moved = _moving(node, state, own, container)
     try:
         return moved.state, moved.fill()
@@ -217,12 +231,13 @@ def _fitted(state: State, balloon: Balloon) -> Balloon:
     return state.resize(balloon, sizes)
 
 
-def _lent(state: State, balloon: Balloon) -> CpuSet:
-    """CPUs of no balloon that containers of *balloon* may use as long as they are idle."""
-    level = balloon.kind.type.share_idle_cpus_in_same
-    if level is None:
-        return NO_CPUS
-    return state.idle_in(state.catalogue.around.of(level, balloon.home))
+def _are_there(balloon: Balloon, cpus: CpuSet, home: CpuSet, grants: Mapping[str, Grant]) -> bool:
+    """Whether all containers of *balloon* have these *cpus*, which are `interned`, and this home."""
+    for key in balloon.keys:
+        grant = grants[key]
+        if grant.cpus is not cpus or grant.home != home:
+            return False
+    return True
 
 
 def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:

@@ -1,19 +1,17 @@
-"""The balloons of a node, read from its grants alone.
+"""All balloons of a node, those with containers (see `reading`) and those without.
 
-A container's grant names its balloon and says which CPUs are the balloon's own. A balloon without containers that has
-to be there all the same (minBalloons) is in no grant: which CPUs it has follows from all others, every time anew.
-Nothing runs in it, so it may be elsewhere after each event.
+A balloon without containers that has to be there all the same (minBalloons) is in no grant: which CPUs it has follows
+from all others, every time anew. Nothing runs in it, so it may be elsewhere after each event.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from re import fullmatch
 
 from criproxy.alloc.locality import Wants
-from criproxy.model.cpuset import CpuSet
-from criproxy.model.grant import NO_CPUS, Grant
+from criproxy.model.cpuset import CpuSet, interned
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
@@ -59,42 +57,37 @@ class State:
     """CPUs that balloons may have: nobody owns them."""
     balloons: Mapping[str, Balloon]
     """By name: those with containers, then those that are there without."""
+    free: CpuSet
+    """CPUs of no balloon."""
+    by_kind: Mapping[int, Sequence[Balloon]]
+    """By the index of the type, the balloons of it by instance."""
     strangers: CpuSet = NO_CPUS
     """Where containers run that are in no balloon, others' or of an earlier policy: balloons take these last."""
 
     @cached_property
-    def free(self) -> CpuSet:
-        """CPUs of no balloon."""
-        return self.usable.difference(self.catalogue.fixed, *(balloon.home for balloon in self.balloons.values()))
-
-    @cached_property
     def idle(self) -> CpuSet:
-        """Those of them that may be lent."""
+        """CPUs of no balloon that may be lent."""
         return self.free - self.catalogue.topology.isolated_cpus
 
-    def idle_in(self, part: CpuSet) -> CpuSet:
-        """Those of a part of the machine, of which there are fewer than balloons."""
-        if part not in self._idle_in:
-            self._idle_in[part] = part & self.idle
-        return self._idle_in[part]
+    def lent(self, balloon: Balloon) -> CpuSet:
+        """CPUs of no balloon that containers of *balloon* may use as long as they are idle."""
+        level = balloon.shape.kind.type.share_idle_cpus_in_same
+        return NO_CPUS if level is None else self._idle_around(self.catalogue.around.of(level, balloon.home))
+
+    def _idle_around(self, part: CpuSet) -> CpuSet:
+        """The idle ones of a part of the machine, of which there are fewer than balloons."""
+        found = self._idle_in.get(part)
+        if found is None:
+            self._idle_in[part] = found = interned(part & self.idle)
+        return found
 
     @cached_property
     def _idle_in(self) -> dict[CpuSet, CpuSet]:
         return {}
 
-    def of(self, kind: Kind) -> list[Balloon]:
+    def of(self, kind: Kind) -> Sequence[Balloon]:
         """The balloons of a type by instance."""
-        return self._by_kind.get(kind.index, [])
-
-    @cached_property
-    def _by_kind(self) -> Mapping[int, list[Balloon]]:
-        """By the index of the type."""
-        found: dict[int, list[Balloon]] = {}
-        for balloon in self.balloons.values():
-            found.setdefault(balloon.shape.kind.index, []).append(balloon)
-        for balloons in found.values():
-            balloons.sort(key=attrgetter("instance"))
-        return found
+        return self.by_kind.get(kind.index, ())
 
     def loaded(self, loads: Mapping[str, str], besides: str) -> tuple[CpuSet, ...]:
         """For each of *loads*, the CPUs that share its level with balloons of that load, but for the one *besides*."""
@@ -106,15 +99,18 @@ class State:
 
     def with_balloon(self, balloon: Balloon) -> "State":
         """The same with *balloon* new or in place of the one of its name."""
-        return replace(self, balloons={**self.balloons, balloon.name: balloon})
-
-    def without(self, name: str) -> "State":
-        """The same without a balloon."""
-        return replace(self, balloons={other: b for other, b in self.balloons.items() if other != name})
+        name, kind = balloon.name, balloon.kind
+        old, balloons = self.balloons.get(name), {**self.balloons, name: balloon}
+        if old is None:
+            free, those = self.free - balloon.home, sorted([*self.of(kind), balloon], key=attrgetter("instance"))
+        else:
+            free = _free(self.catalogue, self.usable, balloons.values())
+            those = [balloon if each is old else each for each in self.of(kind)]
+        return replace(self, balloons=balloons, free=free, by_kind={**self.by_kind, kind.index: those})
 
     def settled(self) -> "State":
         """The same with exactly those empty balloons that have to be there, on CPUs that follow from the others."""
-        state = replace(self, balloons={name: b for name, b in self.balloons.items() if b.keys})
+        state = self._crowded()
         for kind in self.catalogue.created:
             missing = kind.type.min_balloons - len(state.of(kind))
             for _ in range(missing):
@@ -122,6 +118,16 @@ class State:
                     break
                 state = state.with_balloon(empty)
         return state
+
+    def _crowded(self) -> "State":
+        """The same without balloons that have no containers."""
+        empty = {balloon.kind.index for balloon in self.balloons.values() if not balloon.keys}
+        if not empty:
+            return self
+        balloons = {name: balloon for name, balloon in self.balloons.items() if balloon.keys}
+        crowded = {index: [balloon for balloon in self.by_kind[index] if balloon.keys] for index in empty}
+        free = _free(self.catalogue, self.usable, balloons.values())
+        return replace(self, balloons=balloons, free=free, by_kind={**self.by_kind, **crowded})
 
     def new(
         self, kind: Kind, milli: int = 0, close_to: tuple[CpuSet, ...] = (), rather: tuple[CpuSet, ...] = ()
@@ -163,80 +169,23 @@ class State:
         return found
 
 
-@dataclass(slots=True)
-class _Tally:
-    """A balloon while grants are read."""
-
-    balloon: Balloon
-    milli: int = 0
-    keys: list[str] = field(default_factory=list)
-    homes: list[CpuSet] = field(default_factory=list)
-
-
 def asked_milli(container: Container) -> int:
     """What counts of a request: the least that CRI can say is none, as in CRI-RM."""
     return container.cpu_milli if container.cpu_milli > MIN_REQUEST_MILLI else 0
 
 
-def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State:
-    """The balloons of *node* by its *grants*, those without containers included."""
-    tallies: dict[str, _Tally | None] = {}
-    strangers, owned = [node.watched_cpus], [NO_CPUS]
-    containers = node.containers
-    for key, grant in grants.items():
-        pool = grant.pool
-        if pool not in tallies:
-            named = catalogue.pools
-            if pool not in named:
-                named[pool] = _named(catalogue, pool)
-            tallies[pool] = _Tally(named[pool]) if named[pool] else None
-        tally = tallies[pool]
-        if grant.exclusive:
-            owned.append(grant.exclusive)
-        if tally is None or grant.exclusive:
-            if grant.cpus != node.topology.cpus:
-                strangers.append(grant.cpus)
-            continue
-        tally.keys.append(key)
-        home = grant.home or grant.cpus
-        if not tally.homes or (home is not tally.homes[-1] and home != tally.homes[-1]):
-            tally.homes.append(home)
-        if key in containers:
-            tally.milli += asked_milli(containers[key])
-    usable = node.topology.cpus - NO_CPUS.union(*owned)
-    balloons = dict(_disjoint((tally for tally in tallies.values() if tally and tally.keys), usable))
-    stranger = NO_CPUS.union(*strangers)
-    return State(catalogue, usable, balloons, NO_CPUS if stranger >= usable else stranger).settled()
+def state_of(
+    catalogue: Catalogue, usable: CpuSet, balloons: Mapping[str, Balloon], strangers: CpuSet = NO_CPUS
+) -> State:
+    """All of *balloons*."""
+    by_kind: dict[int, list[Balloon]] = {}
+    for balloon in sorted(balloons.values(), key=attrgetter("instance")):
+        by_kind.setdefault(balloon.shape.kind.index, []).append(balloon)
+    return State(catalogue, usable, balloons, _free(catalogue, usable, balloons.values()), by_kind, strangers)
 
 
-def _disjoint(tallies: Iterable[_Tally], usable: CpuSet) -> Iterator[tuple[str, Balloon]]:
-    """The balloons with CPUs that no two of them have, which is what they should have anyway."""
-    taken: set[int] = set()
-    for tally in tallies:
-        empty = tally.balloon
-        home = tally.homes[0] if len(tally.homes) == 1 else NO_CPUS.union(*tally.homes)
-        if empty.kind.fixed:
-            home = empty.kind.fixed
-        elif not home.isdisjoint(taken):
-            home -= taken
-        home = home if home <= usable else home & usable
-        taken |= home
-        yield empty.name, Balloon(empty.shape, empty.instance, home, tally.milli, tuple(tally.keys))
-
-
-def _named(catalogue: Catalogue, pool: str) -> Balloon | None:
-    """The balloon, still empty, that a grant's pool names; None where there is no such type any more."""
-    parsed = _parsed(pool)
-    kind = catalogue.by_name.get(parsed[0]) if parsed else None
-    if parsed is None or kind is None:
-        return None
-    shape = shape_of(kind, chosen=parsed[2])
-    return Balloon(shape, parsed[1]) if shape.chosen == parsed[2] else None
-
-
-def _parsed(pool: str) -> tuple[str, int, tuple[str, ...]] | None:
-    found = fullmatch(r"([^\[\]/]+)\[(\d{1,6})\]((?:/[^\[\]/]+)*)", pool)
-    return (found[1], int(found[2]), tuple(found[3].split("/")[1:])) if found else None
+def _free(catalogue: Catalogue, usable: CpuSet, balloons: Iterable[Balloon]) -> CpuSet:
+    return usable.difference(catalogue.fixed, *(balloon.home for balloon in balloons))
 
 
 def members(node: Node, keys: Collection[str]) -> list[Container]:
