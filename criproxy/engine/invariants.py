@@ -186,8 +186,8 @@ def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) ->
 
 def _waits_for_room(node: Node, policy: Policy) -> bool:
     """Whether somebody has memory elsewhere, or would, if the policy were to place everybody who is there."""
-    pessimistic = options_of(policy).rules == "crirm"
-    beyond = promised_beyond(node, pessimistic=pessimistic)
+    options = options_of(policy)
+    beyond = promised_beyond(options.within(node), pessimistic=options.rules == "crirm")
     return bool(beyond) or any(grant.home_mems for grant in node.grants.values())
 
 

@@ -13,7 +13,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
+from criproxy.model.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
@@ -168,6 +168,32 @@ def test_who_waits_for_room_may_find_some() -> None:
     policy = entry.build(entry.options.model_validate({"reservedCpus": "", "rules": "crirm"}))
     during = step(node, ContainerCreating(newcomer), policy).node
     after = step(during, ContainerGone("new"), policy).node
+    assert after.grants["here"].mems != node.grants["here"].mems, "else this tests nothing"
+
+    assert list(departure_undoes_arrival(node, newcomer, policy)) == []
+
+
+def test_who_waits_for_room_on_the_part_that_the_policy_uses_may_find_some() -> None:
+    """Memory of an earlier policy counts there, though on the whole machine it has room elsewhere."""
+    topology = machine(nodes=3, cores=2, threads=1)
+    one = topology.nodes[0].memory_bytes
+    hbm = NumaNode(3, frozenset(), one, kind=MemoryKind.HBM)
+    topology = replace(topology, nodes=(*topology.nodes, hbm), mems=parse_cpuset("0-3"), distances=())
+    sizes = {"outer": one * 6 // 10, "wide": one * 6 // 10, "here": one * 3 // 10}
+    mems = {"outer": "0,2", "wide": "0-1", "here": "0-1"}
+    old = {
+        key: Container(key=key, pod="p", name=key, memory_limit_bytes=size, cpu_milli=100)
+        for key, size in sizes.items()
+    }
+    grants = {key: Grant(parse_cpuset("0-3"), parse_cpuset(nodes)) for key, nodes in mems.items()}
+    node = Node(topology, containers=old, grants=grants)
+    newcomer = Container(
+        key="new", pod="q", name="new", qos=QosClass.BURSTABLE, cpu_milli=3000, memory_limit_bytes=one // 2
+    )
+    entry = BUILTIN["topology-aware"]
+    file = {"availableResources": {"cpu": "cpuset:0-3"}, "reservedCpus": "", "rules": "crirm"}
+    policy = entry.build(entry.options.model_validate(file))
+    after = step(step(node, ContainerCreating(newcomer), policy).node, ContainerGone("new"), policy).node
     assert after.grants["here"].mems != node.grants["here"].mems, "else this tests nothing"
 
     assert list(departure_undoes_arrival(node, newcomer, policy)) == []
