@@ -11,21 +11,26 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from criproxy.control.followups import Followups
-from criproxy.control.guarding import DeviceGuard
+from criproxy.control.guarding import DeviceGuard, Guarded
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.stamp import read_stamp
+from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
+from criproxy.model.node import Node
 from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
+from criproxy.store.record import Kind
 
 _AT_ONCE = 16
 """Containers that are asked for side by side and taken in with one event: that keeps the loop for a few ms."""
 
 EVIDENCE_S = 2.0
 """How long the containers of one list may be held up by the kubelet, which knows where the cards of strangers are."""
+
+STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
 
 T = TypeVar("T")
 Disturbed = Callable[..., bool]
@@ -78,6 +83,8 @@ class Adoption:
             event = self._event([look.present for _, look in found], self._pods(listed, pods))
             await self.followups.apply(event)
             taken += [look.present.container.key for _, look in found]
+            for container in (look.present.container for _, look in found if look.present.container.stays):
+                self.followups.manager.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, "")) if not disturbed(pod.key)]:
             await self.followups.apply(self._event([], left))
         await self._report(taken)
@@ -100,11 +107,16 @@ class Adoption:
             item
             for item in containers
             if (with_exited or translate.state(item) is not ContainerState.EXITED)
-            and (item.id not in node.containers or (pin and node.is_watched(item.id)))
+            and (item.id not in node.containers or (pin and self._may_be_pinned(node, item.id)))
         ]
         if self.followups.manager.bypassed:  # the policy is not asked who owns CPUs: ours have to wait
             unknown = [item for item in unknown if read_stamp(item.annotations) is None]
         return sorted(unknown, key=lambda item: (_rank(item), -item.metadata.attempt))
+
+    @staticmethod
+    def _may_be_pinned(node: Node, key: str) -> bool:
+        """Whether a container is only watched, and nothing but the settings say so."""
+        return node.is_watched(key) and not node.containers[key].stays
 
     async def _look(self, item: api.Container) -> "_Look | None":
         """None for one that is gone or has ended."""
@@ -113,20 +125,20 @@ class Adoption:
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
-        hints = await self._hints(item)
+        found = await self._devices(item, translate.device_nodes_in(reply.info))
         if not container.reservation:  # ours say themselves where their cards are
-            container = replace(container, hints=hints)
+            container = replace(container, hints=found.hints, stays=found.stays)
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
 
-    async def _hints(self, item: api.Container) -> tuple[CpuSet, ...]:
-        """Where the cards are of a container that nobody remembers, unless finding out takes too long."""
+    async def _devices(self, item: api.Container, nodes: Sequence[str] | None) -> Guarded:
+        """What is known of the cards of a container that nobody remembers, unless finding out takes too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._until_s):
-                return await self.devices.found(item)
-        return ()
+                return await self.devices.found(item, nodes)
+        return Guarded()
 
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:
         return Found(tuple(pods), tuple(presents), watch=self.followups.settings.adopt is Adopt.WATCH)

@@ -56,7 +56,9 @@ class Creates:
         try:
             guarded = await self.devices.guard(request, container)
             await self._introduce(request, creating)
-            asking = replace(container, hints=guarded.hints) if guarded.hints else container
+            asking = container
+            if guarded.hints or guarded.stays:
+                asking = replace(container, hints=guarded.hints, stays=guarded.stays)
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))

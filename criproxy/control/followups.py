@@ -339,9 +339,9 @@ class Followups:
             asyncio.get_running_loop().call_soon(self._kick_by_and_by, rest, why)
 
     def _updatable(self, key: str) -> bool:
-        """Whether the runtime can be told something about *key*: it is known there, alive and placed by us."""
+        """Whether the runtime can be told something about *key*: it is known there, alive, and placed by us."""
         container = self.manager.node.containers.get(key)
-        if container is None or key not in self.manager.node.grants:
+        if container is None or container.stays or key not in self.manager.node.grants:
             return False
         return key != container.reservation and container.state is not ContainerState.CREATING
 

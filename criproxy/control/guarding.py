@@ -19,7 +19,7 @@ from criproxy.devices.asked import Asked
 from criproxy.devices.boundary import Boundary, Finding, Word, boundary
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, weigh
+from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, weigh, without_nodes
 from criproxy.devices.nearness import Whereabouts, hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.cards import find_cards
@@ -53,6 +53,8 @@ class Guarded:
     """Whether its message is another one now."""
     hints: tuple[CpuSet, ...] = ()
     """For each card of the container, the NUMA nodes next to it; see `Container.hints`."""
+    stays: bool = False
+    """Whether it has a card that an update may take away; see `Container.stays`."""
 
 
 @dataclass(slots=True)
@@ -144,19 +146,28 @@ class DeviceGuard:
             raise DeviceRefused(done)
         if done.asked != asked:
             devices.write(request, asked, done.asked)
-        return Guarded(done.asked != asked, hints(cards))
+        lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
+        return Guarded(done.asked != asked, hints(cards), lacking and not rules.update_without_nodes)
 
-    async def found(self, item: api.Container) -> tuple[CpuSet, ...]:
-        """Remember the cards of somebody of whom nobody here knew; the NUMA nodes next to them, see `Guarded.hints`."""
+    async def found(self, item: api.Container, nodes: Sequence[str] | None) -> Guarded:
+        """Remember the cards of somebody of whom nobody here knew.
+
+        Args:
+            item: as the runtime lists it.
+            nodes: the device nodes that the runtime made in it; None where it does not tell.
+        """
         if (rules := self.rules) is None:
-            return ()
+            return Guarded()
         known, asked = await self._known(rules, devices.subject(item)), devices.listed(item)
         evidence = await self._weigh(rules, asked, known)
         topology = self.followups.manager.node.topology
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, topology)
         if known:
             self.holdings.note(item.pod_sandbox_id, item.metadata.name, _facts((), evidence) | _places(cards))
-        return hints(cards)
+        lacking = [] if nodes is None else without_nodes(rules.classes, evidence, nodes)
+        for kind in lacking:
+            self.followups.counters.devices[kind, Word.NO_NODES.value] += 1
+        return Guarded(hints=hints(cards), stays=bool(lacking) and not rules.update_without_nodes)
 
     def _sources(self, rules: DeviceRules) -> Sequence[Source]:
         """Those of the rules in force: a reload may have moved the kubelet's files."""

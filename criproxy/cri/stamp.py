@@ -32,6 +32,8 @@ class Stamp:
     """0 where nothing is known of the request."""
     hints: str = ""
     """For each of its cards the NUMA nodes next to it, in kernel notation with ``;`` between them."""
+    stays: bool = False
+    """Whether an update might take its cards away."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""

@@ -171,6 +171,7 @@ def stamp_of(placed: Container) -> Stamp:
         memory_request_low_bytes=placed.memory_request_bytes.low if placed.memory_request_bytes else 0,
         memory_request_high_bytes=placed.memory_request_bytes.high if placed.memory_request_bytes else 0,
         hints=";".join(map(format_cpuset, placed.hints)),
+        stays=placed.stays,
     )
 
 
@@ -216,7 +217,10 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
     )
     if stamp:
         asked = replace(
-            asked.resized(_stamped_sizes(stamp)), reservation=stamp.reservation, hints=_stamped_hints(stamp)
+            asked.resized(_stamped_sizes(stamp)),
+            reservation=stamp.reservation,
+            hints=_stamped_hints(stamp),
+            stays=stamp.stays,
         )
     return asked.resized(sizes(_as_asked(resources, asked), asked, capacity_bytes))
 
@@ -278,6 +282,18 @@ def cgroup_in(info: Mapping[str, str]) -> str:
         return ""
     unit, colon, scope = path.partition(":")  # systemd's notation is SLICE:PREFIX:NAME
     return f"{_slice_path(unit)}/{scope.replace(':', '-')}.scope" if colon else path
+
+
+def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The device nodes that the runtime made in a container, by the *info* of a verbose ContainerStatus.
+
+    None where it does not tell. What a hook adds is not among them.
+    """
+    try:
+        linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
+        return tuple(str(node["path"]) for node in linux.get("devices") or ())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _slice_path(unit: str) -> str:

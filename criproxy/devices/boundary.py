@@ -245,6 +245,8 @@ class _Case:
             return Boundary(complete, (self._found(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
             text = "its create names no node of a card: an update of its cpuset or a reload of systemd may take it away"
+            if not self.rules.update_without_nodes:
+                text += ", so criproxy leaves it where it is"
             return Boundary(asked, (self._found(Word.NO_NODES, text),))
         return Boundary(asked)
 

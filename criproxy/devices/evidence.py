@@ -103,6 +103,17 @@ def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], 
     return {kind.name: _weigh(kind, asked, told, stocks.get(kind.name, _NONE), foreign) for kind in classes}
 
 
+def without_nodes(classes: Iterable[DeviceClass], evidence: Evidence, nodes: Sequence[str]) -> list[str]:
+    """The classes of which a container was given cards, and of whose cards no device node is among its *nodes*."""
+    return [
+        kind.name
+        for kind in classes
+        if kind.per_device
+        and evidence[kind.name].given is Given.CARDS
+        and not any(kind.is_card_node(path) for path in nodes)
+    ]
+
+
 def own_annotations(annotations: Mapping[str, str]) -> Known:
     """What our own device plugin has written; it says nothing of other plugins."""
     resources = {

@@ -193,6 +193,9 @@ class DeviceOptions(BaseModel):
     keep_access_on_update: bool = True
     """Whether the device nodes of allocated cards are added to a container's create, so that no later update of its
     CPUs takes them away."""
+    update_without_nodes: bool = False
+    """Whether containers with a card are moved to other CPUs although no device node of it is in their create.
+    Otherwise they stay where they are: an older runc would take the card away with the update."""
     on_no_evidence: OnNoEvidence = "keep"
     """What becomes of a container that asks for cards while nobody can tell whether they were allocated to it: that
     stays, is treated as asked for by the pod itself (hide), or the container is refused until somebody can (fail)."""
@@ -214,6 +217,7 @@ class DeviceOptions(BaseModel):
             privileged=self.privileged,
             on_no_evidence=self.on_no_evidence,
             keep_access_on_update=self.keep_access_on_update,
+            update_without_nodes=self.update_without_nodes,
             exempt_namespaces=self.exempt.namespaces,
             exempt_images=self.exempt.images,
             kubelet=KubeletFiles(

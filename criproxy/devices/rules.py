@@ -35,6 +35,7 @@ class DeviceRules:
     privileged: Privileged = "report"
     on_no_evidence: OnNoEvidence = "keep"
     keep_access_on_update: bool = True
+    update_without_nodes: bool = False
     exempt_namespaces: tuple[str, ...] = ()
     exempt_images: tuple[str, ...] = ()
     kubelet: KubeletFiles = KubeletFiles()

@@ -98,7 +98,7 @@ def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tup
     after, reasons = node, list[str]()
     refused: list[Container] = []
     for container in node.containers.values():
-        if container.state is not ContainerState.EXITED and not node.is_watched(container.key):
+        if container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key)):
             try:
                 after, told = _place(after, container, policy)
                 reasons += told

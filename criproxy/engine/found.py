@@ -49,7 +49,7 @@ def take_in(node: Node, event: Found, policy: Policy) -> Decision:
     news = [present for present in event.containers if _is_news(known, present.container, watch=event.watch)]
     if not news:
         return Decision(known if len(known.pods) > len(node.pods) else node)
-    watched = [present for present in news if event.watch and not present.container.reservation]
+    watched = [p for p in news if p.container.stays or (event.watch and not p.container.reservation)]
     after = _added(known, news)
     newcomers = [_newcomer(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or _anywhere(node) for p in watched}})
@@ -62,7 +62,8 @@ def take_in(node: Node, event: Found, policy: Policy) -> Decision:
 def _is_news(node: Node, container: Container, *, watch: bool) -> bool:
     if container.state is ContainerState.EXITED or container.reservation in node.containers:
         return False  # of the latter, the create has not been confirmed yet
-    return container.key not in node.containers or (node.is_watched(container.key) and not watch)
+    known = node.containers.get(container.key)
+    return known is None or (node.is_watched(container.key) and not watch and not known.stays)
 
 
 def _anywhere(node: Node) -> Applied:

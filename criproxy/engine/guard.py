@@ -77,7 +77,7 @@ class Guarded:
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(
-                f"CPUs {format_cpuset(taken)} have an owner, and others than criproxy started containers there"
+                f"CPUs {format_cpuset(taken)} have an owner, and containers run there that criproxy does not move"
             )
         if lost := before.keys() - layout.grants.keys():
             found.append(f"{len(lost)} other containers have no place any more")

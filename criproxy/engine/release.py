@@ -32,11 +32,12 @@ LET_GO = LetGo()
 def release(node: Node, reason: str, configuration: str = "") -> Decision:
     """Unpin everybody: what is applied is forgotten, so that each is updated and looked at once more.
 
-    Containers that are only watched were never pinned by us and stay as they are. The *configuration* in force, if it
+    Containers that are only watched, or must not be updated, stay as they are. The *configuration* in force, if it
     is given, does not end the release.
     """
     whole = Grant(node.topology.cpus, node.topology.mems)
-    watched = {key: node.applied[key] for key in node.containers if node.is_watched(key)}
+    stays = (key for key, each in node.containers.items() if node.is_watched(key) or each.stays)
+    watched = {key: node.applied[key] for key in stays if key in node.applied}
     alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, grants[key]) for key in sorted(grants) if key != node.containers[key].reservation)

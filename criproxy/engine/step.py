@@ -31,7 +31,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
-from criproxy.engine.quota import Lifting
+from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
@@ -157,6 +157,8 @@ def _created(node: Node, reservation: str, key: str) -> Decision:
         grants=renamed(node.grants, reservation, key),
         applied=renamed(node.applied, reservation, key),
     )
+    if container.stays and (grant := after.grants.get(key)) and not owns_all(grant):
+        after = after.replace(grants=without(after.grants, (key,)))  # who shares has to move for others
     # While it had no id, others' arrivals could not update it: what its message said may be outdated.
     return Decision(after, updates_between(node, after, arrived=key), key=key)
 

@@ -41,7 +41,9 @@ class Node:
 
     @cached_property
     def watched_cpus(self) -> CpuSet:
-        """CPUs of containers that somebody else started and that are left where they are: nobody can own these.
+        """CPUs of containers without a place that are left where they are: nobody can own these.
+
+        Somebody else started them, or an update might take their cards away.
 
         Who owned one before keeps it, and is not alone there.
         """
@@ -51,7 +53,9 @@ class Node:
     def is_watched(self, key: str) -> bool:
         """Whether the container *key* is one of those whose CPUs are `watched_cpus`."""
         container = self.containers.get(key)
-        return bool(container and not container.reservation and key in self.applied and key not in self.grants)
+        if container is None or (container.reservation and not container.stays):
+            return False
+        return key in self.applied and key not in self.grants
 
     def containers_of(self, pod: str) -> list[Container]:
         """The containers of the sandbox *pod*, in the order in which they came."""

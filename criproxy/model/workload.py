@@ -99,6 +99,8 @@ class Container:
     """For each thing that it shall be close to, such as a device: the NUMA nodes next to it."""
     warm: bool = False
     """Whether it has run for as long as its annotation ``cold-start`` says: its memory may be of all kinds then."""
+    stays: bool = False
+    """Whether no update of ours may reach it: that could take its cards away."""
 
     @property
     def title(self) -> str:

@@ -291,7 +291,7 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     held = " (one of them stays with the containers that share)" if available < len(free) else ""
     held += ", its own included" if _own(node, container) else ""
     if node.watched_cpus:
-        held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that others than criproxy started"
+        held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that criproxy does not move"
     return (
         f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
         f"free are {_by_node(node, free)}{held}"

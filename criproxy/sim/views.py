@@ -98,7 +98,8 @@ def container_status(container: Container) -> cri.ContainerStatus:
 
 def container_info(container: Container) -> dict[str, str]:
     """Return the verbose part of ContainerStatus: process and cgroup, where containerd says them."""
-    spec = {"linux": {"cgroupsPath": container.cgroup}}
+    nodes = [{"path": device.container_path} for device in container.config.devices]
+    spec = {"linux": {"cgroupsPath": container.cgroup, "devices": nodes}}
     return {"info": json.dumps({"sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec})}
 
 

@@ -101,12 +101,14 @@ def _container_row(key: str, c: Container) -> Row:
         hints,
         int(c.warm),
         *quota,
+        int(c.stays),
     )
 
 
 def _to_container(row: Row) -> Container:
     key, pod, name, attempt, pod_name, namespace, qos, *sizes = row
-    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm, *quota = sizes
+    cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm, *more = sizes
+    *quota, stays = more
     return Container(
         key=key,
         pod=pod,
@@ -124,6 +126,7 @@ def _to_container(row: Row) -> Container:
         hints=tuple(map(_cpuset, hints.split(";"))) if hints else (),
         warm=bool(warm),
         cpu_quota=None if quota[0] is None else CfsQuota(*quota),
+        stays=bool(stays),
     )
 
 
@@ -149,7 +152,7 @@ def _to_applied(row: Row) -> Applied:
 
 
 PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
-CONTAINERS = Table("containers", 18, lambda node: node.containers, _container_row, _to_container)
+CONTAINERS = Table("containers", 19, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
 

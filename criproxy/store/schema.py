@@ -59,6 +59,7 @@ MIGRATIONS = (
     ALTER TABLE grants ADD COLUMN quota TEXT NOT NULL DEFAULT 'left';
     ALTER TABLE applied ADD COLUMN lifted INTEGER NOT NULL DEFAULT 0;
     """,
+    "ALTER TABLE containers ADD COLUMN stays INTEGER NOT NULL DEFAULT 0;",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

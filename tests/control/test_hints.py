@@ -36,6 +36,7 @@ SIZES = {
     "Burstable": ContainerSpec("main", IMAGE, cpu_request_milli=500, memory_limit_bytes=GIB),
     "BestEffort": ContainerSpec("main", IMAGE),
 }
+LARGE = PodSpec("large", (ContainerSpec("main", IMAGE, cpu_limit_milli=8000, memory_limit_bytes=GIB),))
 NODE_1 = (parse_cpuset("16-31"), "1")
 
 
@@ -75,6 +76,7 @@ class Node:
         devices: tuple[str, ...] = (),
         cdi: str = "",
         direct: bool = False,
+        cpus: str = "",
     ) -> tuple[str, api.ContainerConfig]:
         """Create the only container of *pod*, to which *ids* are allocated; its id, and what the runtime got."""
         if ids:
@@ -88,6 +90,7 @@ class Node:
             config=container_config(pod, pod.containers[0], 8 * GIB),
             sandbox_config=sandbox_config(pod),
         )
+        request.config.linux.resources.cpuset_cpus = cpus
         for path in devices:
             request.config.devices.add(container_path=path, host_path=path, permissions="rw")
         if cdi:
@@ -97,13 +100,18 @@ class Node:
         reply = await client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
         return reply.container_id, self.world.runtime.core.records.containers[reply.container_id].config
 
+    def cpus(self, key: str) -> str:
+        """The CPUs of a container as the runtime has them now."""
+        return self.world.runtime.core.records.containers[key].resources.cpuset_cpus
+
     def hints(self) -> Mapping[str, tuple[CpuSet, ...]]:
         """Of each container, by its pod."""
         return {each.pod_name: each.hints for each in self.world.controller.node.containers.values()}
 
     def grants(self) -> Mapping[str, Grant]:
-        """By container."""
-        return dict(self.world.controller.node.grants)
+        """By pod, as far as they have one."""
+        node = self.world.controller.node
+        return {each.pod_name: node.grants[key] for key, each in node.containers.items() if key in node.grants}
 
 
 async def run(client: RuntimeClient, pod: PodSpec) -> str:
@@ -112,10 +120,10 @@ async def run(client: RuntimeClient, pod: PodSpec) -> str:
     return (await client.call("RunPodSandbox", request, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)).pod_sandbox_id
 
 
-def node_at(directory: Path) -> Node:
+def node_at(directory: Path, rules: DeviceRules = RULES) -> Node:
     """The host, not started yet."""
     host(directory)
-    settings = replace(FAST, devices=RULES)
+    settings = replace(FAST, devices=rules)
     kubelet = Allocations(directory / "k/sock", directory / "k/checkpoint")
     return Node(World(directory, settings=settings, policy=AWARE, topology=TWO), kubelet)
 
@@ -179,6 +187,68 @@ async def test_13_an_amd_card_by_its_nodes(tmp_path: Path) -> None:
         assert [device.host_path for device in config.devices] == list(nodes)
 
 
+@pytest.mark.parametrize("forced", [False, True])
+async def test_14_who_was_created_before_by_a_hook_is_left(tmp_path: Path, forced: bool) -> None:
+    """No node of its card was made in it, so that no update is sent, and nobody owns CPUs there, unless wanted."""
+    node = node_at(tmp_path, replace(RULES, update_without_nodes=forced))
+    async with node.world:
+        await node.world.stop_criproxy()
+        legacy, _ = await node.create(pod_of("Burstable", "legacy"), "GPU-b", direct=True, cpus="16-31")
+        await node.world.start_criproxy()
+        await node.world.poll(lambda: node.world.controller.ready)
+
+        await node.create(LARGE, "GPU-b")
+        await node.world.poll(lambda: not node.world.controller._followups._workers)
+
+        assert node.grants()["large"].exclusive <= (NODE_1[0] if forced else parse_cpuset("0-15"))
+        assert (node.cpus(legacy) == "16-31") is not forced
+        assert node.world.counters.devices["nvidia", "no-device-nodes"] == 1
+        told = [r.facts.get("reason") for r in await node.world.controller.history("default/legacy/main")]
+        assert ("no-device-nodes" in told) is not forced
+
+
+async def test_14_nodes_that_a_plugin_passed_let_it_move(tmp_path: Path) -> None:
+    """Who was created before with the node of its card is moved like anybody else."""
+    node = node_at(tmp_path)
+    async with node.world:
+        passed = ("/dev/nvidia1",)
+        before, _ = await node.create(pod_of("Burstable", "b"), "GPU-b", devices=passed, direct=True, cpus="16-31")
+        await node.world.stop_criproxy()
+        await node.world.start_criproxy()
+        await node.world.poll(lambda: node.world.controller.ready)
+
+        await node.create(LARGE, "GPU-b")
+        await node.world.poll(lambda: not node.world.controller._followups._workers)
+
+        assert node.grants()["large"].exclusive <= NODE_1[0]
+        assert parse_cpuset(node.cpus(before)).isdisjoint(node.grants()["large"].exclusive)
+
+
+@pytest.mark.parametrize("forced", [False, True])
+async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
+    """One that shares is created in its place and stays there, also over a restart; an owner keeps what it owns."""
+    rules = replace(RULES, keep_access_on_update=False, update_without_nodes=forced)
+    node = node_at(tmp_path, rules)
+    async with node.world:
+        sharer, config = await node.create(pod_of("Burstable", "sharer"), "GPU-b")
+        await node.create(pod_of("Guaranteed", "first"), "GPU-a")
+        assert place(config) == NODE_1
+        await node.world.stop_criproxy()
+        await node.world.start_criproxy()
+        await node.world.poll(lambda: node.world.controller.ready)
+
+        await node.create(LARGE, "GPU-b")
+        await node.world.poll(lambda: not node.world.controller._followups._workers)
+
+        assert len(node.grants()["first"].exclusive) == 2
+        assert node.grants()["large"].exclusive <= (NODE_1[0] if forced else parse_cpuset("0-15"))
+        assert (node.cpus(sharer) == "16-31") is not forced
+        assert ("sharer" in node.grants()) is forced
+        records = await node.world.controller.history("default/sharer/main")
+        said = [sentence for record in records for sentence in record.sentences if "names no node" in sentence]
+        assert said[0].endswith("take it away" if forced else "so criproxy leaves it where it is")
+
+
 @pytest.mark.parametrize(("name", "expected"), [("GPU-b", NODE_1), ("all", None)])
 async def test_17_a_cdi_name(tmp_path: Path, name: str, expected: tuple[CpuSet, str] | None) -> None:
     """It tells the card; one that tells none gives no hint."""
@@ -227,8 +297,8 @@ async def test_a_restart_and_a_resize_keep_it(tmp_path: Path) -> None:
         larger = api.LinuxContainerResources(cpu_period=100_000, cpu_quota=400_000, cpu_shares=4096)
         await node.world.client.update_container_resources(key, larger)
 
-        assert len(node.grants()[key].exclusive) == 4
-        assert node.grants()[key].exclusive <= NODE_1[0]
+        assert len(node.grants()["gpu"].exclusive) == 4
+        assert node.grants()["gpu"].exclusive <= NODE_1[0]
 
 
 @pytest.mark.parametrize(("lists", "damaged"), [(False, False), (True, False), (False, True)])
@@ -239,7 +309,7 @@ async def test_18_recovery_without_a_state(tmp_path: Path, lists: bool, damaged:
     """
     node = node_at(tmp_path)
     async with node.world:
-        owner, config = await node.create(pod_of("Guaranteed", "owner"), "GPU-b")
+        _, config = await node.create(pod_of("Guaranteed", "owner"), "GPU-b")
         await node.create(pod_of("Burstable", "sharer"), "GPU-a", "GPU-b")
         await node.create(pod_of("Burstable", "stranger"), "GPU-b", direct=True)
         stamp = read_stamp(config.annotations)
@@ -256,5 +326,5 @@ async def test_18_recovery_without_a_state(tmp_path: Path, lists: bool, damaged:
         await node.world.poll(lambda: node.world.controller.ready)
 
         assert node.hints() == hints | ({"stranger": ()} if damaged else {})
-        assert node.grants()[owner] == grants[owner]
+        assert node.grants()["owner"] == grants["owner"]
         assert ("the kubelet does not tell what it allocated" in node.world.log.events()) is damaged

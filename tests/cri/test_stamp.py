@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
 
-STAMP = Stamp("r-1", "Guaranteed", cpu_milli=2000, cpu_limit_milli=2000, memory_limit_bytes=64)
+STAMP = Stamp("r-1", "Guaranteed", cpu_milli=2000, cpu_limit_milli=2000, memory_limit_bytes=64, hints="0;1", stays=True)
 
 
 def test_a_stamp_reads_back_as_it_was_written() -> None:

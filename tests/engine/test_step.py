@@ -16,6 +16,8 @@ from criproxy.engine.events import (
     PodCreated,
     PodGone,
     PodStopped,
+    PolicyChanged,
+    Released,
     UnknownOutcome,
     UpdateApplied,
 )
@@ -260,3 +262,28 @@ def test_what_a_policy_was_given_can_be_had_again() -> None:
     assert placing(before, ContainerResized("nobody", Sizes()), POLICY) is None
     assert placing(before, ContainerCreating(owner()), POLICY) is None
     assert placing(before, ContainerStarted("id1"), POLICY) is None
+
+
+def test_who_must_not_be_updated_is_only_watched_once_it_runs() -> None:
+    """One that shares would have to make room: nobody owns CPUs where it is, and nobody gets an update for it."""
+    decision = run(EMPTY, *running(replace(sharer(), stays=True), "share"))
+
+    assert not decision.node.grants
+    assert decision.node.applied["share"].cpus == decision.node.watched_cpus == EMPTY.topology.cpus
+    with pytest.raises(NotEnough, match="on CPUs 0-7 run containers that criproxy does not move"):
+        run(decision.node, ContainerCreating(owner()))
+    assert not run(decision.node, ContainerExited("share")).node.watched_cpus
+
+
+def test_an_owner_that_must_not_be_updated_keeps_what_it_owns() -> None:
+    """Others come and go around it; another policy and a release leave it where it is."""
+    node = run(EMPTY, *running(replace(owner(), stays=True), "own"), *running(sharer(), "share")).node
+    grant, other = node.grants["own"], StaticPolicy(StaticOptions.model_validate({"exclusiveFor": ["Burstable"]}))
+
+    changed = step(node, PolicyChanged(apply_all=True, configuration="new"), other)
+    released = step(node, Released("somebody asked"), POLICY)
+
+    assert grant.exclusive == {1, 2}
+    assert changed.node.grants["own"] == grant
+    assert [update.key for update in released.updates] == ["share"]
+    assert released.node.watched_cpus == grant.cpus

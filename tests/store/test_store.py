@@ -54,7 +54,9 @@ OWNER = Container(
     memory_limit_bytes=1 << 30,
     memory_request_bytes=Interval(1 << 30, 1 << 30),
 )
-SHARER = Container(key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20), hints=HINTS, warm=True)
+SHARER = Container(
+    key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20), hints=HINTS, warm=True, stays=True
+)
 LIFE: list[Event] = [
     PodCreated(POD),
     ContainerCreating(SHARER),

@@ -45,7 +45,7 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
     granted = f", who were granted {load.granted_milli}m" if load.granted_milli else ""
     stay = f", and {needed} of them must stay with those who share{granted}" if needed else ""
     if room.watched:
-        stay += f", and on CPUs {format_cpuset(room.watched)} run containers that others than criproxy started"
+        stay += f", and on CPUs {format_cpuset(room.watched)} run containers that criproxy does not move"
     where = _by_node(choosing, room.shared[0])
     return f"{asks}, but {available(room, request.shared_milli)} are available: free are {where}{stay}"
 
