@@ -181,6 +181,8 @@ class Creates:
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
         node = self.followups.manager.node
+        if not node.exclusive_cpus:
+            return False
         owners = (node.grants.get(container.key) for container in node.containers_of(sandbox_id))
         return any(grant and grant.exclusive for grant in owners)
 

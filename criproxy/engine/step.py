@@ -4,7 +4,7 @@
 lists, and an undo may come after the thing is gone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from criproxy.engine.changes import policy_changed, topology_changed
@@ -109,7 +109,8 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
     """
     match event:
         case ContainerCreating(newcomer):
-            return None if _twin(node, newcomer) else _with_newcomer(node, newcomer, policy)
+            beside = node.containers_of(newcomer.pod)
+            return None if _twin(beside, newcomer) else _with_newcomer(node, beside, newcomer, policy)
         case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
             return node.replace(containers=with_entries(node.containers, {key: container})), container
@@ -117,15 +118,17 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
             return None
 
 
-def _twin(node: Node, newcomer: Container) -> Container | None:
-    """The container whose create *newcomer* repeats."""
-    alive = (c for c in node.containers_of(newcomer.pod) if c.state is not ContainerState.EXITED)
+def _twin(beside: Sequence[Container], newcomer: Container) -> Container | None:
+    """The container whose create *newcomer* repeats, of those *beside* it in its pod."""
+    alive = (c for c in beside if c.state is not ContainerState.EXITED)
     return next((c for c in alive if c.identity == newcomer.identity), None)
 
 
-def _with_newcomer(node: Node, newcomer: Container, policy: Policy) -> tuple[Node, Container]:
+def _with_newcomer(
+    node: Node, beside: Sequence[Container], newcomer: Container, policy: Policy
+) -> tuple[Node, Container]:
     """The node that knows *newcomer*, and how it knows it."""
-    siblings = (c for c in node.containers_of(newcomer.pod) if c.name == newcomer.name)
+    siblings = (c for c in beside if c.name == newcomer.name)
     # The kubelet makes the next attempt only after it gave up the one before; what never ran gives way.
     older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
     freed = _release(node, _exit(node, older), policy).node if older else node
@@ -136,9 +139,10 @@ def _with_newcomer(node: Node, newcomer: Container, policy: Policy) -> tuple[Nod
 
 
 def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
-    if twin := _twin(node, newcomer):
+    beside = node.containers_of(newcomer.pod)
+    if twin := _twin(beside, newcomer):
         return Decision(node, reasons=(f"{newcomer.title} repeats a create and inherits its place",), key=twin.key)
-    known, container = _with_newcomer(node, newcomer, policy)
+    known, container = _with_newcomer(node, beside, newcomer, policy)
     layout = policy.place(known, container)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     grant = after.grants.get(container.key)

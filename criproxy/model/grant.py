@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
 
@@ -71,8 +72,18 @@ def in_place(grant: Grant, applied: Applied | None) -> bool:
     return grant.quota is CpuQuota.LEFT or applied.lifted == (grant.quota is CpuQuota.LIFTED)
 
 
+@lru_cache(maxsize=1024)
+def alike(grant: Grant) -> Grant:
+    """The same grant, as one object for all who have it.
+
+    Hundreds of containers share few places: maps of them are smaller then, and quicker to copy and to go through.
+    """
+    return grant
+
+
+@lru_cache(maxsize=1024)
 def granted(grant: Grant) -> Applied:
-    """What a container has that has exactly what it was granted."""
+    """What a container has that has exactly what it was granted; one object for all of them."""
     return Applied(grant.cpus, grant.mems, grant.quota is CpuQuota.LIFTED)
 
 

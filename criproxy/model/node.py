@@ -5,9 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.entries import Entries
 from criproxy.model.grant import NO_CPUS, Applied, Grant
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
+
+_FEW = 8
+"""Changed entries; to look at more of them is no quicker than to look at all."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Node:
         configuration: str | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
-        return replace(
+        made = replace(
             self,
             topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
@@ -83,3 +87,16 @@ class Node:
             released=self.released if released is None else released,
             configuration=self.configuration if configuration is None else configuration,
         )
+        if "exclusive_cpus" in self.__dict__ and _same_owners(self.grants, made.grants):
+            made.__dict__["exclusive_cpus"] = self.exclusive_cpus
+        return made
+
+
+def _same_owners(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
+    """Whether one look at the few entries in which they differ says that the same CPUs are owned."""
+    if old is new:
+        return True
+    known = new.touched_since(old) if isinstance(old, Entries) and isinstance(new, Entries) else None
+    if known is None or len(known) > _FEW:
+        return False
+    return not any(grant.exclusive for key in known for grant in (old.get(key), new.get(key)) if grant)

@@ -5,7 +5,7 @@ asks for a whole number of CPUs owns them, everybody else runs on what nobody ow
 are those of that manager, without its refusals, and what CRI-RM's static and static-plus have beside them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,7 +18,7 @@ from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import Entries, with_entries, without
-from criproxy.model.grant import NO_CPUS, Grant, Layout
+from criproxy.model.grant import NO_CPUS, Grant, Layout, alike
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
@@ -102,7 +102,8 @@ class StaticPolicy:
             shared = interned(self._shared(node.topology, node.exclusive_cpus - own))
             if not shared:
                 raise no_shared_cpu(node.topology, container)
-            grants = with_entries(node.grants, {container.key: Grant(shared, _shared_mems(node, container))})
+            grant = alike(Grant(shared, _shared_mems(node, container)))
+            grants = with_entries(node.grants, {container.key: grant})
             reason = f"{container.title} shares CPUs {format_cpuset(shared)}: {self._why_shared(container)}"
             return Layout(self._reshare(node, grants, container.key), (reason, *wishes.notes()))
         taken = self._take(node, wishes, own, count)
@@ -219,8 +220,7 @@ class StaticPolicy:
         *grants* are those of *node* but for *key*, and are changed in place. Where all has an owner, since an earlier
         policy, who shares is elsewhere and stays.
         """
-        owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
-        pool = interned(self._shared(node.topology, owned))
+        pool = interned(self._shared(node.topology, _owned(node, grants, key)))
         # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
         changed = [key]
@@ -240,6 +240,13 @@ class StaticPolicy:
                 grants[other] = moved[place]
             changed.append(other)
         return grants.derived_from(node.grants, changed)
+
+
+def _owned(node: Node, grants: Mapping[str, Grant], key: str) -> CpuSet:
+    """The CPUs that somebody owns by *grants*, which are those of *node* but for *key*."""
+    if key in node.grants and node.grants[key].exclusive:
+        return NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
+    return node.exclusive_cpus | grants[key].exclusive if key in grants else node.exclusive_cpus
 
 
 @dataclass(frozen=True, slots=True)

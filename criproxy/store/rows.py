@@ -8,7 +8,7 @@ from typing import Any
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Applied, CpuQuota, Grant
+from criproxy.model.grant import Applied, CpuQuota, Grant, alike
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
@@ -139,7 +139,7 @@ def _grant_row(key: str, grant: Grant) -> Row:
 def _to_grant(row: Row) -> Grant:
     _, cpus, mems, exclusive, pool, home, home_mems, quota = row
     homes = _cpuset(home), _cpuset(home_mems)
-    return Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, *homes, CpuQuota(quota))
+    return alike(Grant(_cpuset(cpus), _cpuset(mems), _cpuset(exclusive), pool, *homes, CpuQuota(quota)))
 
 
 def _applied_row(key: str, applied: Applied) -> Row:
@@ -147,7 +147,12 @@ def _applied_row(key: str, applied: Applied) -> Row:
 
 
 def _to_applied(row: Row) -> Applied:
-    _, cpus, mems, lifted = row
+    return _applied(*row[1:])
+
+
+@lru_cache(maxsize=1024)
+def _applied(cpus: str, mems: str, lifted: int) -> Applied:
+    # One object for all who have the same: see `model.grant.alike`.
     return Applied(_cpuset(cpus), _cpuset(mems), bool(lifted))
 
 
