@@ -12,6 +12,7 @@ from criproxy.model.topology import CpuKind
 from criproxy.model.workload import QosClass
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.usable import HostReader
+from criproxy.sim.machines import GIB, machine
 from tests.policy.balloons_world import World
 from tests.policy.shapes import n4c16, n4c32
 
@@ -280,6 +281,66 @@ def test_resizes_stay_in_the_balloon() -> None:
     assert len(node.node.grants["pod0"].cpus) == 2
     with pytest.raises(NotEnough, match=r"it is in fit\[0\] on CPUs .*, and moves to no other NUMA node"):
         node.resize("pod1", 6000)
+
+
+def spilt(limit_bytes: int | None = GIB) -> World:
+    """Two NUMA nodes of two CPUs; ``old`` was in balloon ``default`` on CPU 2 when that had to take CPUs of node 0."""
+    node = World(machine(nodes=2, cores=2, threads=1), {"balloonTypes": [{"name": "first", "namespaces": ["first"]}]})
+    node.come("before", 2000, namespace="first")
+    node.come("old", 1000, memory_limit_bytes=limit_bytes)
+    node.end("before")
+    assert node.cpus("old") == "2"
+    return node
+
+
+def test_a_balloon_shrinks_to_the_cpus_next_to_the_memory_of_who_stays() -> None:
+    """That does not follow when others come and go: CPUs far from it are the first to be given up."""
+    node = spilt()
+    assert node.come("new", 2000) == "0-2"
+    node.go("new")
+
+    assert (node.cpus("old"), node.node.grants["old"].mems) == ("2", frozenset({1}))
+
+
+def test_so_it_does_when_a_container_becomes_smaller() -> None:
+    """CPUs stay that are next to memory of all who are in the balloon."""
+    node = spilt()
+    node.come("new", 2000, memory_limit_bytes=GIB)
+    node.resize("new", 500)
+
+    assert 2 in node.node.grants["old"].cpus, "CPUs 0-1 have the most of the balloon, and are far from old's memory"
+
+
+def test_who_has_memory_everywhere_holds_nobody_away_from_theirs() -> None:
+    """A balloon shrinks to CPUs next to memory that all who stay have, before those next to that of some."""
+    node = spilt()
+    node.come("wide", 1000, memory_limit_bytes=GIB)
+    node.come("third", 1000, memory_limit_bytes=GIB)
+    node.come("new", 1000)
+    assert [node.cpus("old"), len(node.node.grants["third"].mems)] == ["0-3", 2]
+    node.go("new", "wide")
+    assert node.cpus("old") in ("0,2", "1-2", "2-3")
+    node.go("third")
+
+    assert node.cpus("old") == "2"
+
+
+def test_which_cpu_came_last_is_in_no_grant() -> None:
+    """Two histories lead to the same grants, so a balloon cannot always go back to the CPUs that it had."""
+    types = {"balloonTypes": [{"name": "first", "namespaces": ["first"]}]}
+    later, sooner = (World(machine(nodes=1, cores=4, threads=1), types) for _ in range(2))
+    later.come("before", 1000, namespace="first")
+    later.come("old", 1000)
+    later.end("before")
+    sooner.come("old", 1000)
+    assert (later.cpus("old"), sooner.cpus("old")) == ("1", "0")
+    for node in (later, sooner):
+        node.come("new", 1000)
+    assert later.node.grants == sooner.node.grants
+    for node in (later, sooner):
+        node.go("new")
+
+    assert (later.cpus("old"), sooner.cpus("old")) == ("0", "0")
 
 
 def test_faster_cores_for_those_who_want_them() -> None:

@@ -18,7 +18,7 @@ from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind
 from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED
-from criproxy.policy.balloons.state import Balloon, State, asked_milli, members
+from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 
 
@@ -82,7 +82,8 @@ class Filling:
         sizes = balloon.shape.sizes(milli)
         if sizes is None or self.missing_cpus(balloon, sizes) > 0:
             return self._overbooked(joined) if self.kind.overbooked else None
-        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon)))
+        rather = worth_keeping(self.node, joined, sizes)
+        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon), rather))
 
     def missing_cpus(self, balloon: Balloon, sizes: Sequence[int]) -> int:
         """How many CPUs there are too few for a balloon to get these sizes; 0 or less where there are enough."""

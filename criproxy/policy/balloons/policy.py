@@ -19,7 +19,7 @@ from criproxy.policy.balloons.filling import Filled, Filling, kind_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind, catalogue
 from criproxy.policy.balloons.options import BalloonsOptions
 from criproxy.policy.balloons.reading import read
-from criproxy.policy.balloons.state import Balloon, State, asked_milli
+from criproxy.policy.balloons.state import Balloon, State, asked_milli, worth_keeping
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
 
@@ -84,7 +84,7 @@ class BalloonsPolicy:
         before = node.grants.get(key)
         state = read(self._types(seen.topology), seen, left)
         if before and (balloon := state.balloons.get(before.pool)) and balloon.keys:
-            state = state.with_balloon(_fitted(state, balloon)).settled()
+            state = state.with_balloon(_fitted(state, balloon, seen)).settled()
         return return_memory(seen, self._relaid(state, seen, left, key))
 
     def _types(self, topology: Topology) -> Catalogue:
@@ -191,7 +191,7 @@ def _others(state: State, node: Node, own: Balloon | None, container: Container)
         return state
     others = read(state.catalogue, node, without(node.grants, (container.key,)))
     left = others.balloons.get(own.name) if own else None
-    return others.with_balloon(_fitted(others, left)).settled() if left and left.keys else others
+    return others.with_balloon(_fitted(others, left, node)).settled() if left and left.keys else others
 
 
 def _staying(node: Node, state: State, own: Balloon, container: Container) -> tuple[Filling, Balloon]:
@@ -223,12 +223,12 @@ def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> t
         raise NotEnough(text) from None
 
 
-def _fitted(state: State, balloon: Balloon) -> Balloon:
-    """*balloon* with the size that its containers need, as far as there are CPUs."""
+def _fitted(state: State, balloon: Balloon, node: Node) -> Balloon:
+    """*balloon* with the size that its containers need, as far as there are CPUs, if possible next to their memory."""
     sizes = balloon.shape.sizes(balloon.milli)
     if balloon.kind.fixed or sizes is None or sum(sizes) > len(balloon.home | state.free):
         return balloon
-    return state.resize(balloon, sizes)
+    return state.resize(balloon, sizes, rather=worth_keeping(node, balloon, sizes))
 
 
 def _are_there(balloon: Balloon, cpus: CpuSet, home: CpuSet, grants: Mapping[str, Grant]) -> bool:

@@ -113,13 +113,14 @@ def resized(
         free: others that it may take; at least as many as it needs.
         sizes: how many CPUs each leaf gets.
         also: what this balloon wants beside its type: `Wants.near` goes before, the others after what that wants.
+            Where a leaf shrinks, only `Wants.rather` counts.
     """
     leaves = shape.leaves
     parts = _parts(leaves, home)
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):
         if len(parts[place]) > size:
             tree = catalogue.tree(by_thread=leaf.wants.spread)
-            kept = shrink(tree, parts[place], free, size, leaf.wants)
+            kept = shrink(tree, parts[place], free, size, replace(leaf.wants, rather=also.rather))
             free |= parts[place] - kept
             parts[place] = kept
     for place, (leaf, size) in enumerate(zip(leaves, sizes, strict=True)):

@@ -153,7 +153,10 @@ class State:
         close_to: tuple[CpuSet, ...] = (),
         rather: tuple[CpuSet, ...] = (),
     ) -> Balloon:
-        """*balloon* with parts of these sizes; there are enough free CPUs."""
+        """*balloon* with parts of these sizes; there are enough free CPUs.
+
+        A part that shrinks keeps of CPUs that suit it those in the first of *rather*, of them those in the second.
+        """
         loads = self.loaded(balloon.shape.loads, balloon.name)
         away = (*loads, self.strangers) if self.strangers else loads
         also = Wants(close_to, away, rather)
@@ -186,6 +189,26 @@ def state_of(
 
 def _free(catalogue: Catalogue, usable: CpuSet, balloons: Iterable[Balloon]) -> CpuSet:
     return usable.difference(catalogue.fixed, *(balloon.home for balloon in balloons))
+
+
+def worth_keeping(node: Node, balloon: Balloon, sizes: Sequence[int]) -> tuple[CpuSet, ...]:
+    """Which CPUs a *balloon* that shrinks to these sizes keeps rather, for `State.resize`; nothing where it grows.
+
+    Those next to memory that all its containers have, of them those next to memory that any has: memory in use does not
+    follow. Containers whose memory comes from everywhere do not count.
+    """
+    if sum(sizes) >= len(balloon.home):
+        return ()
+    grants, topology = node.grants, node.topology
+    kept = {grants[key].home_mems or grants[key].mems for key in balloon.keys if key in grants}
+    had = kept - {NO_CPUS, topology.mems}
+    if not had:
+        return ()
+    some = NO_CPUS.union(*had)
+    return tuple(
+        NO_CPUS.union(*(topology.node_by_id[mem].cpus for mem in mems if mem in topology.node_by_id))
+        for mems in (some.intersection(*had), some)
+    )
 
 
 def members(node: Node, keys: Collection[str]) -> list[Container]:
