@@ -1,4 +1,4 @@
-"""The rule that CI accepts no skipped test, and the shared facts."""
+"""The rules of CI (no skipped test, no examples that were not there the last time), and the shared facts."""
 
 import os
 import shutil
@@ -26,6 +26,16 @@ def test_two(server):
 SKIPS_FILE = "import pytest\n\npytest.importorskip('no_such_module')\n"
 FAILS_AS_EXPECTED = "import pytest\n\n\n@pytest.mark.xfail\ndef test_two():\n    assert False\n"
 FAILS = "def test_two():\n    assert False\n"
+DRAWS = """
+import pathlib
+
+from hypothesis import given, strategies
+
+@given(strategies.integers(0, 2**64))
+def test_two(number):
+    with pathlib.Path('drawn').open('a') as drawn:
+        print(number, file=drawn)
+"""
 NEEDS_FACTS = "def test_two(shared_dir):\n    pass\n"
 
 
@@ -61,6 +71,28 @@ def test_ci_accepts_no_test_left_out(tmp_path: Path, source: str, options: tuple
 def test_a_skipped_test_is_fine_elsewhere(tmp_path: Path) -> None:
     """Without CRIPROXY_NO_SKIP a machine that lacks something still passes."""
     assert run(tmp_path, SKIPS).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "same"),
+    [pytest.param({"CI": "true"}, True, id="in-ci"), pytest.param({"CI": ""}, False, id="elsewhere")],
+)
+def test_ci_draws_the_same_examples_in_every_run(tmp_path: Path, environment: dict[str, str], same: bool) -> None:
+    """A commit passes or fails each time; who develops sees others in each run."""
+    drawn = []
+    for attempt in ("first", "second"):
+        folder = tmp_path / attempt
+        folder.mkdir()
+        assert run(folder, DRAWS, **environment).returncode == 0
+        drawn.append((folder / "drawn").read_text().split())
+
+    assert len(drawn[0]) >= 100
+    assert (drawn[0] == drawn[1]) is same
+
+
+def test_what_ci_runs_says_that_it_is_ci() -> None:
+    """Wherever it runs: examples do not depend on who starts it."""
+    assert "\nexport CI=true\n" in (ROOT / ".ci" / "run").read_text()
 
 
 def test_missing_facts_are_a_skip_that_says_where_they_are_looked_for(tmp_path: Path) -> None:
