@@ -29,6 +29,8 @@ QUIET_S, LATEST_S = 0.2, 2.0
 """Decisions are looked at again when none has been made for so long, but not later than that."""
 MAX_WAITING = 256
 """Decisions that wait for it; of more the oldest are not looked at again."""
+MAX_REMEMBERED = 32_000
+"""Containers in the nodes that these hold, each counted once for each of them: it takes 80 bytes in each."""
 TOGETHER = 16
 """So many are looked at by one visit to a thread."""
 MAX_ROWS, MAX_FACTS = 12, 3_500
@@ -118,7 +120,8 @@ class Considering:
         name = _name(event)
         self._waiting.pop(name, None)
         self._waiting[name] = _Question(before, event, policy, time(), refused)
-        if len(self._waiting) > MAX_WAITING:
+        room = min(MAX_WAITING, MAX_REMEMBERED // (len(before.containers) + 1))
+        while len(self._waiting) > max(room, 1):
             del self._waiting[next(iter(self._waiting))]
         self._last_s = asyncio.get_running_loop().time()
         if self._timer is None:

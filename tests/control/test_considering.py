@@ -116,6 +116,20 @@ async def test_waiting_decisions_are_bounded() -> None:
     assert heard.told[0].about.name == "c3"
 
 
+async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds the node as it was then: what they hold together is bounded, too, and the last one always waits."""
+    heard = Heard()
+    monkeypatch.setattr(considering, "MAX_REMEMBERED", 18)
+    for number in range(6):
+        heard.happens(owner(f"c{number}", 100))
+    await heard.considering.settled()
+    assert [told.about.name for told in heard.told] == ["c3", "c4", "c5"]
+
+    monkeypatch.setattr(considering, "MAX_REMEMBERED", 1)
+    assert len(await heard.after(owner("c6", 100), owner("c7", 100))) == 4
+    assert heard.told[-1].about.name == "c7"
+
+
 async def test_at_the_end_nobody_searches() -> None:
     """What was chosen from is told still, not who would have to leave."""
     heard = Heard()
