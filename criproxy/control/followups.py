@@ -55,8 +55,8 @@ class _Worker:
     failures: int = 0
     error: str = ""
     since_s: float = field(default_factory=monotonic)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    """Ends the pause after a failure."""
+    wake: asyncio.Event | None = None
+    """Ends the pause after a failure; there is none before: a thousand workers may wait for their first turn."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,8 @@ class Followups:
             if worker := self._workers.get(key):
                 worker.look |= look
                 worker.why = why or worker.why
-                worker.wake.set()
+                if worker.wake:
+                    worker.wake.set()
             elif key in self.manager.node.grants:
                 self._workers[key] = _Worker(look, why)
                 self.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
@@ -220,7 +221,7 @@ class Followups:
             worker.error = str(error)
             self.manager.stir()
             self.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
-            worker.wake.clear()
+            worker.wake = asyncio.Event()
             pause_s = min(self.settings.retry_pause_s * 2 ** min(worker.failures - 1, 20), self.settings.retry_limit_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(worker.wake.wait(), pause_s)

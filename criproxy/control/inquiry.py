@@ -25,6 +25,9 @@ from criproxy.engine.events import (
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 
+AT_ONCE = 16
+"""Containers whose outcome is asked for side by side: after a start that may be all there are."""
+
 
 @dataclass(slots=True)
 class Inquiry:
@@ -35,6 +38,7 @@ class Inquiry:
     """Reservations whose create ended without an answer and is being asked for."""
     _ending: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
+    _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def release_exited(self, sandbox_id: str = "") -> None:
         """Give back the places of containers that have ended without a call: of one sandbox, or of all.
@@ -105,7 +109,8 @@ class Inquiry:
         while True:
             await asyncio.sleep(pause_s)
             try:
-                state = (await self.followups.kernel.look(key)).state
+                async with self._asking:
+                    state = (await self.followups.kernel.look(key)).state
             except RuntimeCallError as error:
                 self.followups.log.warning("outcome still unknown", container=key, error=str(error))
                 pause_s = longest_s

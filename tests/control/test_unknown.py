@@ -1,9 +1,11 @@
 """Calls that end without an answer: the runtime is asked what became of them, and until then nothing is given away."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from criproxy.control.inquiry import AT_ONCE
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
 from criproxy.sim.runtime import RuntimeOptions
@@ -164,3 +166,37 @@ async def test_a_cut_start_of_a_sharer_that_runs_is_moved_when_an_owner_comes(tm
 
         assert world.cpus(owned) == "1-2"
         assert world.cpus(shared) == "0,3"
+
+
+class Counting(Slow):
+    """Counts how often the latency of a method is looked up: twice with each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_up = Counter[str]()
+
+    def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
+        """The latency of *method*."""
+        self.looked_up[method] += 1
+        return super().get(method, default)
+
+
+async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -> None:
+    """Of many that may be being started: neither the runtime nor our memory has to bear all of them together."""
+    slow = Counting()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        pod = sharer("many")
+        sandbox = await world.kubelet.run_sandbox(pod)
+        for number in range(4 * AT_ONCE):
+            await world.kubelet.create(pod, sandbox, replace(pod.containers[0], name=f"c{number}"))
+        await world.stop_criproxy()
+        slow["ContainerStatus"] = LIMIT_S
+        slow.looked_up.clear()
+
+        await world.start_criproxy()
+        await world.poll(lambda: slow.looked_up["ContainerStatus"] >= 2 * AT_ONCE)
+        await world.poll(lambda: slow.looked_up["ListContainers"] > 0)
+        await world.direct.version()  # after whatever was sent before
+
+        # Workers that read what containers have may ask, too.
+        assert slow.looked_up["ContainerStatus"] <= 2 * (AT_ONCE + SLOW_TO_ASK.concurrent_updates)
