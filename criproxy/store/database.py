@@ -19,6 +19,8 @@ from criproxy.store.schema import VERSION, migrate, version_of
 NAME = "criproxy.db"
 WORDS = ("released", "configuration")
 """What is true of the whole node: fields of `Node`, and keys in the table ``meta``."""
+_CACHE_KIB = 512
+"""Pages of the database that stay in memory: with SQLite's 2 MiB a save of 1,000 containers' node takes as long."""
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Codes that say at opening: this file is damaged, no database, or one with other tables than ours."""
 
@@ -90,6 +92,7 @@ class Database:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             version = version_of(connection)
             if version > VERSION:
                 raise _UnusableError(f"it is of version {version}, newer than {VERSION}, the last that is known here")
@@ -113,7 +116,7 @@ class Database:
     def _check(connection: sqlite3.Connection, table: Table) -> None:
         try:
             for row in connection.execute(table.select):
-                table.from_row(row)
+                table.entry(row)
         except (ValueError, TypeError) as error:
             raise _UnusableError(f"its table {table.name} cannot be read: {error}") from error
 
@@ -148,7 +151,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
     """The node that a database of this version holds, on the machine *topology*."""
 
     def read(table: Table) -> dict[str, Any]:
-        return {row[0]: table.from_row(row) for row in connection.execute(table.select)}
+        return dict(map(table.entry, connection.execute(table.select)))
 
     return Node(
         topology,

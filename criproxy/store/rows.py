@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
@@ -40,6 +41,10 @@ class Table:
     def select(self) -> str:
         """The statement that reads all rows."""
         return f"SELECT * FROM {self.name}"  # noqa: S608
+
+    def entry(self, row: Row) -> tuple[str, Any]:
+        """The key of a row, which is one object wherever it is one, and its value; raises ValueError or TypeError."""
+        return intern(row[0]), self.from_row(row)
 
 
 def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tuple[str]]]:
@@ -110,12 +115,12 @@ def _to_container(row: Row) -> Container:
     cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm, *more = sizes
     *quota, stays = more
     return Container(
-        key=key,
-        pod=pod,
-        name=name,
+        key=intern(key),
+        pod=intern(pod),  # many have the same, as while they came
+        name=intern(name),
         attempt=attempt,
-        pod_name=pod_name,
-        namespace=namespace,
+        pod_name=intern(pod_name),
+        namespace=intern(namespace),
         qos=QosClass(qos),
         cpu_milli=cpu_milli,
         cpu_limit_milli=cpu_limit_milli,

@@ -116,6 +116,17 @@ async def test_sharers_share_one_object_after_a_load(store: Store) -> None:
     assert grants["r2"].cpus is grants["r3"].cpus
 
 
+async def test_names_are_one_object_after_a_load(store: Store) -> None:
+    """A key of 64 characters is in three maps, and as many containers of a pod have its names."""
+    await keep(store, EMPTY, *LIFE)
+    node = reopened(store)
+    containers = node.containers.values()
+
+    assert len({id(container.pod) for container in containers} | {id(key) for key in node.pods}) == 1
+    for keys in (node.grants, node.applied, (container.key for container in containers)):
+        assert {id(key) for key in keys} <= {id(key) for key in node.containers}
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(lives)
 def test_any_life_is_remembered(tmp_path: Path, life: list[Event]) -> None:
