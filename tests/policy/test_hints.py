@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from criproxy.model.topology import LOCAL_DISTANCE, Topology
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
+from criproxy.sim.hosts import cards_of_host, of_host
 from criproxy.sim.machines import GIB, machine
 from tests.policy.tables import shown, text
 
@@ -69,13 +71,17 @@ class Life:
 
     nodes: int
     name: str = "topology-aware"
+    topology: Topology | None = None
+    """Another machine than that with GPUs."""
     node: Node = field(init=False)
     by: Policy = field(init=False)
 
     def __post_init__(self) -> None:
-        self.node, self.by = Node(with_gpus(self.nodes)), policy(self.name)
+        self.node, self.by = Node(self.topology or with_gpus(self.nodes)), policy(self.name)
 
-    def asking(self, key: str, *gpus: int, qos: QosClass = G, milli: int = 1000) -> Container:
+    def asking(
+        self, key: str, *gpus: int, near: CpuSet | None = None, qos: QosClass = G, milli: int = 1000
+    ) -> Container:
         """A container that was given GPUs."""
         limited = None if qos is E else GIB
         return Container(
@@ -89,15 +95,17 @@ class Life:
             cpu_limit_milli=milli if qos is G else None,
             memory_limit_bytes=limited,
             memory_request_bytes=Interval(GIB, GIB) if limited else None,
-            hints=tuple(frozenset({node_of(gpu, self.nodes)}) for gpu in gpus),
+            hints=(near,) if near else tuple(frozenset({node_of(gpu, self.nodes)}) for gpu in gpus),
         )
 
-    def come(self, key: str, *gpus: int, qos: QosClass = G, milli: int = 1000, **said: str) -> Grant:
+    def come(
+        self, key: str, *gpus: int, near: CpuSet | None = None, qos: QosClass = G, milli: int = 1000, **said: str
+    ) -> Grant:
         """A container with GPUs comes, and *said* are annotations; what it is granted."""
         annotations = {f"{name.replace('_', '.')}.criproxy.io/pod": value for name, value in said.items()}
         pod = Pod(key=f"pod-{key}", name=key, namespace="default", qos=qos, annotations=annotations)
         known = step(self.node, PodCreated(pod), self.by).node
-        creating = ContainerCreating(self.asking(key, *gpus, qos=qos, milli=milli))
+        creating = ContainerCreating(self.asking(key, *gpus, near=near, qos=qos, milli=milli))
         self.node = step(known, creating, self.by).node
         assert violations(self.node) == []
         return self.node.grants[key]
@@ -174,6 +182,26 @@ class TestEveryClass:
         ways = [row.values[place] for row in candidates.rows]
         assert ways == sorted(ways)
         assert {LOCAL_DISTANCE, FAR} <= set(ways) <= {LOCAL_DISTANCE, NEAR, FAR}
+
+
+@pytest.mark.parametrize("qos", [G, B, E], ids=lambda qos: qos.value)
+def test_on_a_real_machine(shared_dir: Path, qos: QosClass) -> None:
+    """Of a snapshot with eight cards, all on NUMA node 0: next to them while there is room, then on the other node."""
+    snapshot = shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
+    topology, cards = of_host(snapshot), cards_of_host(snapshot)
+    life = Life(2, topology=topology)
+
+    for number, hint in enumerate(cards):
+        grant = life.come(f"c{number}", near=hint, qos=qos, milli=1000)
+        assert life.at(grant) == "0"
+        assert format_cpuset(grant.mems) == (format_cpuset(topology.mems) if qos is E else "0")
+
+    life = Life(2, topology=topology)
+    life.come("full", near=cards[0], milli=1000 * len(topology.nodes[0].cpus - {0}))
+    grant = life.come("next", near=cards[0], qos=qos, milli=1000)
+
+    assert life.at(grant) == "1"
+    assert qos is E or format_cpuset(grant.mems) == "1"
 
 
 @pytest.mark.parametrize("nodes", SHAPES)
