@@ -147,7 +147,8 @@ class Modes:
             with suppress(NotReady):
                 # First in line: what is submitted right after this comes before all calls that wait for it, too.
                 await self.resync.ready()
-        self._go_on()
+        async with self._one:  # a release that is on its way to the disk would be ended by what we saw before it
+            self._go_on()
         self._switched()
 
     def _go_on(self) -> None:

@@ -19,6 +19,7 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
+from tests.control.test_disk import SlowDisk
 from tests.control.world import FAST, STATIC, World, owner, sharer
 
 NONE = NonePolicy(Options())
@@ -338,3 +339,21 @@ async def test_a_release_while_containers_start(tmp_path: Path) -> None:
 
         assert [row["outcome"] for row in answer["containers"]] == ["released"]
         assert world.cpus(await running) == "0-3"
+
+
+async def test_a_release_on_its_way_to_the_disk_is_not_ended_by_the_start(tmp_path: Path) -> None:
+    """A start that finds another configuration than before it goes on with that, unless somebody was quicker."""
+    disk = SlowDisk(tmp_path / "state")
+    disk.answers.clear()
+    world = World(tmp_path, settings=replace(FAST, configuration="new"))
+    world.make_store = lambda: disk
+    async with asyncio.timeout(LIMIT_S), world:
+        releasing = asyncio.create_task(world.controller.modes.release("somebody asked"))
+        await world.poll(lambda: world.controller.modes.resync.is_ready)
+        await asyncio.sleep(0)
+        disk.answers.set()
+        await releasing
+        await world.controller._manager.settled()
+
+        assert world.controller.node.released == "somebody asked"
+        assert world.controller.node.configuration == "new"
