@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, ContainerResized, PolicyChanged
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerGone,
+    ContainerResized,
+    PolicyChanged,
+    TopologyChanged,
+)
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough, StatusCode
@@ -543,3 +550,15 @@ def test_reserved_namespaces_own_nothing() -> None:
 
     assert world.owned("system") == 0
     assert world.cpus("system") == ["0-3"]
+
+
+def test_who_shares_keeps_an_isolated_cpu_where_all_others_are_owned() -> None:
+    """CPUs went away, and what is left beside an owner is isolated: nobody can own the last one."""
+    whole = replace(machine(nodes=2, cores=2, threads=1), isolated_cpus=frozenset({0}))
+    world = World(whole, policy("")).come("owner", milli=2000)
+    left = TopologyChanged(replace(whole, cpus=frozenset({0, 2})))
+    world.node = step(world.node, left, world.by).node
+    assert world.come("sharer").cpus("owner", "sharer") == ["2", "0"]
+
+    with pytest.raises(NotEnough):
+        world.come("late", milli=1000)

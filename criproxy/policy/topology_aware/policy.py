@@ -149,6 +149,8 @@ class TopologyAwarePolicy:
         own = old.exclusive if old else NO_CPUS
         room = division.capacity(others, others.watched_cpus - own if request.owned else NO_CPUS)
         isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
+        if isolated - own and not others.shared_cpus - isolated:  # all others are owned: who shares is on these
+            isolated -= {max(isolated - own)}
         home = self._home(division, old)
         return Choosing(division, room, others, container, request, home, self.options.rules == "nri"), isolated
 
