@@ -131,9 +131,7 @@ class PlacingCollector(Collector):
         for field, (name, text) in _NOW.items():
             if values[field] is not None:
                 yield GaugeMetricFamily(f"criproxy_{name}", text, value=values[field])
-        yield _devices(placing)
-        yield _device_evidence(placing)
-        yield _device_allocations(placing)
+        yield from _devices(placing)
         yield from _cards(placing)
         yield _decision_times(placing)
         yield _containers(placing)
@@ -149,28 +147,26 @@ def _decision_times(placing: Placing) -> Metric:
     return family
 
 
-def _devices(placing: Placing) -> Metric:
-    text = "Creates by class of devices and what was found: allocated, hidden, stripped and others."
-    family = CounterMetricFamily("criproxy_device_creates", text, labels=["device_class", "finding"])
-    for (kind, word), count in sorted(placing.devices.items()):
-        family.add_metric([kind, word], count)
-    return family
-
-
-def _device_evidence(placing: Placing) -> Metric:
-    text = "Questions to the kubelet about allocated devices, by source and what came of them."
-    family = CounterMetricFamily("criproxy_device_evidence", text, labels=["source", "outcome"])
-    for (source, outcome), count in sorted(placing.device_evidence.items()):
-        family.add_metric([source, outcome], count)
-    return family
-
-
-def _device_allocations(placing: Placing) -> Metric:
-    text = "Creates that were given cards, by class of devices and the evidence that told so."
-    family = CounterMetricFamily("criproxy_device_allocations", text, labels=["device_class", "source"])
-    for (kind, source), count in sorted(placing.device_allocations.items()):
-        family.add_metric([kind, source], count)
-    return family
+def _devices(placing: Placing) -> Iterator[Metric]:
+    counted = (
+        (
+            *("device_creates", ["device_class", "finding"], placing.devices),
+            "Creates by class of devices and what was found: allocated, hidden, stripped and others.",
+        ),
+        (
+            *("device_evidence", ["source", "outcome"], placing.device_evidence),
+            "Questions to the kubelet about allocated devices, by source and what came of them.",
+        ),
+        (
+            *("device_allocations", ["device_class", "source"], placing.device_allocations),
+            "Creates that were given cards, by class of devices and the evidence that told so.",
+        ),
+    )
+    for name, labels, counts, text in counted:
+        family = CounterMetricFamily(f"criproxy_{name}", text, labels=labels)
+        for key, count in sorted(counts.items()):
+            family.add_metric(list(key), count)
+        yield family
 
 
 def _cards(placing: Placing) -> Iterator[Metric]:
