@@ -271,7 +271,7 @@ class Manager:
 
     async def _apply(self, jobs: Sequence[_Job]) -> None:
         """Step the node by the events of *jobs*, and end their futures once all of it is stored, or before."""
-        before, steps = self.node, list[_Step]()
+        steps = list[_Step]()
         results = list[Decision | Exception]()
         for job in jobs:
             try:
@@ -279,8 +279,7 @@ class Manager:
                 results.append(steps[-1].decision)
             except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
                 results.append(error)
-        seen = jobs[0].seen
-        before = steps[0].before if seen else before
+        before, seen = steps[0].before if steps else self.node, jobs[0].seen
         early = seen or (len(steps) == len(jobs) == 1 and _takes_nothing(steps[0]) and self.store_error is None)
         try:
             if not early:
