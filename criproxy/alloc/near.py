@@ -24,8 +24,7 @@ def take_near(topology: Topology, free: CpuSet, count: int, hints: Sequence[CpuS
     each, rest = divmod(count, len(hints)) if hints else (0, 0)
     taken: CpuSet = frozenset()
     for hint in hints if each else ():
-        cpus = frozenset[int]().union(*(topology.node_by_id[n].cpus for n in hint if n in topology.node_by_id))
-        near = (cpus & free) - taken
+        near = (topology.cpus_of(hint) & free) - taken
         wanted = 1 if rest else each
         if len(near) < wanted:
             return take_cpus(topology, free, count)
@@ -48,8 +47,7 @@ def take_beside(topology: Topology, free: CpuSet, count: int, hints: Sequence[Cp
     """
     taken: CpuSet = frozenset()
     for hint, share in _shares(hints, count):
-        beside = frozenset[int]().union(*(topology.node_by_id[n].cpus for n in hint if n in topology.node_by_id))
-        near = (beside & free) - taken
+        near = (topology.cpus_of(hint) & free) - taken
         taken |= take_cpus(topology, near, min(share, len(near)), taste)
     nodes = frozenset[int]().union(*hints)
     return taken | take_in_order(topology, free - taken, count - len(taken), rings(topology, nodes), taste)

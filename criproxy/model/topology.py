@@ -175,6 +175,11 @@ class Topology:
         of = self._node_of_cpu
         return frozenset(of[cpu] for cpu in cpus if cpu in of)
 
+    def cpus_of(self, nodes: Iterable[int]) -> CpuSet:
+        """The CPUs of the NUMA nodes with these ids; one that there is not adds none."""
+        known = self.node_by_id
+        return frozenset[int]().union(*(known[node].cpus for node in nodes if node in known))
+
     def can_hold(self, mems: CpuSet) -> bool:
         """Whether memory can come from *mems* alone: the kernel has to find some of its own there, too."""
         return any(mem in self.node_by_id and self.node_by_id[mem].normal_memory for mem in mems)

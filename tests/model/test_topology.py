@@ -9,6 +9,14 @@ from criproxy.sim.machines import GIB, machine
 TWO_NODES = machine(nodes=2, cores=2, threads=2, memory_bytes=8 * GIB)
 
 
+def test_cpus_of_nodes() -> None:
+    """Back from nodes to their CPUs; a node that there is not adds none."""
+    one = TWO_NODES.cpus_of({0})
+    assert TWO_NODES.nodes_of(one) == {0}
+    assert TWO_NODES.cpus_of({0, 1, 99}) > one
+    assert TWO_NODES.cpus_of(()) == frozenset()
+
+
 def test_nodes_of_cpus() -> None:
     """CPUs belong to the nodes that list them; a CPU in no node adds none."""
     assert TWO_NODES.nodes_of(parse_cpuset("0,4")) == {0}

@@ -139,8 +139,7 @@ class Filling:
         had = self.node.grants.get(self.container.key)
         if had is None:
             return ()
-        nodes = self.node.topology.node_by_id
-        return had.cpus, NO_CPUS.union(*(nodes[mem].cpus for mem in had.mems if mem in nodes))
+        return had.cpus, self.node.topology.cpus_of(had.mems)
 
     def ways(self) -> Iterator["Way"]:
         """The ways to fill balloons, the best first: next to the container's devices, then further and further away."""

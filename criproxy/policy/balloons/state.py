@@ -205,10 +205,7 @@ def worth_keeping(node: Node, balloon: Balloon, sizes: Sequence[int]) -> tuple[C
     if not had:
         return ()
     some = NO_CPUS.union(*had)
-    return tuple(
-        NO_CPUS.union(*(topology.node_by_id[mem].cpus for mem in mems if mem in topology.node_by_id))
-        for mems in (some.intersection(*had), some)
-    )
+    return topology.cpus_of(some.intersection(*had)), topology.cpus_of(some)
 
 
 def members(node: Node, keys: Collection[str]) -> list[Container]:

@@ -164,8 +164,7 @@ class TopologyAwarePolicy:
         if old.exclusive:
             return (own or tree.home(old.exclusive)).name
         # Who comes from another policy may have any pool, or none; its memory stays where it is.
-        near = NO_CPUS.union(*(node.cpus for node in tree.topology.nodes if node.id in old.mems))
-        around = tree.home(near & tree.topology.cpus)
+        around = tree.home(tree.topology.cpus_of(old.mems) & tree.topology.cpus)
         if own is None:
             return around.name if around.index else ""
         return around.name if own.index in around.path else own.name
