@@ -1,6 +1,5 @@
 """``criproxy devices``: the accelerators of this machine, how far they are from each other, and who was given which."""
 
-import json
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.asking import Places, places_options
-from criproxy.cli.watching import Render, Values, show_repeatedly
+from criproxy.cli.watching import Render, Values, show_answer, watch_options
 from criproxy.devices.cards import Card
 from criproxy.devices.links import Peers
 
@@ -17,17 +16,7 @@ _NVIDIA_ID = "GPU-"
 
 
 @click.command(short_help="Show the GPUs and NPUs of this machine, and who was given which.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again and again until Ctrl-C; with JSON a line each time.")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.2),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Pause of --watch.",
-)
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@watch_options
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -51,16 +40,7 @@ def command(
     devices.
     """
     ask = partial(_ask, Places(**places), config)
-    if watch:
-        show_repeatedly(ask, interval_s, output, _renderer)
-        return
-    values = ask()
-    if output == "json":
-        click.echo(json.dumps(values))
-    else:
-        from criproxy.cli.console import console, show
-
-        show(_renderer()(values, console().width, None))
+    show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)
 
 
 def _renderer() -> Render:

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from criproxy.cli import words
-from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.answers_text import no_answer, notices_of, title_of
+from criproxy.cli.console import HEADING, NOTE, QUIET
 from criproxy.cli.topology_words import count
 from criproxy.devices.links import Distance
 
@@ -30,8 +31,8 @@ MEANINGS = {
 def render(values: Values, width: int, height: int | None = None) -> RenderableType:
     """An answer of `Places.devices`, for *width* columns."""
     if "error" in values:
-        return Text(f"{values['error']}; trying again", style=TROUBLE)
-    parts: list[RenderableType] = [_title(values), *_notices(values)]
+        return no_answer(values)
+    parts: list[RenderableType] = [title_of(values), *notices_of(values)]
     known = values["holders_known"]
     empty = [kind for kind in values["classes"] if not (kind["cards"] or kind["elsewhere"] or kind["may_see_more"])]
     for kind in values["classes"]:
@@ -41,21 +42,6 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
         parts += [Text(), Text(f"no cards: {', '.join(kind['name'] for kind in empty)}", style=QUIET)]
     parts += _others(values)
     return Group(*parts)
-
-
-def _title(values: Values) -> Text:
-    if values["source"] != "daemon":
-        return Text("criproxy: the daemon does not answer", style=TROUBLE)
-    up = words.ago(values["started"])
-    return Text(f"criproxy {values['version']}, process {values['pid']}, up {up}; {values['time'][:19]}Z")
-
-
-def _notices(values: Values) -> Iterator[Text]:
-    for notice in values["notices"]:
-        if notice["wrong"]:
-            yield Text(f"WRONG: {notice['text']}", style=TROUBLE)
-        else:
-            yield Text(f"Note: {notice['text']}", style=NOTE)
 
 
 def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]:

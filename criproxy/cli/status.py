@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.asking import Places, places_options
-from criproxy.cli.watching import Ask, Render, Values, show_repeatedly
+from criproxy.cli.watching import Ask, Render, Values, show_answer, watch_options
 
 SETTLE_S, PAUSE_S = 5.0, 0.25
 """How long `--check` waits for updates that are under way, and the pause between two looks."""
@@ -19,17 +19,7 @@ SETTLE_S, PAUSE_S = 5.0, 0.25
 @click.option("--pod", default="", help="Only containers of pods of this name.")
 @click.option("--exclusive", is_flag=True, help="Only containers that own CPUs.")
 @click.option("--check", is_flag=True, help="Only say what is wrong; exit status 1 if anything is.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again and again until Ctrl-C; with JSON a line each time.")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.2),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Pause of --watch.",
-)
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@watch_options
 @places_options
 def command(
     *,
@@ -56,16 +46,7 @@ def command(
     if check:
         raise SystemExit(_check(asked, output))
     ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
-    if watch:
-        show_repeatedly(ask, interval_s, output, _renderer)
-        return
-    values = ask()
-    if output == "json":
-        click.echo(json.dumps(values))
-    else:
-        from criproxy.cli.console import console, show
-
-        show(_renderer()(values, console().width, None))
+    show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)
 
 
 def _check(places: Places, output: str) -> int:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from criproxy.cli import words
-from criproxy.cli.console import NOTE, QUIET, TROUBLE, UNLIMITED
+from criproxy.cli.answers_text import no_answer, notices_of, title_of
+from criproxy.cli.console import QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
 
@@ -29,9 +30,10 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     What does not fit is left out, those in trouble last.
     """
     if "error" in values:
-        return Text(f"{values['error']}; trying again", style=TROUBLE)
-    notices = [*_notices(values), *_refusals(values), *_failures(values)]
-    head: list[RenderableType] = [_title(values), *notices, Text(), _numa(values), *_sets(values), Text()]
+        return no_answer(values)
+    notices = [*notices_of(values), *_refusals(values), *_failures(values)]
+    policy = f", policy {values['policy']}" if values["policy"] else ""
+    head: list[RenderableType] = [title_of(values, policy), *notices, Text(), _numa(values), *_sets(values), Text()]
     rows = values["containers"]
     kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
     parts: list[RenderableType] = [*head, _totals(values)]
@@ -41,22 +43,6 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     if missing := len(rows) - len(kept) + values["omitted"]:
         parts.append(Text(f"… and {count(missing, 'more container')}", style=QUIET))
     return Group(*parts)
-
-
-def _title(values: Values) -> Text:
-    policy = f", policy {values['policy']}" if values["policy"] else ""
-    if values["source"] != "daemon":
-        return Text("criproxy: the daemon does not answer", style=TROUBLE)
-    up = words.ago(values["started"])
-    return Text(f"criproxy {values['version']}, process {values['pid']}, up {up}{policy}; {values['time'][:19]}Z")
-
-
-def _notices(values: Values) -> Iterator[Text]:
-    for notice in values["notices"]:
-        if notice["wrong"]:
-            yield Text(f"WRONG: {notice['text']}", style=TROUBLE)
-        else:
-            yield Text(f"Note: {notice['text']}", style=NOTE)
 
 
 def _refusals(values: Values) -> Iterator[Text]:

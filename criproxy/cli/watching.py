@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,10 +14,49 @@ from criproxy.errors import CriproxyError
 if TYPE_CHECKING:  # JSON needs none of it
     from rich.console import RenderableType
 
+F = TypeVar("F", bound=Callable[..., Any])
 Values = dict[str, Any]
 Ask = Callable[[], Values]
 Render = Callable[[Values, int, int | None], "RenderableType"]
 """Puts an answer into so many columns and, where it matters, lines."""
+
+
+def watch_options(command: F) -> F:
+    """The options of a command that shows an answer once or again and again; see `show_answer`."""
+    for option in (
+        click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True),
+        click.option(
+            "--interval",
+            "interval_s",
+            type=click.FloatRange(min=0.2),
+            default=2.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Pause of --watch.",
+        ),
+        click.option(
+            "-w",
+            "--watch",
+            is_flag=True,
+            help="Show it again and again until Ctrl-C; with JSON a line each time.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def show_answer(ask: Ask, output: str, renderer: Callable[[], Render], *, watch: bool, interval_s: float) -> None:
+    """Show what *ask* says, once or as `show_repeatedly` does."""
+    if watch:
+        show_repeatedly(ask, interval_s, output, renderer)
+        return
+    values = ask()
+    if output == "json":
+        click.echo(json.dumps(values))
+    else:
+        from criproxy.cli.console import console, show
+
+        show(renderer()(values, console().width, None))
 
 
 def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable[[], Render]) -> None:
