@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -274,10 +274,7 @@ def cgroup_parent_in(info: Mapping[str, str]) -> str:
 
 def cgroup_in(info: Mapping[str, str]) -> str:
     """The container's own cgroup in the *info* of a verbose ContainerStatus, as a path below the mount; or empty."""
-    try:
-        path = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]["cgroupsPath"]
-    except (ValueError, KeyError, TypeError):
-        return ""
+    path = (_linux_in(info) or {}).get("cgroupsPath")
     if not isinstance(path, str):
         return ""
     unit, colon, scope = path.partition(":")  # systemd's notation is SLICE:PREFIX:NAME
@@ -289,11 +286,20 @@ def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
 
     None where it does not tell. What a hook adds is not among them.
     """
+    linux = _linux_in(info)
+    try:
+        return tuple(str(node["path"]) for node in linux.get("devices") or ()) if linux is not None else None
+    except (KeyError, TypeError):
+        return None
+
+
+def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None where there is none."""
     try:
         linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
-        return tuple(str(node["path"]) for node in linux.get("devices") or ())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError):
         return None
+    return linux if isinstance(linux, dict) else None
 
 
 def _slice_path(unit: str) -> str:
