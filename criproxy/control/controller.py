@@ -140,9 +140,14 @@ class Controller:
         candidates = candidates_of(policy, node, node.containers[key])
         return Choice(Decided.NOW, candidates) if candidates else None
 
-    def listen(self, heard: Heard | None) -> None:
-        """Let *heard* be told of every event and what came of it, in place of who was before; None ends that."""
+    def listen(self, heard: Heard | None) -> Node:
+        """Let *heard* be told of every event and what came of it, in place of who was before; None ends that.
+
+        Returns:
+            The node before the first of the events that will be told: what is decided already may be told yet.
+        """
         self._manager.heard = heard
+        return self._manager.told
 
     def situation(self) -> "Situation":
         """The node and what is known beside it, for `report`; to be looked at from any thread."""

@@ -93,6 +93,8 @@ class Manager:
         """Asked about what is submitted now, if nothing waits: another one comes into force in the order of events."""
         self.heard: Heard | None = None
         """Told of every event when it has been applied or has failed, in their order."""
+        self.told = node
+        """The node after the events that were told: for a moment, `node` is ahead of it."""
         self._log = log
         self._checked = False
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
@@ -291,6 +293,7 @@ class Manager:
         for job, result in zip(jobs, results, strict=True):
             _end(job.done, result)
         await _others_first()
+        self.told = steps[-1].decision.node if steps else self.told
         try:
             self._tell(before, jobs, results, steps)
             if early:

@@ -112,12 +112,11 @@ class Recorder:
             raise CriproxyError("there is nothing to record: with the policy none, this daemon hears of no container")
         if len(self._recordings) >= MAX_RECORDINGS:
             raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
-        now_s, node = time.monotonic(), controller.node
+        now_s, node = time.monotonic(), controller.listen(self._hear)
         if not self._recordings:
             self._topology = node.topology
         name, recording = token_hex(8), Recording(now_s, now_s)
         self._recordings[name] = recording
-        controller.listen(self._hear)
         header = Header(node.topology, controller.settings.policy_name, timestamp(time.time()), __version__)
         recording.begin(await asyncio.to_thread(_first_lines, header, node))
         return name

@@ -9,12 +9,13 @@ import pytest
 
 from criproxy.control import recording
 from criproxy.control.recording import Recorder
-from criproxy.engine.events import ContainerCreating, PodCreated, PodGone
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, PodGone
 from criproxy.engine.step import step
 from criproxy.engine.trace import Traced, parse_header, parse_line
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.model.workload import ContainerState
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from tests.control.world import FAST, STATIC, World, owner, sharer
@@ -67,6 +68,24 @@ async def test_a_trace_asks_again_what_was_asked(tmp_path: Path) -> None:
     assert {c.title: again.grants[key].cpus for key, c in again.containers.items() if key in again.grants} == {
         c.title: node.grants[key].cpus for key, c in node.containers.items() if key in node.grants
     }
+
+
+@pytest.mark.parametrize("state", [ContainerState.CREATING, ContainerState.CREATED, ContainerState.RUNNING])
+async def test_what_comes_while_it_begins_is_told_once(tmp_path: Path, state: ContainerState) -> None:
+    """Whether it begins as soon as the node shows a pod that is created or started, or later, the pod came once."""
+    async with World(tmp_path, settings=NAMED) as world:
+        recorder = Recorder(world.controller)
+        running = asyncio.create_task(world.run(sharer("p")))
+        await world.until(lambda: state in {c.state for c in world.controller.node.containers.values()})
+        begun = await recorder.command({})
+        await running
+        await world.booked()
+        await world.controller._manager.flush()
+        events = [parse_line(line) for line in begun["lines"][1:]]
+        events += await told(recorder, begun["recording"], len(begun["lines"]))
+
+    kinds = [type(each.event) for each in events if not isinstance(each.event, PodCreated)]
+    assert kinds == [ContainerCreating, ContainerCreated, ContainerStarted]
 
 
 async def test_secrets_are_hidden(tmp_path: Path) -> None:
