@@ -61,13 +61,18 @@ class Modes:
         return not isinstance(self.followups.manager.policy, NonePolicy)
 
     @property
+    def _is_needed(self) -> bool:
+        """Whether there is anything to hold or watch calls for."""
+        return self.places or bool(self.settings.devices) or bool(self._node.grants)
+
+    @property
     def settings(self) -> Settings:
         """Those in force."""
         return self.followups.settings
 
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
-        if self.places or self.settings.devices or self._node.grants:
+        if self._is_needed:
             self.followups.tasks.spawn("go on as the node was left", self._go_on_when_known())
             self._activate()
         else:
@@ -200,13 +205,15 @@ class Modes:
 
     async def _idle(self) -> None:
         """With the policy none, hold and watch calls for as long as anybody has a place."""
-        while not self.places and (self._node.grants or self.settings.devices):
+        while not self.places:
+            async with self._one:  # a change that is under way holds calls for what is to come
+                if not self._is_needed:
+                    self.active = False
+                    self.changed()
+                    break
             await self.followups.manager.changed()
         self._idling = False
-        if not self.places:
-            self.active = False
-            self.changed()
-            self.followups.manager.stir()
+        self.followups.manager.stir()
 
     async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
         rows = await self._report(before, after, outcome)

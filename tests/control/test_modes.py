@@ -9,6 +9,7 @@ import pytest
 
 from criproxy.control.manager import PolicyFailed
 from criproxy.control.settings import Adopt, Settings
+from criproxy.engine.events import ContainerExited
 from criproxy.errors import UsageError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
@@ -357,3 +358,42 @@ async def test_a_release_on_its_way_to_the_disk_is_not_ended_by_the_start(tmp_pa
 
         assert world.controller.node.released == "somebody asked"
         assert world.controller.node.configuration == "new"
+
+
+async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp_path: Path) -> None:
+    """That of the start, under the policy none, ends while we find out what runs: calls are held all the same."""
+    disk = SlowDisk(tmp_path / "state")
+    disk.answers.clear()
+    world = World(tmp_path, settings=replace(FAST, configuration="new"), policy=NONE)
+    world.make_store = lambda: disk
+    async with asyncio.timeout(LIMIT_S), world:
+        changing = asyncio.create_task(change(world, STATIC, "static"))
+        await world.poll(lambda: world.controller.modes.resync.is_ready)
+        disk.answers.set()
+        await changing
+
+        owned = await world.run(owner("owner"))
+        await world.until(lambda: bool(world.owned()))
+        assert world.cpus(owned) == "1"
+
+
+async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(tmp_path: Path) -> None:
+    """The place of the last one is given up while the change from none is on its way to the disk."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.stop_criproxy()
+        disk = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: disk
+        await world.start_criproxy()
+        last = await world.run(owner("last"))
+        await world.booked()
+        await change(world, NONE, "none")
+        disk.answers.clear()
+        stopping = asyncio.create_task(world.kubelet.stop(last))
+        queue = world.controller._manager._queue
+        await world.poll(lambda: any(isinstance(job.event, ContainerExited) for job in queue))
+        changing = asyncio.create_task(change(world, STATIC, "static"))
+        await asyncio.sleep(0)
+        disk.answers.set()
+        await asyncio.gather(stopping, changing)
+
+        assert world.cpus(await world.run(owner("next"))) == "1"
