@@ -231,8 +231,12 @@ class Followups:
         if not self._updatable(key):
             return
         if worker.look:
-            await self.look(key)
-            worker.look = False
+            worker.look = False  # before: who asks while we look wants to have seen what is there afterwards
+            try:
+                await self.look(key)
+            except BaseException:
+                worker.look = True
+                raise
         elif wanted := self._target(key):
             await self._update(key, wanted, worker.why, worker.failures)
             if worker.failures:

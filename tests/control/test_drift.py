@@ -10,8 +10,11 @@ import pytest
 from criproxy.control.drift import as_applied
 from criproxy.control.kernel import CpusetGroup
 from criproxy.cri import api_pb2 as api
+from criproxy.engine.events import PodCreated
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
+from criproxy.model.workload import Pod
+from tests.control.test_disk import SlowDisk
 from tests.control.world import FAST, World, owner, sharer
 
 LIMIT_S = 20.0
@@ -37,6 +40,31 @@ async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
         assert world.counters.drift_found == 1
         (line,) = [keys for event, keys in world.log.lines if event == FOUND]
         assert (line["cpus"], line["instead_of"]) == ("0-3", "0,2-3")
+
+
+async def test_a_look_that_is_asked_for_during_another_is_not_lost(tmp_path: Path) -> None:
+    """Somebody writes after we have read and before that is booked: we read again."""
+    deaf = replace(FAST, drift_period_s=60.0, exit_list_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.poll(lambda: world.groups() == {shared, owned})
+        await world.stop_criproxy()
+        disk = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: disk
+        await world.start_criproxy()
+        followups = world.controller._followups
+        await world.poll(lambda: world.groups() == {shared, owned} and not followups._workers)
+        disk.answers.clear()
+        followups.submit(PodCreated(Pod(key="other")))  # what is booked after it has to wait
+
+        followups.kick([shared], look=True)
+        await world.poll(lambda: followups.lanes.busy(shared))
+        await asyncio.sleep(0)
+        await change(world, shared, "0-3")
+        followups.kick([shared], look=True)
+        disk.answers.set()
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
 
 
 async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:
