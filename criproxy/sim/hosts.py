@@ -1,7 +1,6 @@
 """Machines that somebody names on a command line: a shape such as ``2s/4n/16c/2t``, or a copy of a host's /sys."""
 
 import re
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,13 +11,12 @@ from criproxy.discovery.hardware import inspect
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import Topology
+from criproxy.sim.archives import unpack
 from criproxy.sim.machines import machine
 
 T = TypeVar("T")
 SHAPE = "2s/4n/16c/2t"
 MAX_CPUS = 4096
-MAX_ARCHIVE_BYTES = 1 << 30
-"""Unpacked: a copy of /sys is small, and an archive may say that it is huge."""
 
 _SHAPE = re.compile(r"([0-9]{1,4})s/([0-9]{1,4})n/([0-9]{1,4})c/([0-9]{1,4})t")
 ACCELERATORS = ("0x0302", "0x0b40", "0x1200")
@@ -81,32 +79,10 @@ def _read(path: Path, by: Callable[[Path], T]) -> T:
         if path.is_dir():
             return by(path)
         with TemporaryDirectory(prefix="criproxy-host-") as folder:
-            _unpack(path, Path(folder))
+            unpack(path, Path(folder), lambda name: any(part in f"{name}/" for part in _PARTS))
             return by(_root(Path(folder)))
     except CriproxyError as error:
         raise UsageError(f"{path} is no host root: {error}") from error
-
-
-def _unpack(path: Path, folder: Path) -> None:
-    left = MAX_ARCHIVE_BYTES
-
-    def wanted(member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
-        nonlocal left
-        if not any(part in f"{member.name}/" for part in _PARTS):
-            return None
-        left -= member.size
-        if left < 0:
-            raise UsageError(f"more than {MAX_ARCHIVE_BYTES >> 20} MiB unpacked")
-        try:
-            return tarfile.data_filter(member, destination)
-        except tarfile.FilterError:  # links out of the host root lead nowhere here
-            return None
-
-    try:
-        with tarfile.open(path) as archive:
-            archive.extractall(folder, filter=wanted)  # noqa: S202 (filtered and bounded)
-    except (OSError, tarfile.TarError) as error:
-        raise UsageError(f"it cannot be read as a folder or archive: {error}") from error
 
 
 def _root(folder: Path) -> Path:

@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import sys
-import tarfile
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.sim.archives import unpack
 from criproxy.sim.cgroups import PodCgroups
 from criproxy.sim.containerd import PrivateContainerd
 from tests.chaos.relay import Relay
@@ -253,11 +253,9 @@ class EmbeddedNode(Node):
     @contextmanager
     def _unpacked(self) -> Iterator[str]:
         memory = Path("/dev/shm")  # small files are slow elsewhere
-        with (
-            tempfile.TemporaryDirectory(prefix="criproxy-chaos-", dir=memory if memory.is_dir() else None) as folder,
-            tarfile.open(self._snapshot) as snapshot,
-        ):
-            snapshot.extractall(folder, members=[m for m in snapshot if _FILES.search(m.name)], filter="tar")
+        place = memory if memory.is_dir() else None
+        with tempfile.TemporaryDirectory(prefix="criproxy-chaos-", dir=place) as folder:
+            unpack(self._snapshot, Path(folder), _FILES.search)
             yield folder
 
     async def _end(self) -> None:

@@ -1,7 +1,6 @@
 """The example policy files can be used as they are, on machines large and small."""
 
 import re
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
+from criproxy.sim.archives import unpack
 from criproxy.sim.machines import machine
 from tests.config.files import write
 from tests.conftest import ROOT
@@ -153,9 +153,8 @@ def test_on_real_machines(tmp_path: Path, scratch: Path, shared_dir: Path) -> No
     archives = sorted((shared_dir / "topologies/snapshots").glob("*.tar.xz"), key=lambda path: path.stat().st_size)
     placed = []
     for archive in archives[:6]:
-        with tarfile.open(archive) as snapshot:
-            wanted = [member for member in snapshot if SNAPSHOT_FILES.search(member.name)]
-            snapshot.extractall(scratch / archive.stem, members=wanted, filter="tar")
+        (scratch / archive.stem).mkdir()
+        unpack(archive, scratch / archive.stem, SNAPSHOT_FILES.search)
         topology = discover(scratch / archive.stem)
         for name in EXAMPLES:
             small = name == "pools" and len(topology.cpus) < 4

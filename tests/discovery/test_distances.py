@@ -1,6 +1,5 @@
 """How far the cards of a real machine are from each other, by its copied /sys."""
 
-import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -8,17 +7,15 @@ from criproxy.devices.cards import Card
 from criproxy.devices.links import links
 from criproxy.discovery.files import entries, read_text
 from criproxy.discovery.places import PCI, place_of
+from criproxy.sim.archives import unpack
 
 VECTOR_ENGINE = "0x1bcf"
 
 
 def test_eight_cards_on_two_switches(tmp_path: Path, shared_dir: Path) -> None:
     """Four vector engines of one switch are near each other; the others are below another host bridge of the node."""
-    with tarfile.open(shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz") as snapshot:
-        wanted = [
-            member for member in snapshot if member.name.removeprefix("./").startswith(("sys/bus", "sys/devices/pci"))
-        ]
-        snapshot.extractall(tmp_path, members=wanted, filter="tar")
+    snapshot = shared_dir / "topologies/snapshots/xeon-2s2n-smt-pci.tar.xz"
+    unpack(snapshot, tmp_path, lambda name: name.removeprefix("./").startswith(("sys/bus", "sys/devices/pci")))
     addresses = [
         address
         for address in entries(tmp_path / PCI)

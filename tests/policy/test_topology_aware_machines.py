@@ -1,7 +1,6 @@
 """The policy topology-aware on real machines: their pools, and what becomes of them when containers fill them up."""
 
 import re
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.sim.archives import unpack
 
 FILES = re.compile(
     r"/cpu/(online|isolated|possible|present|offline)|cpu\d+/online|/topology/|/node/|mounts|cgroup|cpuset"
@@ -36,8 +36,7 @@ def scratch() -> Iterator[Path]:
 
 def unpacked(shared_dir: Path, scratch: Path, name: str) -> Topology:
     """The machine of a snapshot."""
-    with tarfile.open(shared_dir / f"topologies/snapshots/{name}.tar.xz") as snapshot:
-        snapshot.extractall(scratch, members=[member for member in snapshot if FILES.search(member.name)], filter="tar")
+    unpack(shared_dir / f"topologies/snapshots/{name}.tar.xz", scratch, FILES.search)
     return discover(scratch)
 
 
