@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -219,17 +218,16 @@ async def test_a_pod_that_is_resized_is_looked_at(tmp_path: Path) -> None:
         await world.poll(lambda: world.cpus(ids["main"]) == "0,3")
 
 
-async def test_a_thousand_containers_are_taken_in_fast(tmp_path: Path) -> None:
-    """Well below two seconds on a busy machine, the runtime's own work in this process included."""
+async def test_a_thousand_containers_are_taken_in_with_few_decisions(tmp_path: Path) -> None:
+    """One for each took six seconds, with a call and a turn of the disk between them."""
     async with asyncio.timeout(60), World(tmp_path, RuntimeOptions(containers=1000)) as world:
         await world.poll(lambda: world.controller.ready)
         await world.stop_criproxy()
         lose(tmp_path / "state")
-        begun_s = time.monotonic()
 
         await world.start_criproxy()
         await world.poll(lambda: world.controller.ready)
 
         assert len(world.controller.node.grants) == 1000
         assert violations(world.controller.node) == []
-        assert time.monotonic() - begun_s < 6.0
+        assert sum(world.counters.decisions.values()) < 100

@@ -53,7 +53,7 @@ def told(page: str, sentence: str) -> str:
     """The commands that *page* tells to type after *sentence*, but for making a virtual environment."""
     _, _, after = (ROOT / page).read_text().partition(sentence)
     lines = [line.strip() for line in after.partition("\n    ")[2].partition("\n\n")[0].splitlines()]
-    return "\n".join(line for line in lines if not line.startswith(("python3 -m venv", "ln -sf")))
+    return "\n".join(line for line in lines if " -m venv " not in line and not line.startswith("ln -sf"))
 
 
 def forget(runtime: Path) -> None:
