@@ -4,7 +4,8 @@ A third way, cgroups that vanish, is in `drift`, which reads them anyway.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
 from criproxy.control.inquiry import Inquiry
@@ -30,6 +31,8 @@ class Exits:
     inquiry: Inquiry
     has_events: bool = False
     """Whether the runtime's event stream is open."""
+    _ending: Counter[str] = field(default_factory=Counter)
+    """Whose end is on its way to the node, how many times: another list or event may tell of it again."""
 
     async def follow(self) -> None:
         """Apply the events of the runtime in their order, for ever; without a stream, `list_regularly` is all."""
@@ -107,6 +110,12 @@ class Exits:
                 await self.inquiry.settle(container.key)
 
     async def _apply(self, event: ContainerExited | ContainerGone, container: Container, how: str) -> None:
-        if container.state is not ContainerState.EXITED:
+        key = container.key
+        known = self.followups.manager.node.containers.get(key)
+        if key not in self._ending and known and known.state is not ContainerState.EXITED:
             self.followups.counters.exits[how] += 1
-        await self.followups.apply(event)
+        self._ending[key] += 1
+        try:
+            await self.followups.apply(event)
+        finally:
+            self._ending -= Counter((key,))

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.exits import Exits
 from criproxy.control.settings import Settings
 from criproxy.cri import api_pb2 as api
+from criproxy.engine.events import ContainerExited
 from criproxy.model.workload import ContainerState
 from criproxy.sim.runtime import RuntimeOptions
+from tests.control.test_disk import SlowDisk
 from tests.control.world import FAST, World, owner, sharer
 
 LIMIT_S = 20.0
@@ -80,7 +83,28 @@ async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_pat
         world.runtime.exit_container(second)
         await world.until(lambda: world.controller.node.containers[second].state is ContainerState.EXITED)
 
-        assert sum(world.counters.exits.values()) >= 2  # while the disk is slow, a second list may tell the same
+        assert sum(world.counters.exits.values()) == 2
+
+
+async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> None:
+    """The disk is slow: the second list is asked for before the node shows what the first one told."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, ONLY_EVENTS) as world:
+        await world.stop_criproxy()
+        disk = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: disk
+        await world.start_criproxy()
+        owned = await world.run(owner("owner", 1))
+        await world.booked()
+        disk.answers.clear()
+        world.runtime.exit_container(owned)
+        queue = world.controller._manager._queue
+        exits = Exits(world.controller._followups, world.controller._creates.inquiry)
+        looks = [asyncio.create_task(exits.look()) for _ in range(2)]
+        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
+        disk.answers.set()
+        await asyncio.gather(*looks)
+
+        assert world.counters.exits == {"lists": 1}
 
 
 async def test_a_runtime_without_containers_of_ours_is_not_asked(tmp_path: Path) -> None:
