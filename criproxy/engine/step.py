@@ -153,6 +153,9 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
 
 def _created(node: Node, reservation: str, key: str) -> Decision:
     if reservation not in node.containers:
+        known = node.containers.get(key)
+        if known and known.state is ContainerState.RUNNING:  # a list told of it that is older than its start
+            return Decision(node, key=key)
         return _to_state(node, key, ContainerState.CREATED)
     container = node.containers[reservation]
     state = container.state if container.state is ContainerState.EXITED else ContainerState.CREATED

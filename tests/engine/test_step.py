@@ -83,6 +83,13 @@ def test_a_life() -> None:
     assert run(decision.node, ContainerGone("id1")).node == EMPTY
 
 
+def test_who_runs_was_created() -> None:
+    """Told late that a container exists, as lists from before its start do, the node goes on to say that it runs."""
+    decision = run(EMPTY, *running(owner(), "id1"), ContainerCreated("r-own", "id1"))
+
+    assert decision.node.containers["id1"].state is ContainerState.RUNNING
+
+
 def test_others_are_updated() -> None:
     """Those that share give CPUs up when an owner comes and get them back when it goes."""
     decision = run(EMPTY, *running(sharer(), "id1"), ContainerCreating(owner()))
