@@ -87,9 +87,7 @@ class Drift:
         if key not in before.grants or followups.looking(key):
             return 0.0
         seen = await followups.look(key)
-        if seen.ended:
-            followups.counters.exits["cgroups"] += 1
-        elif seen.applied and _is_foreign(before, key, seen.applied):
+        if not seen.ended and seen.applied and _is_foreign(before, key, seen.applied):
             return await self._repair(key, before, seen.applied)
         return 0.0
 

@@ -4,8 +4,7 @@ A third way, cgroups that vanish, is in `drift`, which reads them anyway.
 """
 
 import asyncio
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from criproxy.control.followups import Followups
 from criproxy.control.inquiry import Inquiry
@@ -14,7 +13,7 @@ from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ContainerExited, ContainerGone
 from criproxy.errors import StatusCode
-from criproxy.model.workload import MAY_RUN, Container, ContainerState
+from criproxy.model.workload import MAY_RUN, ContainerState
 
 _SETTLED_S = 1.0
 """An event stream that has lasted so long is one: what happened before it began is listed then."""
@@ -31,8 +30,6 @@ class Exits:
     inquiry: Inquiry
     has_events: bool = False
     """Whether the runtime's event stream is open."""
-    _ending: Counter[str] = field(default_factory=Counter)
-    """Whose end is on its way to the node, how many times: another list or event may tell of it again."""
 
     async def follow(self) -> None:
         """Apply the events of the runtime in their order, for ever; without a stream, `list_regularly` is all."""
@@ -65,7 +62,7 @@ class Exits:
             exited = {item.id for item in await self.followups.runtime.list_exited()}
             for container in running:
                 if container.key in exited and await self.inquiry.has_ended(container):
-                    await self._apply(ContainerExited(container.key), container, "lists")
+                    await self.followups.ended(ContainerExited(container.key), "lists")
         except RuntimeCallError as error:
             self.followups.log.warning("cannot ask which containers have exited", error=str(error))
 
@@ -101,21 +98,10 @@ class Exits:
         if container is None:
             return
         if event.container_event_type == api.CONTAINER_DELETED_EVENT:
-            await self._apply(ContainerGone(container.key), container, "events")
+            await self.followups.ended(ContainerGone(container.key), "events")
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
             if states.get(container.key) is ContainerState.EXITED and not self.inquiry.is_doubtful(container.key):
-                await self._apply(ContainerExited(container.key), container, "events")
+                await self.followups.ended(ContainerExited(container.key), "events")
             else:
                 await self.inquiry.settle(container.key)
-
-    async def _apply(self, event: ContainerExited | ContainerGone, container: Container, how: str) -> None:
-        key = container.key
-        known = self.followups.manager.node.containers.get(key)
-        if key not in self._ending and known and known.state is not ContainerState.EXITED:
-            self.followups.counters.exits[how] += 1
-        self._ending[key] += 1
-        try:
-            await self.followups.apply(event)
-        finally:
-            self._ending -= Counter((key,))

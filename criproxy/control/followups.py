@@ -116,6 +116,13 @@ class Followups:
         """Submit *event* and wait for the decision, which comes even if this wait is cancelled."""
         return await asyncio.shield(self.submit(event))
 
+    async def ended(self, event: ContainerExited | ContainerGone, how: str) -> None:
+        """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
+        container = self.manager.node.containers.get(event.key)
+        if container and container.state is not ContainerState.EXITED and not self.manager.is_ending(event.key):
+            self.counters.exits[how] += 1
+        await self.apply(event)
+
     def error(self, key: str) -> str:
         """Why the last update of *key* failed; empty if it did not."""
         worker = self._workers.get(key)
@@ -305,9 +312,9 @@ class Followups:
     async def _note(self, key: str, seen: Seen, has: Applied | None) -> None:
         """Tell the node that *key* was *seen*, and *has* this as far as that is known."""
         if seen.state is None:
-            await self.apply(ContainerGone(key))
+            await self.ended(ContainerGone(key), "cgroups")
         elif seen.state is ContainerState.EXITED:
-            await self.apply(ContainerExited(key))
+            await self.ended(ContainerExited(key), "cgroups")
         elif has:
             await self.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
 

@@ -56,8 +56,7 @@ class Inquiry:
         for container in asked:
             event = _ended(container, listed.get(container.key))
             if event and await self.has_ended(container, is_listed=container.key in listed):
-                self.followups.counters.exits["lists"] += 1
-                await self.followups.apply(event)
+                await self.followups.ended(event, "lists")
 
     async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
         """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
@@ -260,9 +259,11 @@ def _event(container: Container, state: ContainerState | None) -> Event:
             return UnknownOutcome(container.key)
 
 
-def _ended(container: Container, item: api.Container | None) -> Event | None:
-    """What a list says about the end of *container*; None if it has not ended, or had before."""
-    if container.key == container.reservation or container.state is ContainerState.EXITED:
+def _ended(container: Container, item: api.Container | None) -> ContainerExited | ContainerGone | None:
+    """What a list says about the end of *container*; None if it says nothing new."""
+    if container.key == container.reservation:
         return None
-    state = translate.state(item) if item else None
-    return _event(container, state) if state in (None, ContainerState.EXITED) else None
+    if item is None:
+        return ContainerGone(container.key)
+    has_exited = translate.state(item) is ContainerState.EXITED and container.state is not ContainerState.EXITED
+    return ContainerExited(container.key) if has_exited else None

@@ -16,7 +16,14 @@ from criproxy.control.notices import Refusal
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event, NodeEvent
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    Event,
+    NodeEvent,
+)
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused, StoreError
@@ -137,6 +144,11 @@ class Manager:
         """Return when everything submitted so far has been done."""
         if self._queue:
             await asyncio.wait([self._queue[-1].done])
+
+    def is_ending(self, key: str) -> bool:
+        """Whether the end of the container *key* is on its way: submitted, and not done yet."""
+        ends = (job.event for job in self._queue if isinstance(job.event, ContainerExited | ContainerGone))
+        return any(event.key == key for event in ends)
 
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""

@@ -109,6 +109,11 @@ class SlowDisk(Store):
         self.answers.wait()
         super()._save(before, after, records)
 
+    def close(self) -> None:
+        """Answer, so that a test that fails meanwhile ends."""
+        self.answers.set()
+        super().close()
+
 
 async def test_a_disk_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> None:
     """Other calls pass at once, a held one gets its answer after the limit, and all of it is written in the end."""

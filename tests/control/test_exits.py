@@ -45,7 +45,8 @@ async def test_who_ends_by_itself_gives_its_cpus_back(
             await streaming(world)
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 2))
         assert world.cpus(shared) == "0,3"
-        await world.poll(lambda: owned in world.groups())
+        await world.rested()  # else it is a look of the start that finds the end
+        assert owned in world.groups()
 
         world.runtime.exit_container(owned)
 
@@ -94,13 +95,13 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> Non
         world.make_store = lambda: disk
         await world.start_criproxy()
         owned = await world.run(owner("owner", 1))
-        await world.booked()
+        await world.rested()
         disk.answers.clear()
         world.runtime.exit_container(owned)
         queue = world.controller._manager._queue
         exits = Exits(world.controller._followups, world.controller._creates.inquiry)
         looks = [asyncio.create_task(exits.look()) for _ in range(2)]
-        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
+        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) >= 2)
         disk.answers.set()
         await asyncio.gather(*looks)
 

@@ -385,7 +385,7 @@ async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(t
         world.make_store = lambda: disk
         await world.start_criproxy()
         last = await world.run(owner("last"))
-        await world.booked()
+        await world.rested()
         await change(world, NONE, "none")
         disk.answers.clear()
         stopping = asyncio.create_task(world.kubelet.stop(last))

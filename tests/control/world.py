@@ -182,6 +182,12 @@ class World:
         """Wait until starts that were answered are booked, too: before that, the end of a pod leaves them in doubt."""
         await self.poll(lambda: not self.controller._followups.starting)
 
+    async def rested(self) -> None:
+        """Wait until all of that is booked and nobody's cgroup is being read: nothing is on its way to the disk."""
+        followups = self.controller._followups
+        await self.poll(lambda: not followups.starting and not followups._workers)
+        await self.controller._manager.settled()
+
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for a change of the node after which *happened* is true."""
         while not happened():
