@@ -116,6 +116,7 @@ class Handlers:
             self.followups.submit(ContainerGone(key))
         else:
             self._ask(key, outcome)
+            self._may_go_on(outcome)
 
     def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[PodStopped | PodGone]) -> None:
         key = self.followups.manager.resolve_pod(sandbox_id)
@@ -127,6 +128,13 @@ class Handlers:
             return
         for container in self.followups.manager.node.containers_of(key):
             self._ask(container.key, outcome)
+        if event is PodGone:
+            self._may_go_on(outcome)
+
+    def _may_go_on(self, outcome: Outcome) -> None:
+        """Look for the end of a removal that may be under way after its call has ended."""
+        if outcome.kind is not OutcomeKind.NOT_SENT:
+            self.resync.unsettled()
 
     def _keep_starts(self, sandbox: str) -> None:
         """Let nobody lose the place that it is just being started in: the stop of a sandbox does not see these."""

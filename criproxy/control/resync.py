@@ -26,6 +26,8 @@ _BETWEEN_S = 0.1
 """Pause between two comparisons, however often one is asked for."""
 _AT_ONCE = 32
 """Workers that are started before other things get their turn."""
+_LOOKS = 2
+"""How often, ``unknown_pause_s`` apart, the runtime is asked for what it may still be removing."""
 
 
 class NotReady(CriproxyError):
@@ -43,7 +45,8 @@ class Resync:
     devices: DeviceGuard
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    """The next comparison is due earlier than it was."""
     _touched: set[str] = field(default_factory=set)
     """Containers and sandboxes that calls were about since the lists were requested."""
     _doubts: int = 0
@@ -51,6 +54,10 @@ class Resync:
     _error: str = ""
     _is_first: bool = True
     """What the store remembers to be under way is from before our start."""
+    _wanted: bool = True
+    """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
+    _looks: int = _LOOKS
+    """Comparisons that are to follow soon: removals that were cut when criproxy last ended may go on, too."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -97,10 +104,9 @@ class Resync:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Compare now, whenever `soon` says so, and every ``resync_interval_s``, for ever."""
-        thorough = True
+        """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever."""
         while True:
-            self._wanted.clear()
+            thorough, self._wanted = self._wanted, False
             try:
                 await self.again(thorough=thorough)
             except Exception as error:
@@ -109,11 +115,20 @@ class Resync:
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 self.soon()
             await asyncio.sleep(_BETWEEN_S)
-            thorough = await self._asked_for()
+            await self._due()
 
     def soon(self) -> None:
         """Something may have happened beside us: compare as soon as possible, in the background. Cheap to repeat."""
-        self._wanted.set()
+        self._wanted = True
+        self._stirred.set()
+
+    def unsettled(self) -> None:
+        """A removal ended without saying that it was done, and the runtime may still be at it: nobody tells its end.
+
+        Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
+        """
+        self._looks = _LOOKS
+        self._stirred.set()
 
     def touch(self, key: str) -> None:
         """A call about the container or sandbox *key* has ended: lists requested before say nothing about it."""
@@ -160,14 +175,18 @@ class Resync:
         node = self.followups.manager.node
         self.followups.kick([container.key for container in node.containers_of(sandbox_id)], look=True)
 
-    async def _asked_for(self) -> bool:
-        """Wait for the next comparison; whether somebody asked for it, else it is just time."""
-        try:
-            async with asyncio.timeout(self.followups.settings.resync_interval_s):
-                await self._wanted.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def _due(self) -> None:
+        """Wait until somebody asks for the next comparison, or it is time."""
+        settings, begun_s = self.followups.settings, asyncio.get_running_loop().time()
+        while not self._wanted:
+            self._stirred.clear()
+            pause_s = settings.unknown_pause_s if self._looks else settings.resync_interval_s
+            try:
+                async with asyncio.timeout_at(begun_s + min(pause_s, settings.resync_interval_s)):
+                    await self._stirred.wait()
+            except TimeoutError:
+                self._looks = max(0, self._looks - 1)
+                return
 
     async def _compare(self, *, thorough: bool) -> None:
         """One comparison: what ended gives its place back, what we do not know is taken in."""

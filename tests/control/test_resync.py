@@ -77,6 +77,21 @@ async def test_the_runtime_is_asked_from_time_to_time(tmp_path: Path) -> None:
         assert world.counters.resyncs >= 2
 
 
+async def test_a_container_that_was_removed_after_its_end_is_forgotten(tmp_path: Path) -> None:
+    """It had given up its place before; as long as its pod lives, nothing else tells that it is gone."""
+    settings = replace(DEAF, resync_interval_s=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, settings) as world:
+        owned = await world.run(owner("owner", 2))
+        await world.kubelet.stop(owned)
+        await world.until(lambda: not world.owned())
+
+        await remove_beside(world, owned)
+
+        await world.poll(lambda: not world.controller.node.containers)
+        assert world.controller.node.pods
+        assert not world.counters.exits
+
+
 async def test_a_later_resync_lets_held_calls_through(tmp_path: Path) -> None:
     """While the runtime does not answer the lists, creates and starts go on."""
     slow = Slow(ListPodSandbox=0.0)
@@ -140,6 +155,39 @@ async def test_a_start_that_crosses_the_taking_in_is_booked(tmp_path: Path) -> N
         await world.kubelet.start(foreign)
 
         await world.poll(lambda: world.controller.node.containers[foreign].state is ContainerState.RUNNING)
+
+
+async def test_a_create_and_start_that_cross_a_list_are_booked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list was asked for before the create was answered, and says of the container that it does not run."""
+    slow = Slow(CreateContainer=0.1)
+    listed, go_on = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, replace(NO_EVENTS, latency_s=slow), DEAF) as world:
+        await world.poll(lambda: world.controller.ready)
+        pod = owner("owner", 1)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        creating = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        client = world.controller._followups.runtime
+        list_containers = client.list_containers
+
+        async def lists() -> Sequence[api.Container]:
+            await asyncio.wait([creating])
+            items = await list_containers()
+            listed.set()
+            await go_on.wait()
+            return items
+
+        monkeypatch.setattr(client, "list_containers", lists)
+        resyncs = world.counters.resyncs
+        world.controller.resync()
+        await listed.wait()
+        await world.kubelet.start(await creating)
+        await world.booked()
+        go_on.set()
+        await world.poll(lambda: world.counters.resyncs > resyncs)
+
+        (container,) = world.controller.node.containers.values()
+        assert container.state is ContainerState.RUNNING
 
 
 async def test_asking_again_and_again_costs_a_few_lists(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from criproxy.control.inquiry import AT_ONCE
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
+from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.test_resize import size
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
@@ -88,15 +89,40 @@ async def test_a_cut_stop_is_asked_for(tmp_path: Path) -> None:
 
 
 async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path) -> None:
-    """The container had exited before, so its place is free anyway; the resync forgets it."""
-    settings = replace(FAST, resync_interval_s=0.3)
+    """The container had exited before, so its place is free anyway; it is forgotten when the runtime is done."""
     slow = Slow(RemoveContainer=0.2)
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), settings) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         owned = await world.run(owner("owner", 1))
+        await world.kubelet.stop(owned)
 
         await cut(world.kubelet.remove(owned), slow)
 
         await world.poll(lambda: not world.controller.node.containers)
+
+
+async def test_a_cut_removal_of_a_pod_that_was_done_leaves_nothing(tmp_path: Path) -> None:
+    """Nobody tells when the runtime is done with it, and no call about the pod follows."""
+    slow = Slow(RemovePodSandbox=0.2)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
+
+        await cut(world.kubelet.remove_pod(sandbox_id), slow)
+
+        await world.poll(lambda: not world.controller.node.pods)
+
+
+async def test_a_removal_that_criproxy_does_not_live_to_see_leaves_nothing(tmp_path: Path) -> None:
+    """The runtime is done only after the next criproxy has asked it what there is."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(Slow()), SLOW_TO_ASK) as world:
+        sandbox_id, _ = await world.kubelet.run_pod(owner("owner", 1))
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.poll(lambda: world.controller.ready)
+        assert sandbox_id in world.controller.node.pods
+
+        await MiniKubelet(world.direct).remove_pod(sandbox_id)
+
+        await world.poll(lambda: not world.controller.node.pods)
 
 
 async def test_a_cut_sandbox_stop_is_asked_for_each_container(tmp_path: Path) -> None:
