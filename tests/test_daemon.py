@@ -178,7 +178,7 @@ async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
         for _ in range(5):
             await serve.message("WATCHDOG=1")
 
-        assert time.monotonic() - begin < 1.5
+        assert time.monotonic() - begin < 5  # half a second, or a second for each on a busy machine
 
 
 async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
