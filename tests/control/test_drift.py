@@ -15,7 +15,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.workload import Pod
 from tests.control.test_disk import SlowDisk
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, PATIENT, World, owner, sharer
 
 LIMIT_S = 20.0
 WATCHFUL = replace(FAST, drift_period_s=0.05)
@@ -44,7 +44,7 @@ async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
 
 async def test_a_look_that_is_asked_for_during_another_is_not_lost(tmp_path: Path) -> None:
     """Somebody writes after we have read and before that is booked: we read again."""
-    deaf = replace(FAST, drift_period_s=60.0, exit_list_s=60.0)
+    deaf = replace(PATIENT, drift_period_s=60.0, exit_list_s=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await world.poll(lambda: world.groups() == {shared, owned})

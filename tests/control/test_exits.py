@@ -14,7 +14,7 @@ from criproxy.engine.events import ContainerExited
 from criproxy.model.workload import ContainerState
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.test_disk import SlowDisk
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, PATIENT, World, owner, sharer
 
 LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -89,7 +89,8 @@ async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_pat
 
 async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> None:
     """The disk is slow: the second list is asked for before the node shows what the first one told."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, ONLY_EVENTS) as world:
+    patient = replace(ONLY_EVENTS, store=PATIENT.store)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
         await world.stop_criproxy()
         disk = SlowDisk(tmp_path / "state")
         world.make_store = lambda: disk

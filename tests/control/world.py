@@ -12,7 +12,7 @@ import pytest
 
 from criproxy.control.controller import Controller
 from criproxy.control.counters import Counters
-from criproxy.control.settings import Settings
+from criproxy.control.settings import Settings, StoreLimits
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
@@ -27,6 +27,8 @@ from criproxy.wire.sockets import listen
 
 GIB = 1 << 30
 FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0)
+PATIENT = replace(FAST, store=StoreLimits(timeout_s=60.0))
+"""A disk that is held up in a test is not given up on a slow machine."""
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 
 
