@@ -210,6 +210,8 @@ class Node:
         before = shown("MainPID")
         systemctl("reload", SERVICE)
         await self._through.version()
+        while shown("ActiveState") == "reloading":  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(PACE_S)
         self.facts["reloaded"] = {"same": shown("MainPID") == before, "state": shown("ActiveState")}
 
     async def stops(self) -> None:
