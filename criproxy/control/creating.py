@@ -91,6 +91,8 @@ class Creates:
                 self.inquiry.create_unknown(place, call.context.sandbox_id)
         elif not self._in_flight[place] and self._only_reserved(place):
             self._give_back(call.context)
+        else:
+            self.followups.kick([place])  # this message is not in force, should it have said something else
         return True
 
     async def shared(self, call: Call, message: bytes) -> Verdict:

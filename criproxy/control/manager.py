@@ -444,6 +444,8 @@ def _takes_nothing(one: _Step) -> bool:
     decision, event = one.decision, one.event
     if not _is_reservation(event) or decision.node is one.before or decision.updates:
         return False
+    if isinstance(event, ContainerCreating) and event.container.key != decision.key:
+        return False  # a create is repeated: its place is known already, so it is not taken in where it runs
     return decision.grant is None or not decision.grant.exclusive
 
 

@@ -141,7 +141,8 @@ def _with_newcomer(
 def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     beside = node.containers_of(newcomer.pod)
     if twin := _twin(beside, newcomer):
-        return Decision(node, reasons=(f"{newcomer.title} repeats a create and inherits its place",), key=twin.key)
+        reason = f"{newcomer.title} repeats a create and inherits its place"
+        return Decision(_said_again(node, twin.key), reasons=(reason,), key=twin.key)
     known, container = _with_newcomer(node, beside, newcomer, policy)
     layout = policy.place(known, container)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
@@ -149,6 +150,15 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     if grant:  # the create message says it, so the runtime has it with the container
         after = after.replace(applied=with_entries(after.applied, {container.key: granted(grant)}))
     return Decision(after, updates_between(node, after), layout.reasons, container.key)
+
+
+def _said_again(node: Node, key: str) -> Node:
+    """The node in which *key* may have what its first create message said, or what a second one says now."""
+    grant, applied = node.grants.get(key), node.applied.get(key)
+    if grant is None or applied is None or grant.cpus <= applied.cpus:
+        return node
+    either = replace(applied, cpus=applied.cpus | grant.cpus)
+    return node.replace(applied=with_entries(node.applied, {key: either}))
 
 
 def _created(node: Node, reservation: str, key: str) -> Decision:

@@ -143,6 +143,32 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
         assert list(world.controller.node.grants) == [listed.id]
 
 
+async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: Path) -> None:
+    """Its message named all CPUs: between the first one and the retry an owner had left, and another came after it."""
+    slow = Slow()
+    never_asks = replace(FAST, unknown_pause_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), never_asks) as world:
+        first = await world.run(owner("first", 1))
+        pod = sharer("shares")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        slow["CreateContainer"] = 60.0
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+        world.runtime.core.records.names.clear()  # the runtime gives up, too
+        await world.kubelet.stop(first)
+        await world.until(lambda: not world.owned())
+
+        slow["CreateContainer"] = 0.3
+        slow.asked.clear()
+        again = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        second = await world.run(owner("second", 1))
+        assert world.cpus(second) == "1"
+        shared = await again
+        await world.kubelet.start(shared)
+
+        assert world.cpus(shared) == "0,2-3"
+
+
 async def test_a_create_under_way_at_a_restart_is_found_by_its_stamp(tmp_path: Path) -> None:
     """Criproxy ends while the runtime creates; the next one asks what became of it."""
     slow = Slow(CreateContainer=0.2)

@@ -110,6 +110,18 @@ def test_a_create_in_flight_is_updated_when_it_has_an_id() -> None:
     assert format_cpuset(decision.node.applied["id1"].cpus) == "0-7"
 
 
+def test_what_a_repeated_create_says_is_what_the_container_may_have() -> None:
+    """An owner left before the retry and another came after it, with the same CPUs: the container has to leave them."""
+    node = run(EMPTY, *running(owner(), "id1"), ContainerCreating(sharer()), ContainerGone("id1")).node
+    node = run(node, ContainerCreating(sharer("r-again")), ContainerCreating(owner("r-next", name="next"))).node
+    assert format_cpuset(node.grants["r-share"].cpus) == "0,3-7"
+    assert format_cpuset(node.applied["r-share"].cpus) == "0-7", "its message was made while nobody owned any"
+
+    decision = run(node, ContainerCreated("r-share", "id2"))
+
+    assert decision.updates == (Update("id2", node.grants["r-share"]),)
+
+
 def test_a_refusal_changes_nothing() -> None:
     """A container that does not fit raises, and the node is as before."""
     with pytest.raises(NotEnough, match="own asks for 8 exclusive CPUs, but 7 are available"):
