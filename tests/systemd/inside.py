@@ -210,9 +210,9 @@ class Node:
         before = shown("MainPID")
         systemctl("reload", SERVICE)
         await self._through.version()
-        while shown("ActiveState") == "reloading":  # noqa: ASYNC110 (nothing tells)
+        while (state := shown("ActiveState")) == "reloading":  # noqa: ASYNC110 (nothing tells; asked once, for it may begin just after)
             await asyncio.sleep(PACE_S)
-        self.facts["reloaded"] = {"same": shown("MainPID") == before, "state": shown("ActiveState")}
+        self.facts["reloaded"] = {"same": shown("MainPID") == before, "state": state}
 
     async def stops(self) -> None:
         """Criproxy is taken away; the kubelet and the containers stay."""
