@@ -92,7 +92,7 @@ class Creates:
         elif not self._in_flight[place] and self._only_reserved(place):
             self._give_back(call.context)
         else:
-            self.followups.kick([place])  # this message is not in force, should it have said something else
+            self.followups.kick([place], look=True)  # what this message said is not in force
         return True
 
     async def shared(self, call: Call, message: bytes) -> Verdict:

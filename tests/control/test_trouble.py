@@ -20,7 +20,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.store.record import Record
 from criproxy.store.store import Store
-from tests.control.world import FAST, Slow, World, cut, owner, sharer
+from tests.control.world import FAST, PATIENT, Slow, World, cut, owner, sharer
 
 LIMIT_S = 20.0
 
@@ -141,6 +141,21 @@ async def test_a_repeated_create_inherits_the_place_and_frees_nothing(tmp_path: 
         await world.until(lambda: not unsure(world))
         (listed,) = await world.direct.list_containers()
         assert list(world.controller.node.grants) == [listed.id]
+
+
+async def test_after_a_refused_retry_of_a_create_we_look_what_the_container_has(tmp_path: Path) -> None:
+    """What the message of the retry said counted until then; it is not in force."""
+    deaf = replace(PATIENT, unknown_pause_s=60.0, drift_period_s=60.0, exit_list_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+        pod = sharer("shares")
+        sandbox_id, ids = await world.kubelet.run_pod(pod)
+        await world.rested()
+        await world.direct.update_container_resources(ids["main"], api.LinuxContainerResources(cpuset_cpus="2"))
+
+        with pytest.raises(RuntimeCallError, match="reserved"):
+            await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        await world.poll(lambda: world.cpus(ids["main"]) == "0-3")
 
 
 async def test_a_repeated_create_leaves_cpus_that_somebody_owns_since(tmp_path: Path) -> None:
