@@ -175,10 +175,10 @@ async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
     """The manager hears from the event loop twice per period."""
     async with Serve(tmp_path, WATCHDOG_USEC="200000") as serve:
         begin = time.monotonic()
-        for _ in range(5):
+        for _ in range(10):
             await serve.message("WATCHDOG=1")
 
-        assert time.monotonic() - begin < 5  # half a second, or a second for each on a busy machine
+        assert time.monotonic() - begin < 3  # 1 s; at the pace without a watchdog 4.5 s
 
 
 async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntime) -> None:

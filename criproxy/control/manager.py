@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
+from typing import TypeGuard
 
 from criproxy.control.considering import Considered, Considering
 from criproxy.control.counters import Counters
@@ -444,7 +445,7 @@ def _takes_nothing(one: _Step) -> bool:
     decision, event = one.decision, one.event
     if not _is_reservation(event) or decision.node is one.before or decision.updates:
         return False
-    if isinstance(event, ContainerCreating) and event.container.key != decision.key:
+    if event.container.key != decision.key:
         return False  # a create is repeated: its place is known already, so it is not taken in where it runs
     return decision.grant is None or not decision.grant.exclusive
 
@@ -454,7 +455,7 @@ def _stands_alone(event: Event) -> bool:
     return _can_be_refused(event) or isinstance(event, NodeEvent)
 
 
-def _is_reservation(event: Event) -> bool:
+def _is_reservation(event: Event) -> TypeGuard[ContainerCreating]:
     """Whether nobody may act on *event* before it is on disk: a create that the runtime has not heard of."""
     return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
 

@@ -64,7 +64,7 @@ class Settings:
     resync_interval_s: float = 60.0
     """How often the runtime is asked what runs, beside the times when something has happened to it."""
     unknown_pause_s: float = 5.0
-    """Pause before each of the two lists that settle a create without an answer."""
+    """Pause before each of the two lists that settle a create without an answer, or show what cut removals left."""
     concurrent_updates: int = 16
     """Updates of ours that the runtime gets at once."""
     retry_pause_s: float = 0.2

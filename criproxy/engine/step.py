@@ -163,9 +163,6 @@ def _said_again(node: Node, key: str) -> Node:
 
 def _created(node: Node, reservation: str, key: str) -> Decision:
     if reservation not in node.containers:
-        known = node.containers.get(key)
-        if known and known.state is ContainerState.RUNNING:  # a list told of it that is older than its start
-            return Decision(node, key=key)
         return _to_state(node, key, ContainerState.CREATED)
     container = node.containers[reservation]
     state = container.state if container.state is ContainerState.EXITED else ContainerState.CREATED
@@ -218,9 +215,14 @@ def _applied(node: Node, key: str, applied: Applied) -> Decision:
 
 
 def _to_state(node: Node, key: str, state: ContainerState) -> Decision:
-    """Set the state of *key*; one that exited stays so, because a container never runs twice."""
+    """Set the state of *key*; one that exited stays so, because a container never runs twice.
+
+    What says of one that runs that it was created is a list from before its start.
+    """
     container = node.containers.get(key)
     if container is None or container.state in (state, ContainerState.EXITED):
+        return Decision(node, key=key)
+    if state is ContainerState.CREATED and container.state is ContainerState.RUNNING:
         return Decision(node, key=key)
     containers = with_entries(node.containers, {key: replace(container, state=state)})
     return Decision(node.replace(containers=containers), key=key)

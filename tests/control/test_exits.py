@@ -89,7 +89,7 @@ async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_pat
 
 async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> None:
     """The disk is slow: the second list is asked for before the node shows what the first one told."""
-    patient = replace(ONLY_EVENTS, store=PATIENT.store)
+    patient = replace(ONLY_EVENTS, store=PATIENT.store, unknown_pause_s=60.0)  # nobody else lists
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
         await world.stop_criproxy()
         disk = SlowDisk(tmp_path / "state")
@@ -102,7 +102,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> Non
         queue = world.controller._manager._queue
         exits = Exits(world.controller._followups, world.controller._creates.inquiry)
         looks = [asyncio.create_task(exits.look()) for _ in range(2)]
-        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) >= 2)
+        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
         disk.answers.set()
         await asyncio.gather(*looks)
 

@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from criproxy.control.inquiry import AT_ONCE
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
@@ -88,12 +90,14 @@ async def test_a_cut_stop_is_asked_for(tmp_path: Path) -> None:
         assert world.controller.node.containers[owned].state is ContainerState.EXITED
 
 
-async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path) -> None:
-    """The container had exited before, so its place is free anyway; it is forgotten when the runtime is done."""
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_cut_remove_that_was_done_leaves_nothing(tmp_path: Path, *, stopped: bool) -> None:
+    """Whether or not its place was free before, the container is forgotten when the runtime is done."""
     slow = Slow(RemoveContainer=0.2)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
         owned = await world.run(owner("owner", 1))
-        await world.kubelet.stop(owned)
+        if stopped:
+            await world.kubelet.stop(owned)
 
         await cut(world.kubelet.remove(owned), slow)
 

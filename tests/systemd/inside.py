@@ -210,7 +210,8 @@ class Node:
         before = shown("MainPID")
         systemctl("reload", SERVICE)
         await self._through.version()
-        while (state := shown("ActiveState")) == "reloading":  # noqa: ASYNC110 (nothing tells; asked once, for it may begin just after)
+        # Asked once, for it may begin just after.
+        while (state := shown("ActiveState")) == "reloading":  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(PACE_S)
         self.facts["reloaded"] = {"same": shown("MainPID") == before, "state": state}
 
