@@ -28,6 +28,7 @@ from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGon
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
+from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 from criproxy.store.record import Kind
@@ -109,12 +110,13 @@ class Followups:
     def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
         """Step the node and start the updates that follow; the future is that of `Manager.submit`."""
         done = self.manager.submit(event, policy)
-        done.add_done_callback(partial(self._decided, event, cause(event, self.manager.node)))
+        done.add_done_callback(partial(self._decided, event, self.manager.node))
         return done
 
     async def apply(self, event: Event) -> Decision:
         """Submit *event* and wait for the decision, which comes even if this wait is cancelled."""
-        return await asyncio.shield(self.submit(event))
+        done = self.submit(event)
+        return done.result() if done.done() else await asyncio.shield(done)
 
     async def ended(self, event: ContainerExited | ContainerGone, how: str) -> None:
         """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
@@ -330,7 +332,7 @@ class Followups:
         # The same object where it is the same set: that makes comparing a thousand of them cheap.
         return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
 
-    def _decided(self, event: Event, why: str, done: "asyncio.Future[Decision]") -> None:
+    def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         if isinstance(event, ContainerExited | ContainerGone):
             self.kernel.forget(event.key)
             self.doubts.keep(self.manager.node.grants.keys())
@@ -339,7 +341,8 @@ class Followups:
             self.doubts.keep(self.manager.node.grants.keys())
         error = done.exception()
         if error is None:
-            self._kick_by_and_by([update.key for update in done.result().updates], why)
+            if updates := done.result().updates:
+                self._kick_by_and_by([update.key for update in updates], cause(event, node))
         elif not isinstance(error, CriproxyError):
             self.log.error("event failed", error=str(error), exc_info=error)
 

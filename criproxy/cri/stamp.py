@@ -6,7 +6,7 @@ moved, so the stamp says nothing of CPUs.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 ANNOTATION = "criproxy/placement"
 
@@ -37,7 +37,7 @@ class Stamp:
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps({name: getattr(self, name) for name in _TYPES}, sort_keys=True, separators=(",", ":"))
 
 
 _TYPES = {field.name: field.type for field in fields(Stamp)}

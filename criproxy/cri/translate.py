@@ -160,16 +160,17 @@ def _memory_request(before: Container, score: int, limit_bytes: int | None, capa
 
 def stamp_of(placed: Container) -> Stamp:
     """What the annotation shall say of *placed*."""
+    quota, request = placed.asked_quota, placed.memory_request_bytes
     return Stamp(
         reservation=placed.reservation,
         qos=placed.qos.value,
         cpu_milli=placed.cpu_milli,
         cpu_limit_milli=placed.cpu_limit_milli or 0,
-        cpu_quota_us=placed.asked_quota.quota_us if placed.asked_quota else 0,
-        cpu_period_us=placed.asked_quota.period_us if placed.asked_quota else 0,
+        cpu_quota_us=quota.quota_us if quota else 0,
+        cpu_period_us=quota.period_us if quota else 0,
         memory_limit_bytes=placed.memory_limit_bytes or 0,
-        memory_request_low_bytes=placed.memory_request_bytes.low if placed.memory_request_bytes else 0,
-        memory_request_high_bytes=placed.memory_request_bytes.high if placed.memory_request_bytes else 0,
+        memory_request_low_bytes=request.low if request else 0,
+        memory_request_high_bytes=request.high if request else 0,
         hints=";".join(map(format_cpuset, placed.hints)),
         stays=placed.stays,
     )

@@ -30,8 +30,8 @@ class Lifting:
         """The policy's layout; raises what it raises."""
         layout = self._policy.place(node, container)
         made = self._with_quotas(node, layout, container)
-        grant = made.grants.get(container.key)
-        return replace(made, reasons=(*made.reasons, *_told(container, node.grants.get(container.key), grant)))
+        told = _told(container, node.grants.get(container.key), made.grants.get(container.key))
+        return replace(made, reasons=(*made.reasons, *told)) if told else made
 
     def release(self, node: Node, key: str) -> Layout:
         """The policy's layout without *key*."""
@@ -49,6 +49,8 @@ class Lifting:
             if quota is not new.quota:
                 made = replace(new, quota=quota)
                 other[key] = old if old == made else made
+        if not other and grants is layout.grants:
+            return layout
         return replace(layout, grants=with_entries(grants, other) if other else grants)
 
     def _may_lift(self, is_placed: bool, old: Grant | None) -> bool:
@@ -88,9 +90,8 @@ def restored(old: Grant | None) -> CpuQuota:
 
 
 def _told(container: Container, old: Grant | None, new: Grant | None) -> tuple[str, ...]:
-    before, after = (grant.quota if grant else CpuQuota.LEFT for grant in (old, new))
-    asked = container.asked_quota
-    if before is after or new is None or asked is None:
+    before, after = old.quota if old else CpuQuota.LEFT, new.quota if new else CpuQuota.LEFT
+    if before is after or new is None or (asked := container.asked_quota) is None:
         return ()
     quota, cpus = f"its CFS quota, {asked.quota_us} of {asked.period_us} µs", format_cpuset(new.cpus)
     if after is CpuQuota.LIFTED:

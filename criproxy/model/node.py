@@ -1,7 +1,7 @@
 """The state of one node: an immutable value that the engine replaces with every event."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from criproxy.model.cpuset import CpuSet
@@ -77,8 +77,7 @@ class Node:
         configuration: str | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
-        made = replace(
-            self,
+        made = Node(
             topology=self.topology if topology is None else topology,
             pods=self.pods if pods is None else pods,
             containers=self.containers if containers is None else containers,
@@ -99,4 +98,8 @@ def _same_owners(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
     known = new.touched_since(old) if isinstance(old, Entries) and isinstance(new, Entries) else None
     if known is None or len(known) > _FEW:
         return False
-    return not any(grant.exclusive for key in known for grant in (old.get(key), new.get(key)) if grant)
+    for key in known:
+        was, has = old.get(key), new.get(key)
+        if (was and was.exclusive) or (has and has.exclusive):
+            return False
+    return True

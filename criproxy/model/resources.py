@@ -46,7 +46,7 @@ class CfsQuota:
     @classmethod
     def of_limit(cls, cpu_limit_milli: int | None) -> "CfsQuota | None":
         """What the kubelet sends for a limit, at its usual period; None for none."""
-        return cls.sent(milli_to_quota(cpu_limit_milli or 0), DEFAULT_PERIOD_US)
+        return cls.sent(milli_to_quota(cpu_limit_milli), DEFAULT_PERIOD_US) if cpu_limit_milli else None
 
 
 def milli_to_shares(cpu_milli: int) -> int:

@@ -56,7 +56,7 @@ class Pod:
     @property
     def title(self) -> str:
         """NAMESPACE/POD for people, without the parts that nobody sent."""
-        return "/".join(part for part in (self.namespace, self.name) if part) or self.key
+        return "/".join(filter(None, (self.namespace, self.name))) or self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Container:
     @property
     def title(self) -> str:
         """NAMESPACE/POD/CONTAINER for people, without the parts that nobody sent."""
-        return "/".join(part for part in (self.namespace, self.pod_name, self.name) if part) or self.key
+        return "/".join(filter(None, (self.namespace, self.pod_name, self.name))) or self.key
 
     @property
     def life(self) -> str:
