@@ -107,6 +107,10 @@ class Keeper:
         elif self.error is not None:
             raise StoreError(str(self.error))
 
+    def has(self, node: Node) -> bool:
+        """Whether *node* is what is on disk, or will be as soon as the disk works."""
+        return node is self._truth
+
     async def find(self, text: str) -> list[Record]:
         """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
         return await self._read(lambda: self._store.find(text))

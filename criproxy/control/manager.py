@@ -4,9 +4,10 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
-from time import perf_counter
+from time import perf_counter, time
 from typing import TypeGuard
 
 from criproxy.control.considering import Considered, Considering
@@ -18,6 +19,7 @@ from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
+    ContainerCreated,
     ContainerCreating,
     ContainerExited,
     ContainerGone,
@@ -39,6 +41,9 @@ class PolicyFailed(Fault):
     """A policy raised what no policy may; the cause is what it raised. The node is as before."""
 
 
+LINGER_S = 0.02
+"""How long what everybody sees already waits to be told, unless something else is to be done: until then runtime and
+kubelet are at work on a create, and have the CPUs to themselves."""
 FLUSH_S = 0.1
 """How long an entry of the history may wait for a change of the node, to be written together with it."""
 FULL_ID = 64
@@ -63,6 +68,8 @@ class _Step:
     before: Node
     decision: Decision
     took_s: float
+    at_s: float
+    """When, in seconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -80,7 +87,7 @@ class _Job:
 
 
 class Manager:
-    """Steps the node: event in, decision out, stored before anybody acts on it.
+    """Steps the node: event in, decision out, stored before anybody acts on it where the runtime does not know it yet.
 
     Args:
         node: the state to begin with, as the store has it.
@@ -108,6 +115,8 @@ class Manager:
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
         self._queue: deque[_Job] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        """Something is in the queue that nobody sees yet."""
         self._changed = asyncio.Event()
         self._journal = Journal()
         self._considering = Considering(self._note_considered, log)
@@ -143,7 +152,7 @@ class Manager:
 
     async def settled(self) -> None:
         """Return when everything submitted so far has been done."""
-        if self._queue:
+        if self._queue and not self._queue[-1].done.done():
             await asyncio.wait([self._queue[-1].done])
 
     def is_ending(self, key: str) -> bool:
@@ -153,7 +162,7 @@ class Manager:
 
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
-        await self.settled()
+        await self.flush()
         await self._considering.close()
         await self.flush()
         await self._keeper.close()
@@ -202,6 +211,7 @@ class Manager:
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
+        await self.flush()  # all is told
         await self._considering.settled()
         await self.flush()
         return await self._keeper.find(text)
@@ -230,23 +240,26 @@ class Manager:
     def _push(self, job: _Job) -> None:
         """Let *job* be done after all that were pushed before."""
         self._queue.append(job)
+        if not job.seen:
+            self._wanted.set()
         if self._pump is None:
             self._pump = asyncio.create_task(self._work(), name="manager")
 
     def _hurry(self, job: _Job) -> None:
-        """Decide about a newcomer now if nothing waits; if nothing has to be on disk first, its create goes on at once.
+        """Decide about a create now if nothing waits; if nothing has to be on disk first, everybody sees it at once.
 
         A call waits for each turn of the loop. What is to be told of it is told in its turn.
         """
-        is_quiet = self._checked and not self._queue and self.store_error is None and not self.bypassed
-        if not is_quiet or job.event is None or not _is_reservation(job.event):
+        if self._wanted.is_set() or not self._checked or self.store_error is not None or self.bypassed:
+            return
+        if job.event is None or not (_is_reservation(job.event) or isinstance(job.event, ContainerCreated)):
             return
         try:
             job.result = one = self._decided(self.node, job)
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
             job.result = error
             return
-        if _takes_nothing(one):
+        if _takes_nothing(one) or isinstance(job.event, ContainerCreated):
             job.seen = True
             self._see(one.decision.node)
             _end(job.done, one.decision)
@@ -256,12 +269,16 @@ class Manager:
             if not self._checked:
                 self._checked = True
                 await self._keeper.check()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_S):
+                    await self._wanted.wait()
             while self._queue:
                 if self._queue[0].event is None:
                     await self._flush(self._queue[0])
                 else:
                     await self._apply(self._together())
         finally:
+            self._wanted.clear()
             self._pump = None
 
     async def _flush(self, job: _Job) -> None:
@@ -277,10 +294,10 @@ class Manager:
         """The first job of the queue, and those after it that go to the disk with it: what has happened already."""
         found: list[_Job] = []
         for job in self._queue:
-            if job.event is None or (found and _stands_alone(job.event)):
+            if job.event is None or (found and _stands_alone(job)):
                 break
             found.append(job)
-            if _stands_alone(job.event) or len(found) == MAX_TOGETHER:
+            if _stands_alone(job) or len(found) == MAX_TOGETHER:
                 break
         return found
 
@@ -307,10 +324,12 @@ class Manager:
             _end(job.done, result)
         await _others_first()
         self.told = steps[-1].decision.node if steps else self.told
+        if early:
+            self._flush_soon()  # the node goes to the disk with that
         try:
             self._tell(before, jobs, results, steps)
             if early:
-                self._note_all(_entries(steps))  # the node goes to the disk with that
+                self._note_all(_entries(steps))
         except Exception as error:  # noqa: BLE001 (what comes after it must not wait for ever)
             self._log.error("a decision stands, but could not be told", exc_info=error)
         finally:
@@ -338,7 +357,7 @@ class Manager:
         assert event is not None  # asked for by the caller
         decision = self._step(node, event, job.policy)
         self.policy = job.policy or self.policy
-        return _Step(event, node, decision, perf_counter() - begun_s)
+        return _Step(event, node, decision, perf_counter() - begun_s, time())
 
     async def _publish(self, steps: Sequence[_Step]) -> None:
         """Store the node after *steps*, then let everybody see it.
@@ -358,7 +377,7 @@ class Manager:
 
     def _note_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            self.note(entry.about, entry.kind, *entry.sentences, **entry.facts)
+            self._add(entry)
 
     def _see(self, node: Node) -> None:
         self.node = node
@@ -398,7 +417,7 @@ class Manager:
         if self._flush_at is not None:
             self._flush_at.cancel()
             self._flush_at = None
-        if self._journal and self.store_error is None:  # else it goes along with the next change
+        if self.store_error is None and (self._journal or not self._keeper.has(self.node)):  # else with the next change
             await self._save(self.node, ())
 
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
@@ -434,7 +453,7 @@ async def _others_first() -> None:
 
 
 def _entries(steps: Iterable[_Step]) -> list[Entry]:
-    return [entry for one in steps for entry in entries_of(one.before, one.event, one.decision)]
+    return [replace(entry, at_s=one.at_s) for one in steps for entry in entries_of(one.before, one.event, one.decision)]
 
 
 def _takes_nothing(one: _Step) -> bool:
@@ -450,9 +469,9 @@ def _takes_nothing(one: _Step) -> bool:
     return decision.grant is None or not decision.grant.exclusive
 
 
-def _stands_alone(event: Event) -> bool:
-    """Whether *event* has a transaction of its own: it can fail, or takes long."""
-    return _can_be_refused(event) or isinstance(event, NodeEvent)
+def _stands_alone(job: _Job) -> bool:
+    """Whether *job* has a transaction of its own, since it can fail or takes long, or none, since it is seen."""
+    return job.seen or (job.event is not None and _can_be_refused(job.event)) or isinstance(job.event, NodeEvent)
 
 
 def _is_reservation(event: Event) -> TypeGuard[ContainerCreating]:

@@ -32,6 +32,10 @@ class Disk:
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     tries: int = 0
     written: list[tuple[Node, Node, tuple[str, ...]]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    """The history, oldest first."""
+    wrote: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with each write."""
 
     def load(self, topology: Topology) -> Node:
         """Nothing yet."""
@@ -44,6 +48,8 @@ class Disk:
         if self.problem:
             raise self.problem
         self.written.append((before, after, tuple(record.sentences[0] for record in records)))
+        self.records += records
+        self.wrote.set()
 
     async def find(self, text: str) -> list[Record]:
         """Nothing is ever asked."""

@@ -1,13 +1,23 @@
 """One event after the other, and what has happened already together to the disk."""
 
 import asyncio
+import time
 
 import pytest
 
 from criproxy.control.manager import MAX_TOGETHER, Manager
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, Event, PodCreated
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerGone,
+    ContainerStarted,
+    Event,
+    PodCreated,
+    UnknownOutcome,
+)
 from criproxy.errors import NotEnough, StoreError
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.store.record import Kind
 from tests.control.test_keeper import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
 
@@ -36,6 +46,17 @@ async def done(manager: Manager, *events: Event) -> list[object]:
     """Submit *events* at once; what came of each."""
     async with asyncio.timeout(LIMIT_S):
         return await asyncio.gather(*(manager.submit(event) for event in events), return_exceptions=True)
+
+
+async def quiet() -> tuple[Manager, Disk, list[Event]]:
+    """A manager of a node with one pod, all of it stored; its disk; the events that are told from now on."""
+    disk = Disk()
+    disk.answers.set()
+    manager, heard = manager_of(disk), list[Event]()
+    await done(manager, PodCreated(Pod(key="pod")))
+    await manager.flush()
+    manager.heard = lambda event, _: heard.append(event)
+    return manager, disk, heard
 
 
 async def test_what_has_happened_goes_to_the_disk_together() -> None:
@@ -105,11 +126,13 @@ async def test_on_a_quiet_node_who_only_shares_need_not_wait_at_all() -> None:
     placed = manager.submit(creating("main"))
     assert placed.done()
     assert list(manager.node.containers) == ["r-main"]
-    then = [manager.submit(event) for event in (ContainerCreated("r-main", "id"), creating("greedy", 9000))]
-    own = manager.submit(creating("own", 1000))
-    assert not any(future.done() for future in (*then, own))
+    confirmed = manager.submit(ContainerCreated("r-main", "id"))
+    assert confirmed.done()
+    assert list(manager.node.containers) == ["id"]
+    waiting = [manager.submit(creating("greedy", 9000)), manager.submit(creating("own", 1000))]
+    assert not any(future.done() for future in waiting)
 
-    await asyncio.gather(*then, own, return_exceptions=True)
+    await asyncio.gather(*waiting, return_exceptions=True)
     await manager.close()
     assert [type(event) for event, _ in heard] == [
         PodCreated,
@@ -121,6 +144,57 @@ async def test_on_a_quiet_node_who_only_shares_need_not_wait_at_all() -> None:
     assert heard[1][1] is placed.result()
     assert isinstance(heard[3][1], NotEnough)
     assert list(disk.written[-1][1].containers) == ["id", "r-own"]
+
+
+async def test_what_is_seen_already_is_told_after_a_while() -> None:
+    """Nothing else is to be done meanwhile, and it goes to the disk although nobody asks for it."""
+    manager, disk, heard = await quiet()
+
+    await manager.submit(creating("main"))
+    await manager.submit(ContainerCreated("r-main", "id"))
+    await manager.settled()
+    assert not heard
+    disk.wrote.clear()
+
+    async with asyncio.timeout(LIMIT_S):
+        await disk.wrote.wait()
+    assert list(disk.written[-1][1].containers) == ["id"]
+    assert [type(event) for event in heard] == [ContainerCreating, ContainerCreated]
+    await manager.close()
+
+
+async def test_what_is_seen_already_is_told_before_anything_else_is_done() -> None:
+    """In its order, with the time at which it was decided."""
+    manager, disk, heard = await quiet()
+    await manager.submit(creating("main"))
+    decided_s = time.time()
+
+    await manager.submit(ContainerGone("r-main"))
+
+    assert type(heard[0]) is ContainerCreating
+    await manager.close()
+    assert [record.at_s <= decided_s for record in disk.records if record.kind is Kind.GRANTED] == [True]
+
+
+async def test_a_confirmation_that_history_does_not_tell_is_stored_too() -> None:
+    """A list had taken the container in before its call was answered."""
+    disk = Disk()
+    disk.answers.set()
+    manager = manager_of(disk)
+    await done(
+        manager,
+        PodCreated(Pod(key="pod")),
+        creating("main"),
+        ContainerCreated("r-main", "id"),
+        UnknownOutcome("id"),
+    )
+    await manager.flush()
+
+    await manager.submit(ContainerCreated("r-main", "id"))
+
+    await manager.flush()
+    assert disk.written[-1][1].containers["id"].state is ContainerState.CREATED
+    await manager.close()
 
 
 async def test_a_refusal_on_a_quiet_node_is_told_once() -> None:

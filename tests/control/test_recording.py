@@ -44,6 +44,7 @@ async def test_a_trace_asks_again_what_was_asked(tmp_path: Path) -> None:
     """Who is there when it begins and who comes later come again to the same CPUs; refusals are told."""
     async with World(tmp_path, settings=NAMED) as world:
         await world.run(sharer("before"))
+        await world.rested()
         recorder = Recorder(world.controller)
         begun = await recorder.command({})
         await world.run(owner("later", 2))

@@ -188,7 +188,7 @@ class World:
         """Wait until all of that is booked and nobody's cgroup is being read: nothing is on its way to the disk."""
         followups = self.controller._followups
         await self.poll(lambda: not followups.starting and not followups._workers)
-        await self.controller._manager.settled()
+        await self.controller._manager.flush()
 
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for a change of the node after which *happened* is true."""
