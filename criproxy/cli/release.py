@@ -43,7 +43,7 @@ def command(
     This is remembered over restarts, until --undo or a changed policy file. The daemon does it; where none answers, it
     is done from here, through the runtime: so nobody is left pinned when criproxy is taken out.
 
-    Exit status: 0 everybody was let go (or placed again), 1 some are left, 2 wrong use.
+    Exit status: 0 everybody was let go (or placed again), 1 some are left, or may be, 2 wrong use.
     """
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
@@ -51,7 +51,7 @@ def command(
         values = _offline(error, state_dir, runtime_endpoint, host_root, undo=undo) | {"source": "store"}
     click.echo(json.dumps(values)) if output == "json" else _show(values, undo=undo)
     left = any(row["outcome"] == "left" for row in values["containers"])
-    ctx.exit(int(left or bool(values["not_remembered"])))
+    ctx.exit(int(left or bool(values["not_remembered"] or values.get("not_seen"))))
 
 
 def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root: Path, *, undo: bool) -> Values:
@@ -111,6 +111,11 @@ def _summary(values: Values, *, undo: bool) -> str:
             "The daemon goes on with those that are left."
             if values["source"] == "daemon"
             else "Those that are left stay pinned until this is called again, or until criproxy starts."
+        )
+    if values.get("not_seen"):  # a daemon from before an upgrade says nothing of it
+        text += f"\nThere may be others, for the runtime was not asked what runs: {values['not_seen']}."
+        text += (
+            "\nIs that its socket? Another one is named with --runtime-endpoint." if values["source"] == "store" else ""
         )
     if values["not_remembered"]:
         text += f"\nThis could not be remembered, and ends with the next restart: {values['not_remembered']}"

@@ -113,6 +113,8 @@ class Modes:
             decision = await self.followups.apply(Released(reason, self.settings.configuration))
             self._switched()
         answer = await self._answer(before, decision.node, "released")
+        if not self.resync.is_ready:
+            answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
         left = sum(row["outcome"] == "left" for row in answer["containers"])
         count = len(answer["containers"])
         self.followups.log.warning("released: nobody is placed", containers=count, left=left, reason=reason)
@@ -223,6 +225,7 @@ class Modes:
             "released": self._node.released,
             "containers": rows,
             "not_remembered": str(unsaved or ""),
+            "not_seen": "",
         }
 
     async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:

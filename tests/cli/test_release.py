@@ -115,6 +115,18 @@ async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     assert "The daemon goes on with those that are left." in result.stdout
 
 
+async def test_where_neither_store_nor_runtime_knows_who_runs_nobody_is_said_to_be_free(tmp_path: Path) -> None:
+    """The state is new, and the runtime's socket another one: exit status 1, and what would help."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+
+    result = await call(tmp_path)
+
+    assert result.exit_code == 1
+    assert "There may be others, for the runtime was not asked what runs: " in result.stdout
+    assert f"{tmp_path}/runtime.sock" in result.stdout
+    assert "--runtime-endpoint" in result.stdout
+
+
 async def test_without_a_daemon(tmp_path: Path, world: World) -> None:
     """The same from here; what came while it was away is let go, too, and the next daemon places nobody."""
     first = await world.run(owner("first"))
