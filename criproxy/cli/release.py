@@ -114,9 +114,8 @@ def _summary(values: Values, *, undo: bool) -> str:
         )
     if values.get("not_seen"):  # a daemon from before an upgrade says nothing of it
         text += f"\nThere may be others, for the runtime was not asked what runs: {values['not_seen']}."
-        text += (
-            "\nIs that its socket? Another one is named with --runtime-endpoint." if values["source"] == "store" else ""
-        )
+        if values["source"] == "store":
+            text += "\nIs that its socket? Another one is named with --runtime-endpoint."
     if values["not_remembered"]:
         text += f"\nThis could not be remembered, and ends with the next restart: {values['not_remembered']}"
     return text

@@ -269,9 +269,7 @@ class Manager:
             if not self._checked:
                 self._checked = True
                 await self._keeper.check()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LINGER_S):
-                    await self._wanted.wait()
+            await self._linger()
             while self._queue:
                 if self._queue[0].event is None:
                     await self._flush(self._queue[0])
@@ -280,6 +278,14 @@ class Manager:
         finally:
             self._wanted.clear()
             self._pump = None
+
+    async def _linger(self) -> None:
+        """Return as soon as something has to be done, or after `LINGER_S`."""
+        if self._wanted.is_set():  # as for most events: a time limit costs more than this
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                await self._wanted.wait()
 
     async def _flush(self, job: _Job) -> None:
         try:

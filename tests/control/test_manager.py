@@ -178,16 +178,8 @@ async def test_what_is_seen_already_is_told_before_anything_else_is_done() -> No
 
 async def test_a_confirmation_that_history_does_not_tell_is_stored_too() -> None:
     """A list had taken the container in before its call was answered."""
-    disk = Disk()
-    disk.answers.set()
-    manager = manager_of(disk)
-    await done(
-        manager,
-        PodCreated(Pod(key="pod")),
-        creating("main"),
-        ContainerCreated("r-main", "id"),
-        UnknownOutcome("id"),
-    )
+    manager, disk, _ = await quiet()
+    await done(manager, creating("main"), ContainerCreated("r-main", "id"), UnknownOutcome("id"))
     await manager.flush()
 
     await manager.submit(ContainerCreated("r-main", "id"))
