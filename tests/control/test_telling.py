@@ -23,6 +23,7 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
     """Who came, what it asked for, what it got and why; then that it gave its place back. Nothing twice."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         await world.run(sharer("shared"))
+        await world.rested()
         world.log.lines.clear()
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
         reservation = world.controller.node.containers[ids["main"]].reservation
@@ -71,6 +72,7 @@ async def test_a_resize_is_one_line(tmp_path: Path) -> None:
     """It says the new size and the new place."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         owned = await world.run(owner("owner", 2))
+        await world.rested()
         world.log.lines.clear()
         smaller = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
 
