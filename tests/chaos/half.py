@@ -57,6 +57,8 @@ class Half:
                 await watcher.finish()
                 self._found(watcher.violations)
                 self._tally.checker = watcher.report
+                if failures := self._node.failures():
+                    self._found([f"criproxy failed {len(failures)} times, first: {failures[0]}"])
         self._tally.done["refusals"] = sum(kubelet.refused for kubelet in self._pods.kubelets)
         self._tally.done["left running"] = sum(kubelet.left_running for kubelet in self._pods.kubelets)
         self._tally.seconds = round(time.monotonic() - began, 1)

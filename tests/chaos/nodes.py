@@ -129,6 +129,10 @@ class Node(ABC):
         await self.serve.message("READY=1")
         self.serving.set()
 
+    def failures(self) -> list[str]:
+        """What criproxy has logged as an error so far: whatever else is done to it, nothing of its own may fail."""
+        return [line for line in self.serve.log.read_text().splitlines() if "[error " in line]
+
     def group(self, container_id: str) -> Path | None:
         """The cpuset cgroup of a container that runs."""
         return next(self.cgroup_root.glob(f"**/{container_id}"), None)

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
+from typing import Any
 
 from criproxy.control.creating import Creates, Creating
 from criproxy.control.followups import Followups
@@ -39,8 +41,10 @@ def _place_from_stamp() -> None:
     place, ask, update = rewrite.place, Kernel.ask, RuntimeClient.update_container_resources
     moved: set[str] = set()
 
-    def stamped(request: api.CreateContainerRequest, cpus: str, mems: str, stamp: Stamp) -> bytes:
-        written = api.CreateContainerRequest.FromString(place(request, cpus, mems, stamp))
+    def stamped(
+        request: api.CreateContainerRequest, cpus: str, mems: str, stamp: Stamp, *, lift: bool = False
+    ) -> bytes:
+        written = api.CreateContainerRequest.FromString(place(request, cpus, mems, stamp, lift=lift))
         values = json.loads(written.config.annotations[ANNOTATION])
         written.config.annotations[ANNOTATION] = json.dumps({**values, "cpus": cpus, "mems": mems})
         return written.SerializeToString()
@@ -65,7 +69,11 @@ def _place_from_stamp() -> None:
     _replace(RuntimeClient, "update_container_resources", move)
 
 
-def _replace(owner: object, name: str, value: object) -> None:
+def _replace(owner: object, name: str, value: Callable[..., Any]) -> None:
+    """Plant *value*; it must be called as what it replaces is, or criproxy fails at the call instead of going wrong."""
+    has, takes = signature(getattr(owner, name)).parameters, signature(value).parameters
+    if list(has) != list(takes):
+        raise TypeError(f"{name} takes ({', '.join(has)}), and what is planted takes ({', '.join(takes)})")
     setattr(owner, name, value)
 
 

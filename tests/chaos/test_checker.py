@@ -2,7 +2,10 @@
 
 import ast
 import json
+import os
 import sqlite3
+import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +152,10 @@ class Scene:
         (group / "cpuset.cpus").write_text(cpus)
         (group / "cpuset.mems").write_text("0")
 
+    def holds(self, key: str, *processes: int) -> None:
+        """Those processes are in the cgroup of a container."""
+        (self._pods / "burstable" / "podx" / key / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes))
+
     def say(self, **entry: object) -> None:
         """A line of the journal."""
         with self._journal.open("a") as file:
@@ -180,6 +187,26 @@ def test_two_on_one_cpu_are_seen_once(scene: Scene) -> None:
     scene.run("s", "0")
     assert scene.look() == []
     scene.run("s", "2")
+    assert len(scene.look()) == 1
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process as runc leaves it between create and start: it opens a FIFO, and nobody comes."""
+    os.mkfifo(tmp_path / "init")
+    with subprocess.Popen(["runc", "init"], executable="/bin/cat", cwd=tmp_path) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("who", ["s", "o"])
+def test_who_only_waits_for_a_start_is_on_no_cpu(scene: Scene, waiting: subprocess.Popen[bytes], who: str) -> None:
+    """Until something of it is executed: what a restart of containerd in the middle of a start leaves never is."""
+    scene.run("s", "0-1")
+    scene.holds(who, waiting.pid)
+    assert scene.look() == []
+
+    scene.holds(who, waiting.pid, os.getpid())
     assert len(scene.look()) == 1
 
 

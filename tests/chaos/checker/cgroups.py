@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tests.chaos.checker.cpus import CpuSet, parse
 
+_WAITING = "runc\0init\0"
+"""The command line until the program of the container takes its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -20,7 +23,7 @@ class Cgroups:
     """The pods' cgroups below *root* (cgroup v1, cpuset).
 
     A container runs while a process is in its cgroup; where there are no processes (the embedded runtime), while the
-    cgroup exists.
+    cgroup exists. `has_begun` tells those that only wait for their start.
     """
 
     def __init__(self, root: Path) -> None:
@@ -40,6 +43,17 @@ class Cgroups:
             if directory.endswith(identifier):
                 return look(directory)
         return None
+
+    def has_begun(self, identifier: str) -> bool:
+        """Whether one of its processes is more than the init of runc, which waits for the start and does nothing.
+
+        That is the state "created" of the OCI runtime specification: nothing of the container has been executed. One
+        whose start was cut by a restart of containerd stays so until its sandbox is stopped.
+        """
+        for directory in self._containers():
+            if directory.endswith(identifier):
+                return not _only_waits(directory)
+        return False
 
     def _containers(self) -> Iterator[str]:
         for parent in (self._root, f"{self._root}/burstable", f"{self._root}/besteffort"):
@@ -72,6 +86,14 @@ def _has_process(directory: str) -> bool:
         return bool(_read(f"{directory}/cgroup.procs"))
     except FileNotFoundError:
         return True
+
+
+def _only_waits(directory: str) -> bool:
+    try:
+        processes = _read(f"{directory}/cgroup.procs").split()
+        return bool(processes) and all(_read(f"/proc/{process}/cmdline") == _WAITING for process in processes)
+    except OSError:  # no processes at all (the embedded runtime), or one has just ended
+        return False
 
 
 def _read(path: str) -> str:

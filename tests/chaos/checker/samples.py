@@ -64,6 +64,8 @@ class Samples:
             return ""
         if before is None or between is None or before != after or not before.cpus & between.cpus:
             return ""
+        if not self.cgroups.has_begun(owner) or not self.cgroups.has_begun(other):
+            return ""  # it is looked at again in some milliseconds
         return (
             f"two on one CPU: {self.journal.names[owner]} owns {show(before.cpus)}, "
             f"and {self.journal.names[other]} runs on {show(between.cpus)}"
