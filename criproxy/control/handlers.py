@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.creating import Creates
 from criproxy.control.followups import Followups
 from criproxy.control.inquiry import Inquiry
+from criproxy.control.limits import Limits
 from criproxy.control.resync import Resync
 from criproxy.control.starting import Starts, Updates
 from criproxy.cri import api_pb2 as api
@@ -34,6 +35,7 @@ class Handlers:
     creates: Creates
     starts: Starts
     updates: Updates
+    limits: Limits = field(default_factory=Limits)
 
     def table(self) -> Table:
         """The rules of all calls that the controller touches, in both packages of CRI."""
@@ -174,20 +176,21 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
         manager, settings, counters = self.followups.manager, self.followups.settings, self.followups.counters
+        limits = self.limits
 
         async def when_known(call: Call, message: bytes) -> Verdict:
             limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s
-            limit = asyncio.timeout(limit_s)
+            limit = limits.begin(limit_s)
             try:
-                async with limit:
-                    await self.resync.ready()
-                    await manager.settled()
-                    verdict = await hold(call, message)
-            except TimeoutError as error:
-                if not limit.expired():
-                    raise
-                name = call.method.rpartition("/")[2]
-                raise Overdue(f"criproxy did not get done with {name} within {limit_s:g} s") from error
+                await self.resync.ready()
+                await manager.settled()
+                verdict = await hold(call, message)
+            except BaseException as error:
+                if limits.end(limit) and isinstance(error, asyncio.CancelledError):
+                    name = call.method.rpartition("/")[2]
+                    raise Overdue(f"criproxy did not get done with {name} within {limit_s:g} s") from error
+                raise
+            limits.end(limit)
             if isinstance(verdict, Refuse):
                 counters.refusals[verdict.code.name] += 1
             return verdict

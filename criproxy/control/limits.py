@@ -1,0 +1,58 @@
+"""Time limits of held calls, all on one timer.
+
+A timer for each call takes longer than anything else that has to be done before a create is decided
+(`asyncio.timeout`, 30 µs of them).
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Limit:
+    """That of one call."""
+
+    task: asyncio.Task[object]
+    due_s: float
+    """On the event loop's clock."""
+    expired: bool = False
+
+
+@dataclass(slots=True)
+class Limits:
+    """Cancels the tasks whose limit is over."""
+
+    _open: dict[Limit, None] = field(default_factory=dict)
+    _timer: asyncio.TimerHandle | None = None
+    _next_s: float = 0.0
+    """When the timer looks, where there is one: it may be earlier than needed, and never later."""
+
+    def begin(self, limit_s: float) -> Limit:
+        """Cancel the current task in *limit_s* seconds, unless `end` comes before."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task
+        limit = Limit(task, loop.time() + limit_s)
+        self._open[limit] = None
+        if self._timer is None or limit.due_s < self._next_s:
+            self._look_at(limit.due_s)
+        return limit
+
+    def end(self, limit: Limit) -> bool:
+        """Forget *limit*; whether it was over. A `CancelledError` that got out is from it then, if nobody else's."""
+        del self._open[limit]
+        return limit.expired and not limit.task.uncancel()
+
+    def _look_at(self, when_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._next_s = asyncio.get_running_loop().call_at(when_s, self._look), when_s
+
+    def _look(self) -> None:
+        self._timer, now_s = None, asyncio.get_running_loop().time()
+        waiting = [limit for limit in self._open if not limit.expired]
+        for limit in waiting:
+            if limit.due_s <= now_s:
+                limit.expired = True
+                limit.task.cancel()
+        if later := [limit.due_s for limit in waiting if not limit.expired]:
+            self._look_at(min(later))
