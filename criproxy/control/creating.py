@@ -1,6 +1,6 @@
 """CreateContainer: a place is reserved before the runtime hears of it, and confirmed or given back by its answer."""
 
-import uuid
+import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ class Creates:
         """Reserve a place and write it into the message; refuse what does not fit."""
         request = translate.read(api.CreateContainerRequest, message)
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
-        container = translate.container(request, f"r-{uuid.uuid4().hex}", capacity_bytes)
+        container = translate.container(request, _new_reservation(), capacity_bytes)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
         self._note_asked(request, container, capacity_bytes)
@@ -130,7 +130,7 @@ class Creates:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
         if message is None or BY_PATH[call.method].name != "CreateContainer":
             return None
-        place = call.context.place if isinstance(call.context, Creating) else f"r-{uuid.uuid4().hex}"
+        place = call.context.place if isinstance(call.context, Creating) else _new_reservation()
         with suppress(translate.UnreadableMessage):
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
@@ -198,6 +198,11 @@ class Creates:
         self._in_flight[place] -= 1
         if not self._in_flight[place]:
             del self._in_flight[place]
+
+
+def _new_reservation() -> str:
+    """An id that no container has had: 128 random bits."""
+    return f"r-{os.urandom(16).hex()}"
 
 
 def _created_id(outcome: Outcome) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter, time
@@ -115,7 +114,9 @@ class Manager:
         self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
         self._queue: deque[_Job] = deque()
         self._pump: asyncio.Task[None] | None = None
-        self._wanted = asyncio.Event()
+        self._begin_at: asyncio.TimerHandle | None = None
+        """When to begin with what everybody sees already, if nothing else comes."""
+        self._unseen = False
         """Something is in the queue that nobody sees yet."""
         self._changed = asyncio.Event()
         self._journal = Journal()
@@ -182,9 +183,11 @@ class Manager:
         self._add(Entry(container, kind, sentences, facts))
 
     def note_later(self, about: Container, kind: Kind, put_into_words: Callable[[], Words]) -> None:
-        """The same for what a call must not wait for: *put_into_words* gives sentences and facts; it must not fail."""
+        """The same for what a call must not wait for: *put_into_words* gives sentences and facts; it must not fail.
+
+        It is written with what comes of the call: the caller submits an event next, or notes why it does not.
+        """
         self._journal.add_later(lambda: Entry(about, kind, *put_into_words()))
-        self._flush_soon()
 
     def _note_considered(self, considered: Considered) -> None:
         said = (f"what was compared: {considered.choice.decided.value}",)
@@ -240,8 +243,16 @@ class Manager:
     def _push(self, job: _Job) -> None:
         """Let *job* be done after all that were pushed before."""
         self._queue.append(job)
-        if not job.seen:
-            self._wanted.set()
+        self._unseen |= not job.seen
+        if self._unseen:
+            self._begin()
+        elif self._pump is None and self._begin_at is None:
+            self._begin_at = asyncio.get_running_loop().call_later(LINGER_S, self._begin)
+
+    def _begin(self) -> None:
+        if self._begin_at is not None:
+            self._begin_at.cancel()
+            self._begin_at = None
         if self._pump is None:
             self._pump = asyncio.create_task(self._work(), name="manager")
 
@@ -250,7 +261,7 @@ class Manager:
 
         A call waits for each turn of the loop. What is to be told of it is told in its turn.
         """
-        if self._wanted.is_set() or not self._checked or self.store_error is not None or self.bypassed:
+        if self._unseen or not self._checked or self.store_error is not None or self.bypassed:
             return
         if job.event is None or not (_is_reservation(job.event) or isinstance(job.event, ContainerCreated)):
             return
@@ -269,23 +280,14 @@ class Manager:
             if not self._checked:
                 self._checked = True
                 await self._keeper.check()
-            await self._linger()
             while self._queue:
                 if self._queue[0].event is None:
                     await self._flush(self._queue[0])
                 else:
                     await self._apply(self._together())
         finally:
-            self._wanted.clear()
+            self._unseen = False
             self._pump = None
-
-    async def _linger(self) -> None:
-        """Return as soon as something has to be done, or after `LINGER_S`."""
-        if self._wanted.is_set():  # as for most events: a time limit costs more than this
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_S):
-                await self._wanted.wait()
 
     async def _flush(self, job: _Job) -> None:
         try:

@@ -37,10 +37,11 @@ class Stamp:
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""
-        return json.dumps({name: getattr(self, name) for name in _TYPES}, sort_keys=True, separators=(",", ":"))
+        return _ENCODER.encode({name: getattr(self, name) for name in _TYPES})
 
 
 _TYPES = {field.name: field.type for field in fields(Stamp)}
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:

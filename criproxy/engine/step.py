@@ -145,10 +145,11 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
         return Decision(_said_again(node, twin.key), reasons=(reason,), key=twin.key)
     known, container = _with_newcomer(node, beside, newcomer, policy)
     layout = policy.place(known, container)
-    after = known.replace(grants=entries_of(known.grants, layout.grants))
-    grant = after.grants.get(container.key)
+    grants, applied = entries_of(known.grants, layout.grants), known.applied
+    grant = grants.get(container.key)
     if grant:  # the create message says it, so the runtime has it with the container
-        after = after.replace(applied=with_entries(after.applied, {container.key: granted(grant)}))
+        applied = with_entries(applied, {container.key: granted(grant)})
+    after = known.replace(grants=grants, applied=applied)
     return Decision(after, updates_between(node, after), layout.reasons, container.key)
 
 

@@ -125,7 +125,7 @@ class Topology:
         """Whether any core runs several threads."""
         return any(len(core.cpus) > 1 for core in self.cores)
 
-    @property
+    @cached_property
     def capacity_bytes(self) -> int:
         """All memory of the machine, what pods may not use included; 0 where it is not known."""
         return sum(node.memory_bytes for node in self.nodes)
