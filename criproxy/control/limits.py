@@ -1,7 +1,6 @@
 """Time limits of held calls, all on one timer.
 
-A timer for each call takes longer than anything else that has to be done before a create is decided
-(`asyncio.timeout`, 30 µs of them).
+`asyncio.timeout` sets up one for each call, which took 30 µs of the 1,100 that a create was delayed.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ class Limits:
         return limit
 
     def end(self, limit: Limit) -> bool:
-        """Forget *limit*; whether it was over. A `CancelledError` that got out is from it then, if nobody else's."""
+        """Forget *limit*; True if it was over, and nobody else has cancelled the task."""
         del self._open[limit]
         return limit.expired and not limit.task.uncancel()
 
