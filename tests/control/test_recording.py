@@ -50,6 +50,7 @@ async def test_a_trace_asks_again_what_was_asked(tmp_path: Path) -> None:
         await world.run(owner("later", 2))
         with pytest.raises(Exception, match="asks for 9 exclusive CPUs"):
             await world.run(owner("greedy", 9))
+        await world.rested()
         header, *population = begun["lines"]
         events = [parse_line(line) for line in population]
         events += await told(recorder, begun["recording"], len(begun["lines"]))
@@ -100,6 +101,7 @@ async def test_secrets_are_hidden(tmp_path: Path) -> None:
             annotations={"password.criproxy.io/pod": "s3cret", "memory-type.criproxy.io/pod": "dram"},
         )
         await world.run(pod)
+        await world.rested()
         answer = await recorder.command({"recording": begun["recording"], "taken": 1})
 
     created = next(e.event for e in map(parse_line, answer["lines"]) if isinstance(e.event, PodCreated))
@@ -115,6 +117,7 @@ async def test_lines_are_kept_until_they_have_arrived(tmp_path: Path) -> None:
         begun = await recorder.command({})
         name = begun["recording"]
         await world.run(sharer("p"))
+        await world.rested()
         first, again = await told(recorder, name, 1), await told(recorder, name, 1)
         await world.kubelet.remove_pod(next(iter(world.controller.node.pods)))
         later = list[Traced]()

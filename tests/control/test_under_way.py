@@ -150,12 +150,13 @@ async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, 
 async def test_a_start_that_a_stopped_sandbox_saw_fail_keeps_no_place(tmp_path: Path) -> None:
     """Once it is sure that the container will not run, what it would have owned is shared."""
     latency_s = {"StartContainer": 10 * SLOW_S}
-    patient = replace(FAST, unknown_pause_s=SLOW_S / 2)
+    patient = replace(FAST, unknown_pause_s=2 * SLOW_S)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=latency_s), patient) as world:
         shared = await world.run(sharer("shared"))
         pod = owner("late")
         sandbox_id = await world.kubelet.run_sandbox(pod)
         late = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.until(lambda: world.cpus(shared) == "0,2-3")
         await world.stop_criproxy()
         await world.start_criproxy()
 
