@@ -45,8 +45,9 @@ properties: setup ## try every policy on EXAMPLES (500) random machines and live
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
 	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/vm) $(ARGS)
 
-chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED
+chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED; then for planted faults
 	@$(PYTHON_VENV) -m tests.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
+	@$(PYTHON_VENV) -m pytest --chance tests/chaos
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh

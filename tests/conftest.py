@@ -31,6 +31,17 @@ def shared_dir() -> Path:
     return path
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option with which the tests marked ``chance`` run."""
+    parser.addoption("--chance", action="store_true", help="run only the tests whose verdict needs luck (make chaos)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep tests whose verdict needs luck out of every run that does not ask for them: these belong to `make chaos`."""
+    wanted = bool(config.getoption("--chance"))
+    items[:] = [item for item in items if (item.get_closest_marker("chance") is not None) == wanted]
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note skipped tests; an expected failure is none."""
     if report.skipped and not hasattr(report, "wasxfail"):
