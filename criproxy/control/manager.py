@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from criproxy.control.considering import Considered, Considering
 from criproxy.control.counters import Counters
+from criproxy.control.failures import Failures
 from criproxy.control.journal import Entry, Journal, entries_of
 from criproxy.control.keeper import Change, Keeper, NodeStore
 from criproxy.control.notices import Refusal
@@ -94,13 +95,21 @@ class Manager:
         store: keeps each new state.
         log: told of each decision.
         limits: how patient to be with the store.
+        failures: told of what fails here without being anybody's answer.
     """
 
     def __init__(
-        self, node: Node, policy: Policy, store: NodeStore, log: Log, limits: StoreLimits | None = None
+        self,
+        node: Node,
+        policy: Policy,
+        store: NodeStore,
+        log: Log,
+        limits: StoreLimits | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.node = node
         self.counters = Counters()
+        self.failures = failures or Failures()
         self.bypassed = False
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy
@@ -119,7 +128,7 @@ class Manager:
         self._unseen = False
         """Something is in the queue that nobody sees yet."""
         self._changed = asyncio.Event()
-        self._journal = Journal()
+        self._journal = Journal(failed=self.failures.telling_failed)
         self._considering = Considering(self._note_considered, log)
         self._flush_at: asyncio.TimerHandle | None = None
 
