@@ -62,7 +62,7 @@ async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: P
 
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
         await world.poll(lambda: not asking(owned))
-        assert looked == [owned, owned]
+        assert looked.count(owned) >= 2
 
 
 async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
