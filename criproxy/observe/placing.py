@@ -75,7 +75,7 @@ _TOTALS = {
     "decisions": ("decisions", "event", "Changes of the node's state, by the kind of event that brought them."),
     "refusals": ("refusals", "code", "Calls of the kubelet that were refused, by gRPC status code."),
     "fallbacks": ("fallbacks", "way", "Held calls at which criproxy itself failed, by what became of them."),
-    "failures": ("failures", "kind", "Failures of criproxy itself: of calls, watchers, a policy, what only tells, rows."),
+    "failures": ("failures", "kind", "Failures of criproxy itself: calls, watchers, a policy, what only tells, rows."),
     "updates": ("updates", "outcome", "Updates to other containers: sent, of these failed and lost."),
     "drift": ("drift", "outcome", "Cpusets that somebody else had changed: found, and of these repaired at once."),
     "exits": ("exits", "seen", "Ends of containers that no call told, by what showed them."),
