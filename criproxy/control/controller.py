@@ -184,6 +184,9 @@ class Controller:
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         containers = self.node.containers
+        for unwritten in self._manager.left_out:
+            text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
+            yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from self.failures.notices()
         if left := [containers[key].title for key in self._followups.kernel.left if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
