@@ -166,7 +166,7 @@ class Daemon:
             await self._start_control(stack, listeners["control"], controller)
             self._announce(listeners)
             await self._start_http(stack, listeners.get(HTTP), controller)
-            await self._start_reload(stack)
+            await self._start_reload(stack, controller)
             await _tune_allocator()
             gc.enable()
             gc.freeze()
@@ -354,18 +354,18 @@ class Daemon:
         await server.start(listener)
         log.info("serving metrics and health", address=str(self._endpoints.http))
 
-    async def _start_reload(self, stack: AsyncExitStack) -> None:
+    async def _start_reload(self, stack: AsyncExitStack, controller: "Controller") -> None:
         assert self._reload is not None
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration import DEFAULT_CONFIG
         from criproxy.control.tasks import Tasks
 
-        tasks = Tasks(log)
+        tasks = Tasks(log, controller.failures)
         stack.push_async_callback(tasks.stop)
-        tasks.spawn("reload", self._reload.run())
+        tasks.forever("reload", self._reload.run)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
-        tasks.spawn("watch the policy file", _until_impossible(watch.run()))
+        tasks.forever("watch the policy file", lambda: _told_if_impossible(watch.run()))
 
     def _bypassed(self, mode: BypassMode) -> None:
         if self._controller is not None:
@@ -432,11 +432,12 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     return resolve(names)
 
 
-async def _until_impossible(watch: Awaitable[None]) -> None:
+async def _told_if_impossible(watch: Awaitable[None]) -> None:
     try:
         await watch
     except OSError as error:
         log.warning("a changed policy file is not noticed: send SIGHUP after a change", error=str(error))
+        raise
 
 
 async def _tune_allocator() -> None:

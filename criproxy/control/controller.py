@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
+from criproxy.control.failures import Failures
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.handlers import Handlers
@@ -67,8 +68,10 @@ class Controller:
         self._runtime = runtime
         self.config_problem: str | None = None
         """Why the configuration in the file is not the one in force; None where it is."""
-        self._tasks = Tasks(log)
-        self._manager = Manager(store.load(topology), policy, store, log, settings.store)
+        self.failures = Failures()
+        """What failed in criproxy itself within the last hour."""
+        self._tasks = Tasks(log, self.failures)
+        self._manager = Manager(store.load(topology), policy, store, log, settings.store, self.failures)
         kernel = Kernel(runtime, settings.host_root)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
         self._inquiry = inquiry = Inquiry(self._followups)
@@ -181,6 +184,10 @@ class Controller:
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         containers = self.node.containers
+        for unwritten in self._manager.left_out:
+            text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
+            yield Notice("not-stored", f"{text}: {unwritten.reason}")
+        yield from self.failures.notices()
         if left := [containers[key].title for key in self._followups.kernel.left if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
@@ -211,10 +218,10 @@ class Controller:
             self._inquiry.start_unknown(key)
         # What the store remembers is from before: CPUs may be gone.
         self._followups.submit(TopologyChanged(self._manager.node.topology))
-        self._tasks.spawn("resync", self._resync.run())
+        self._tasks.forever("resync", self._resync.run)
         self._runtime.on_unavailable = self._resync.soon
         self._watch.start()
-        self._tasks.spawn("look for cards", self._creates.devices.begin())
+        self._tasks.forever("look for cards", self._creates.devices.begin)
 
     def resync(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""

@@ -96,7 +96,8 @@ class Handlers:
         """A start ended; lists from before it say nothing of the container."""
         self.starts.done(call, outcome)
         if call.request is not None:
-            self.resync.touch(translate.read(api.StartContainerRequest, call.request).container_id)
+            container_id = translate.read(api.StartContainerRequest, call.request).container_id
+            self.resync.touch(self.followups.manager.resolve(container_id))
 
     def container_stopped(self, request: bytes, outcome: Outcome) -> None:
         """A container has ended and gives up its place; one that never ran may still be started."""
@@ -148,7 +149,7 @@ class Handlers:
                 continue
             self.inquiry.ends(container.key)
             if not asked:
-                self.followups.tasks.spawn(f"ask for {container.key}", self.inquiry.settle(container.key))
+                self.inquiry.ask(container.key)
 
     def _outlasts_a_stop(self, key: str) -> bool:
         """Whether the runtime ends nothing when it is told to stop *key*: it does not know that it runs, or will."""
@@ -158,7 +159,7 @@ class Handlers:
         """Ask for the state of a container after a call that should have ended it did not say so."""
         container = self.followups.manager.node.containers.get(key)
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
-            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+            self.inquiry.ask(key)
 
     def _checked(self, rule: Rule) -> Rule:
         """*rule*; where booking a call's end fails, the runtime is asked what is true."""

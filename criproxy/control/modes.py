@@ -73,7 +73,7 @@ class Modes:
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
         if self._is_needed:
-            self.followups.tasks.spawn("go on as the node was left", self._go_on_when_known())
+            self.followups.tasks.forever("go on as the node was left", self._go_on_when_known)
             self._activate()
         else:
             self._go_on()
@@ -182,7 +182,7 @@ class Modes:
         if not self._begun:
             self._begun = True
             self.begin()
-            self.followups.tasks.spawn("follow lifted quotas", self._follow_quotas())
+            self.followups.tasks.forever("follow lifted quotas", self._follow_quotas)
         self.changed()
 
     def _see_quotas(self) -> None:
@@ -193,17 +193,20 @@ class Modes:
     async def _follow_quotas(self) -> None:
         """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
         while True:
-            edited = self.edits
-            self._see_quotas()
-            if self.edits is not edited:
-                self.changed()
+            self._see_quotas_again()
             await self.followups.manager.changed()
+
+    def _see_quotas_again(self) -> None:
+        edited = self.edits
+        self._see_quotas()
+        if self.edits is not edited:
+            self.changed()
 
     def _switched(self) -> None:
         self.changed()
         if self.active and not self.places and not self._idling:
             self._idling = True
-            self.followups.tasks.spawn("hold until nobody has a place", self._idle())
+            self.followups.tasks.forever("hold until nobody has a place", self._idle)
 
     async def _idle(self) -> None:
         """With the policy none, hold and watch calls for as long as anybody has a place."""

@@ -52,10 +52,17 @@ def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tu
 
     Only what was touched is compared: the cost does not grow with the number of entries.
     """
+    keys, gone = changes(table, before, after)
+    new = table.entries(after)
+    return [table.to_row(key, new[key]) for key in keys], [(key,) for key in gone]
+
+
+def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
+    """The keys of the rows to write and of those to delete, where *before* becomes *after*; cheap like `changed`."""
     old, new = table.entries(before), table.entries(after)
     keys = changed_keys(old, new)
-    rows = [table.to_row(key, new[key]) for key in keys if key in new and old.get(key) != new[key]]
-    return rows, [(key,) for key in keys if key in old and key not in new]
+    written = [key for key in keys if key in new and old.get(key) != new[key]]
+    return written, [key for key in keys if key in old and key not in new]
 
 
 @lru_cache(maxsize=256)  # sharers get one set object, which keeps comparing them cheap
