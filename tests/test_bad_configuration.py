@@ -25,7 +25,7 @@ VANISHED = "policy: vendors-own\ncolor: red\n"
 BAD = {
     "elsewhere": (ELSEWHERE, "availableResources.cpu: CPUs 2000-3000 are not online"),
     "every-cpu": (EVERY_CPU, "reservedCpus: reserves every CPU that pods may use (0-3)"),
-    "too-large": (TOO_LARGE, "balloonTypes.0.minCPUs: a balloon of type big needs 9 CPUs"),
+    "too-large": (TOO_LARGE, "a balloon of type big needs 9 CPUs"),
     "vanished": (VANISHED, "policy: there is no policy 'vendors-own'"),
     "no-yaml": ("policy: [", "a bracket is not closed"),
     "missing": (None, "there is no such file"),
@@ -300,7 +300,7 @@ async def test_a_machine_that_lost_all_of_them_places_nobody_elsewhere(scene: Sc
     node_files(scene.directory, "0-1")
     async with scene.serve() as serve:
         assert (await scene.asked(serve, "status"))[1]["policy"] == "fallback"
-        await assert_told(scene, serve, "availableResources.cpu: leaves none of the CPUs that pods may use")
+        await assert_told(scene, serve, "availableResources.cpu: CPUs 2-3 are not online")
 
 
 async def test_a_restart_with_the_same_file_says_nothing_new(scene: Scene) -> None:
