@@ -1,12 +1,14 @@
 """Builds the controller out of its parts, for the daemon, and decides what becomes of calls that we failed at."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
 from criproxy.control.failures import Failures
+from criproxy.control.fit import Fit
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.handlers import Handlers
@@ -68,6 +70,9 @@ class Controller:
         self._runtime = runtime
         self.config_problem: str | None = None
         """Why the configuration in the file is not the one in force; None where it is."""
+        self.config_instead = ""
+        """What is in force in its place, in a sentence."""
+        self._fit = Fit()
         self.failures = Failures()
         """What failed in criproxy itself within the last hour."""
         self._tasks = Tasks(log, self.failures)
@@ -164,6 +169,7 @@ class Controller:
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),
             refusals=self._manager.refusals(),
+            lacking=partial(self._fit.lacking, self._manager.policy, self.node.topology),
         )
 
     def waits_for(self, key: str) -> list[str]:
@@ -180,7 +186,8 @@ class Controller:
         if error := self._manager.store_error:
             yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
         if self.config_problem:
-            yield Notice("config", f"the policy file is not the one in force: {self.config_problem}")
+            instead = f"; {self.config_instead}" if self.config_instead else ""
+            yield Notice("config", f"the policy file is not the one in force: {self.config_problem}{instead}")
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         containers = self.node.containers

@@ -79,7 +79,7 @@ class Modes:
             self._go_on()
 
     async def change(self, policy: Policy, settings: Settings) -> Decision:
-        """Go on with another *policy* and other *settings*; ends a release.
+        """Go on with another *policy* and other *settings*; ends a release, unless the configuration is that of before.
 
         Raises:
             PolicyFailed: the policy failed at those who are here; everything is as before.
@@ -87,7 +87,10 @@ class Modes:
         async with self._one:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._learn()
-            event = PolicyChanged(settings.apply_all, settings.configuration)
+            before = self._node.configuration
+            apply_all = settings.apply_all or before == UNDONE
+            same = settings.configuration == before  # it was away for as long as its file was bad
+            event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.followups.submit(event, policy))
             self.followups.settings = settings
             self.followups.manager.stir()  # who waits for a node that nobody holds may go on

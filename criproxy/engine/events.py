@@ -108,6 +108,8 @@ class PolicyChanged:
     """Whether who is here is placed anew by it; otherwise only newcomers are, and who has no place shares."""
     configuration: str = ""
     """For `Node.configuration`."""
+    keeps_release: bool = False
+    """Whether a released node stays so: the configuration is that of before, and was away for a while."""
 
 
 @dataclass(frozen=True, slots=True)
