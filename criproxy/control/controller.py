@@ -178,6 +178,7 @@ class Controller:
             yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
         if self.config_problem:
             yield Notice("config", f"the policy file is not the one in force: {self.config_problem}")
+        yield from self._creates.devices.notices()
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         containers = self.node.containers

@@ -1,5 +1,6 @@
 """What becomes of a create at which the rule about devices itself fails, and of those for whom exceptions are made."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -195,11 +196,12 @@ async def test_telling_fails_no_create(tmp_path: Path, monkeypatch: pytest.Monke
     async with world(tmp_path) as node:
         knows(node, Podresources(main="GPU-b"))
         manager = node.controller._manager
-        place, name, which = {
+        places: dict[str, tuple[object, str, Callable[..., bool]]] = {
             "log": (node.log, "warning", lambda event, **_: event == "devices"),
             "history": (manager, "note", lambda _, kind, *__, **___: kind is Kind.DEVICES),
             "memory": (node.controller.devices.holdings, "note", lambda *_: True),
-        }[where]
+        }
+        place, name, which = places[where]
         usual = getattr(place, name)
 
         def raising(*arguments: Any, **keys: Any) -> None:  # noqa: ANN401 (of three functions)
