@@ -188,6 +188,7 @@ class Controller:
         if self.config_problem:
             instead = f"; {self.config_instead}" if self.config_instead else ""
             yield Notice("config", f"the policy file is not the one in force: {self.config_problem}{instead}")
+        yield from self._creates.devices.notices()
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         containers = self.node.containers

@@ -183,7 +183,7 @@ class Manager:
         await self.flush()
         await self._keeper.close()
 
-    def note(self, about: Container | str | None, kind: Kind, *sentences: str, **facts: Fact) -> None:
+    def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
         """Tell the history about a container; it is written with the next change of the node, or soon.
 
         Args:
