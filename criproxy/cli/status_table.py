@@ -14,6 +14,7 @@ from criproxy.cli.answers_text import no_answer, notices_of, title_of
 from criproxy.cli.console import QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
+from criproxy.model.grant import PRESERVED
 
 Values = dict[str, Any]
 WIDE = 120
@@ -183,6 +184,8 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
         return "-"
     if not row["placed"]:
         return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
+    if row["pool"] == PRESERVED:
+        return f"{row['cpus']} preserved"
     if row["exclusive_cpus"] == row["cpus"]:
         return f"{row['cpus']} own"
     if row["exclusive_cpus"]:

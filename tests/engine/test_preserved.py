@@ -169,7 +169,8 @@ def found(cpus: str | None, *, ours: bool) -> Found:
         key=KEPT, pod="s-kept", name=KEPT, namespace="team", state=ContainerState.RUNNING, qos=QosClass.BURSTABLE,
         cpu_milli=300, reservation="r" if ours else "",
     )  # fmt: skip
-    return Found((made.pod,), (Present(container, None if cpus is None else Applied(parse_cpuset(cpus), MACHINE.mems)),))
+    has = None if cpus is None else Applied(parse_cpuset(cpus), MACHINE.mems)
+    return Found((made.pod,), (Present(container, has),))
 
 
 @pytest.mark.parametrize("name", PRESERVING)

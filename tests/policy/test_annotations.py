@@ -141,7 +141,7 @@ def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
 def test_denied_and_restricted_keys(
     annotations: dict[str, dict[str, list[str]]], reserved: bool | None, preserved: bool | None, shared: bool | None
 ) -> None:
-    """What is denied is ignored, whoever allows it, and so is, unless allowed by name or *, what reaches others' CPUs."""
+    """What is denied is ignored, whoever allows it; and so is what reaches others, unless it is allowed."""
     pod = Pod(key="s", annotations={**POD.annotations, "cpu.preserve.criproxy.io": "true"})
     node = Node(NODE.topology, pods={"s": pod})
     wishes = Wishes.by(Options.model_validate({"annotations": annotations}), node, MAIN)

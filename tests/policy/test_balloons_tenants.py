@@ -1,5 +1,7 @@
 """Who may name which balloon type in an annotation."""
 
+from typing import Any
+
 import pytest
 
 from criproxy.errors import BadAnnotation
@@ -45,7 +47,7 @@ def test_it_says_nothing_about_those_that_come_by_themselves() -> None:
     ],
 )
 def test_the_reserved_balloon_is_named_only_where_it_is_allowed(
-    options: dict[str, object], namespace: str, pool: str
+    options: dict[str, Any], namespace: str, pool: str
 ) -> None:
     """As the reserved pool of the policy pools and prefer-reserved-cpus: its CPUs keep the node alive."""
     node = world(**options)

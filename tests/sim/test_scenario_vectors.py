@@ -8,8 +8,7 @@ from tests.conftest import ROOT
 
 VECTORS = "scenarios/crirm-vectors.yaml"
 
-KNOWN_FAILURES: dict[str, str] = {
-}
+KNOWN_FAILURES: dict[str, str] = {}
 """Case and rules → what is missing. Whoever adds it takes the line out: one that passes while it is here fails."""
 
 
