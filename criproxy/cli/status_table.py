@@ -184,15 +184,13 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
         return "-"
     if not row["placed"]:
         return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
-    if row["pool"] == PRESERVED:
-        return f"{row['cpus']} preserved"
     if row["exclusive_cpus"] == row["cpus"]:
         return f"{row['cpus']} own"
     if row["exclusive_cpus"]:
         return f"{row['cpus']}, own {row['exclusive_cpus']}"
-    if row["cpus"] == shared and not full:
+    if row["cpus"] == shared and row["pool"] != PRESERVED and not full:
         return "shared"
-    return f"{row['cpus']} shared"
+    return f"{row['cpus']} {'preserved' if row['pool'] == PRESERVED else 'shared'}"
 
 
 def _state(row: Values) -> str:
