@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
-from criproxy.model.resources import LIFTED_US
-from criproxy.model.workload import MAX_MACHINE_MILLI, Container, QosClass
+from criproxy.model.resources import LIFTED_US, MAX_MACHINE_MILLI
+from criproxy.model.workload import Container, QosClass
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from(
     [0, 1, -1, 1 << 31, 1 << 44, 1 << 62, (1 << 63) - 1, -(1 << 63), LIFTED_US]
@@ -98,7 +98,7 @@ def test_any_stamp_can_be_kept(stamp: dict[str, object], now: api.LinuxContainer
     found = translate.found_container(item, reply, CAPACITY)
     assert storable(found)
     assert storable(found.asked_quota)
-    assert found.reservation.encode()
+    found.reservation.encode()
     json.dumps(translate.stamp_of(found).to_text(), ensure_ascii=False).encode()
 
 
