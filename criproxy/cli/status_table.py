@@ -14,6 +14,7 @@ from criproxy.cli.answers_text import no_answer, notices_of, title_of
 from criproxy.cli.console import QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
+from criproxy.model.grant import PRESERVED
 
 Values = dict[str, Any]
 WIDE = 120
@@ -187,9 +188,9 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
         return f"{row['cpus']} own"
     if row["exclusive_cpus"]:
         return f"{row['cpus']}, own {row['exclusive_cpus']}"
-    if row["cpus"] == shared and not full:
+    if row["cpus"] == shared and row["pool"] != PRESERVED and not full:
         return "shared"
-    return f"{row['cpus']} shared"
+    return f"{row['cpus']} {'preserved' if row['pool'] == PRESERVED else 'shared'}"
 
 
 def _state(row: Values) -> str:

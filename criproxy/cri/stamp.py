@@ -7,8 +7,11 @@ moved, so the stamp says nothing of CPUs.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 ANNOTATION = "criproxy/placement"
+MAX_INT64 = (1 << 63) - 1
+_MAX_ID_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,20 @@ def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
     """
     try:
         values = json.loads(annotations.get(ANNOTATION, "null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict):
         return None
-    known = {name: value for name, value in values.items() if type(value) is _TYPES.get(name)}
-    return Stamp(**known) if {"reservation", "qos"} <= known.keys() else None
+    known = {name: _bounded(value) for name, value in values.items() if type(value) is _TYPES.get(name)}
+    stamp = Stamp(**known) if {"reservation", "qos"} <= known.keys() else None
+    return stamp if stamp and _is_id(stamp.reservation) else None
+
+
+def _bounded(value: Any) -> Any:  # noqa: ANN401 (a value of any field)
+    """A number as CRI could have said it: the annotation is only as true as who wrote it."""
+    return min(max(value, 0), MAX_INT64) if type(value) is int else value
+
+
+def _is_id(text: str) -> bool:
+    """Whether it may be a reservation: these are short and plain."""
+    return 0 < len(text) <= _MAX_ID_LENGTH and text.isascii() and text.isprintable()

@@ -20,6 +20,7 @@ from criproxy.model.grant import Applied
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     GUARANTEED_OOM_SCORE_ADJ,
+    MAX_MACHINE_MILLI,
     MAX_SHARES,
     MAX_SHARES_MILLI,
     CfsQuota,
@@ -59,7 +60,7 @@ def read(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}: {error}") from error
+        raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from error
 
 
 def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
@@ -245,8 +246,8 @@ def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.
 
 def _stamped_sizes(stamp: Stamp) -> Sizes:
     return Sizes(
-        cpu_milli=stamp.cpu_milli,
-        cpu_limit_milli=_limit(stamp.cpu_limit_milli),
+        cpu_milli=min(stamp.cpu_milli, MAX_MACHINE_MILLI),
+        cpu_limit_milli=_limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI)),
         cpu_quota=stamped_quota(stamp),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
@@ -262,7 +263,9 @@ def _stamped_hints(stamp: Stamp) -> tuple[CpuSet, ...]:
 
 def stamped_quota(stamp: Stamp) -> CfsQuota | None:
     """The CPU limit that *stamp* says was asked; an old one knows only the limit that it is."""
-    return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(_limit(stamp.cpu_limit_milli))
+    return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(
+        _limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI))
+    )
 
 
 def cgroup_parent_in(info: Mapping[str, str]) -> str:
@@ -298,7 +301,7 @@ def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
     """``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None where there is none."""
     try:
         linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return linux if isinstance(linux, dict) else None
 

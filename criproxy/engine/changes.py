@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
-from criproxy.engine.quota import Lifting, honest, restored
+from criproxy.engine.preserved import Preserving
+from criproxy.engine.quota import honest, restored
 from criproxy.engine.release import release, still_released
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import NO_CPUS, CpuQuota, Grant
+from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -40,7 +41,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
         return release(known, "the policy is none")
-    after, reasons = _place_all(known, Lifting(policy), may_stay=False)
+    after, reasons = _place_all(known, Preserving(policy), may_stay=False)
     return _decision(node, after, "the policy has changed", reasons)
 
 
@@ -52,16 +53,20 @@ def _share_rest(node: Node, policy: Policy) -> Node:
     shared = Grant(node.shared_cpus or node.topology.cpus, NO_MEMS)
     homeless = (each for key, each in node.containers.items() if key not in node.grants and not node.is_watched(key))
     alive = (container for container in homeless if container.state is not ContainerState.EXITED)
-    rest = [container for container in alive if _wants(policy, node, container)]
-    return node.replace(grants={**node.grants, **{container.key: shared for container in rest}}) if rest else node
+    pools = {container.key: _pool(policy, node, container) for container in alive}
+    rest = {key: replace(shared, pool=pool) for key, pool in pools.items() if pool is not None}
+    return node.replace(grants={**node.grants, **rest}) if rest else node
 
 
-def _wants(policy: Policy, node: Node, container: Container) -> bool:
-    """Whether *policy* would place a container that asks for nothing, or leave it alone."""
+def _pool(policy: Policy, node: Node, container: Container) -> str | None:
+    """The pool of the grant with which a container without a place stays; None where it gets no grant."""
     try:
-        return container.key in policy.place(node, replace(container, cpu_milli=0)).grants
+        grant = Preserving(policy).place(node, replace(container, cpu_milli=0)).grants.get(container.key)
     except Refused:
-        return True
+        return ""
+    if grant is None:
+        return None
+    return PRESERVED if grant.is_preserved else ""
 
 
 def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision:

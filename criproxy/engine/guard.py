@@ -75,9 +75,9 @@ class Guarded:
     def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
         """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""
         reserved = self.options.reserved(node.topology)
-        found = violations(node.replace(grants=layout.grants), reserved)
+        found = violations(node.replace(grants=layout.grants), reserved, grants_only=True)
         if found:
-            known = set(violations(node.replace(grants=before), reserved))
+            known = set(violations(node.replace(grants=before), reserved, grants_only=True))
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(

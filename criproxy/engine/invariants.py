@@ -19,9 +19,13 @@ from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 
 
-def violations(node: Node, reserved: CpuSet = NO_CPUS) -> list[str]:
-    """All violations; *reserved* are CPUs that nobody may own."""
-    found = [text for check in CHECKS for text in check(node)]
+def violations(node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False) -> list[str]:
+    """All violations; *reserved* are CPUs that nobody may own.
+
+    With *grants_only* those of the grants: a policy leaves somebody alone by giving none, and the engine acts on that.
+    """
+    checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
+    found = [text for check in checks for text in check(node)]
     return found + [
         f"{_title(node, key)} owns reserved CPUs {format_cpuset(grant.exclusive & reserved)}"
         for key, grant in node.grants.items()
@@ -45,6 +49,17 @@ def sharers_keep_off(node: Node) -> Iterator[str]:
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
         if foreign:
             yield f"{_title(node, key)} may run on CPUs {format_cpuset(foreign)}, which another container owns"
+
+
+def unplaced_keep_off(node: Node) -> Iterator[str]:
+    """A container that has no place runs on no CPU that another owns, except where criproxy may not move it."""
+    for key in node.containers.keys() - node.grants.keys() if node.exclusive_cpus else ():
+        if node.containers[key].state is ContainerState.EXITED or node.is_watched(key):
+            continue
+        foreign = node.applied[key].cpus & node.exclusive_cpus if key in node.applied else node.exclusive_cpus
+        if foreign:
+            cpus = format_cpuset(foreign)
+            yield f"{_title(node, key)} is not placed and may run on CPUs {cpus}, which another container owns"
 
 
 def nobody_without_cpu(node: Node) -> Iterator[str]:
@@ -120,6 +135,7 @@ def released_are_free(node: Node) -> Iterator[str]:
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     one_owner,
     sharers_keep_off,
+    unplaced_keep_off,
     nobody_without_cpu,
     shared_pool_left,
     within_machine,

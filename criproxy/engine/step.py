@@ -31,6 +31,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
+from criproxy.engine.preserved import Preserving
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
@@ -53,9 +54,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
             return policy_changed(node, policy, event)
         case Released(reason, configuration):
             return release(node, reason, configuration)
-    if node.released:
-        policy = LET_GO
-    policy = Lifting(policy)
+    policy = Lifting(LET_GO) if node.released else Preserving(policy)
     match event:
         case TopologyChanged(topology):
             return topology_changed(node, topology, policy)
@@ -184,7 +183,7 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         return Decision(node, key=key)
     container = container.resized(sizes)
     known = node.replace(containers=with_entries(node.containers, {key: container}))
-    if key not in node.grants:  # left alone, and stays so
+    if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     layout = with_room(known, policy.place(known, container), key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
@@ -197,7 +196,7 @@ def _warmed(node: Node, key: str, policy: Policy) -> Decision:
         return Decision(node, key=key)
     container = replace(container, warm=True)
     known = node.replace(containers=with_entries(node.containers, {key: container}))
-    if key not in node.grants:  # left alone, and stays so
+    if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
     try:
         layout = policy.place(known, container)

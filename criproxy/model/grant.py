@@ -9,6 +9,10 @@ from criproxy.model.cpuset import CpuSet
 
 NO_CPUS: CpuSet = frozenset()
 
+PRESERVED = "(preserved)"
+"""The `Grant.pool` of containers that are left alone: all CPUs of the machine that are not exclusive. Only the engine
+gives such grants, and no policy counts what is in that pool."""
+
 
 class CpuQuota(Enum):
     """What is done about the CFS quota of a container, which is its CPU limit."""
@@ -48,6 +52,11 @@ class Grant:
         if (self.mems, self.home_mems) == (other.mems, other.home_mems):
             return self
         return replace(self, mems=other.mems, home_mems=other.home_mems)
+
+    @property
+    def is_preserved(self) -> bool:
+        """Whether it follows what is not exclusive, and no policy moves it; see `engine.preserved`."""
+        return self.pool == PRESERVED
 
     @property
     def shares(self) -> bool:

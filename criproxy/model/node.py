@@ -12,6 +12,8 @@ from criproxy.model.workload import Container, Pod
 
 _FEW = 8
 """Changed entries; to look at more of them is no quicker than to look at all."""
+_FOLLOWING_FROM_GRANTS = frozenset({"exclusive_cpus", "preserved_keys"})
+"""What is handed on from one node to the next where no grant that counts for it has changed."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Node:
     def exclusive_cpus(self) -> CpuSet:
         """CPUs that some container owns alone."""
         return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
+
+    @cached_property
+    def preserved_keys(self) -> frozenset[str]:
+        """The containers that are left alone: they have all CPUs that are not exclusive."""
+        return frozenset(key for key, grant in self.grants.items() if grant.is_preserved)
 
     @cached_property
     def shared_cpus(self) -> CpuSet:
@@ -86,13 +93,14 @@ class Node:
             released=self.released if released is None else released,
             configuration=self.configuration if configuration is None else configuration,
         )
-        if "exclusive_cpus" in self.__dict__ and _same_owners(self.grants, made.grants):
-            made.__dict__["exclusive_cpus"] = self.exclusive_cpus
+        found = self.__dict__.keys() & _FOLLOWING_FROM_GRANTS
+        if found and _alike(self.grants, made.grants):
+            made.__dict__.update({name: self.__dict__[name] for name in found})
         return made
 
 
-def _same_owners(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
-    """Whether one look at the few entries in which they differ says that the same CPUs are owned."""
+def _alike(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
+    """Whether one look at the few entries in which they differ says that `_FOLLOWING_FROM_GRANTS` are the same."""
     if old is new:
         return True
     known = new.touched_since(old) if isinstance(old, Entries) and isinstance(new, Entries) else None
@@ -100,6 +108,6 @@ def _same_owners(old: Mapping[str, Grant], new: Mapping[str, Grant]) -> bool:
         return False
     for key in known:
         was, has = old.get(key), new.get(key)
-        if (was and was.exclusive) or (has and has.exclusive):
+        if (was and (was.exclusive or was.is_preserved)) or (has and (has.exclusive or has.is_preserved)):
             return False
     return True

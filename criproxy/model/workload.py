@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from criproxy.model.cpuset import MAX_ID, CpuSet
-from criproxy.model.resources import MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
-
-MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000
-"""No machine has more: the end of a request of which only the beginning is known."""
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.resources import MAX_MACHINE_MILLI, MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
 
 
 class QosClass(Enum):

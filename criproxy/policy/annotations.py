@@ -6,10 +6,9 @@ not written; the reasons of the decision tell it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from json import dumps
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, YAMLError, load, parse
 
@@ -22,7 +21,8 @@ from criproxy.errors import BadAnnotation
 from criproxy.model.annotations import DOMAINS, effective
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.keys import RESTRICTED
+from criproxy.policy.keys import Rules, may_use
+from criproxy.policy.options import Options
 from criproxy.policy.unheeded import annotation_notes
 
 T = TypeVar("T")
@@ -42,13 +42,20 @@ class Wishes:
         node: where the pod is.
         container: whose.
         allowed: namespace pattern → keys (both with * and ?) that may be used there; empty: all but `RESTRICTED`.
+        denied: the same for keys that may not be used there, whatever is allowed.
     """
 
     node: Node
     container: Container
-    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allowed: Rules = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
+    denied: Rules = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, options: Options, node: Node, container: Container) -> Self:
+        """Those that the *options* of a policy let it have."""
+        return cls(node, container, options.annotations.allow, denied=options.annotations.deny)
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for each annotation that was there and had no effect, as far as has been read."""
@@ -112,12 +119,7 @@ class Wishes:
         )
 
     def _may_use(self, key: str) -> bool:
-        if not self.allowed:
-            return key not in RESTRICTED
-        return any(
-            fnmatchcase(self.container.namespace, namespace) and any(fnmatchcase(key, pattern) for pattern in keys)
-            for namespace, keys in self.allowed.items()
-        )
+        return may_use(self.container.namespace, key, self.allowed, self.denied)
 
 
 def _boolean(text: str) -> bool:

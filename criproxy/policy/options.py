@@ -90,7 +90,10 @@ class AnnotationOptions(BaseModel):
 
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """By namespace (* and ? stand for anything): the annotations that its pods may use, without domain and scope; * is
-    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus may be used everywhere."""
+    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus and cpu.preserve may be used
+    everywhere."""
+    deny: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
+    """By namespace, written alike: the annotations that its pods may not use, whatever `allow` says."""
 
 
 class _View(NamedTuple):
@@ -228,7 +231,9 @@ def options_of(policy: object) -> Options:
 
 def may_use(options: Options, key: str) -> bool:
     """Whether some namespace may use the annotation *key*."""
-    allowed = options.annotations.allow
+    allowed, denied = options.annotations.allow, options.annotations.deny
+    if any(fnmatchcase(key, pattern) for pattern in denied.get("*", ())):
+        return False
     return not allowed or any(fnmatchcase(key, pattern) for patterns in allowed.values() for pattern in patterns)
 
 

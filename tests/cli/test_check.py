@@ -254,7 +254,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         '  availableResources  {"cpu": null}  (default)\n'
         '  reservedResources   {"cpu": null}  (default)\n'
         "  cpuQuota            keep  (default)\n"
-        '  annotations         {"allow": {}}  (default)\n'
+        '  annotations         {"allow": {}, "deny": {}}  (default)\n'
         "  rules               nri  (default)\n"
     )
     assert result.exit_code == 0
@@ -381,7 +381,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "apply": "new",
                     "devices": None,
                     "reservedCpus": "0",
-                    "annotations": {"allow": {}},
+                    "annotations": {"allow": {}, "deny": {}},
                     "rules": "nri",
                     "availableResources": {"cpu": None},
                     "reservedResources": {"cpu": None},

@@ -44,7 +44,7 @@ def test_defaults(tmp_path: Path) -> None:
         "devices": None,
         "reservedCpus": "",
         "cpuQuota": "keep",
-        "annotations": {"allow": {}},
+        "annotations": {"allow": {}, "deny": {}},
         "rules": "nri",
         "availableResources": {"cpu": None},
         "reservedResources": {"cpu": None},

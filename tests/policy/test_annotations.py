@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from criproxy.errors import BadAnnotation, StatusCode
+from criproxy.model.annotations import DOMAINS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.options import Options
 from criproxy.sim.machines import machine
 
 POD = Pod(
@@ -123,3 +125,34 @@ def test_what_is_no_plain_yaml_is_refused(text: str) -> None:
     """Broken, with aliases, deeply nested, with tags: one sentence for each."""
     with pytest.raises(BadAnnotation, match=r"annotation affinity.criproxy.io cannot be understood: [^\n]+$"):
         wishes_of({"affinity.criproxy.io": text}).document("affinity", str)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "reserved", "preserved", "shared"),
+    [
+        pytest.param({}, None, None, True, id="nothing-said"),
+        pytest.param({"allow": {"*": ["*"]}}, True, True, True, id="all"),
+        pytest.param({"allow": {"shop": ["cpu.preserve"]}}, None, True, None, id="one-by-name"),
+        pytest.param({"deny": {"shop": ["prefer-shared-*"]}}, None, None, None, id="denied-beside-the-default"),
+        pytest.param({"deny": {"other": ["*"]}}, None, None, True, id="denied-to-others"),
+        pytest.param({"allow": {"*": ["*"]}, "deny": {"s*": ["cpu.*"]}}, True, None, True, id="denied-of-all"),
+    ],
+)
+def test_denied_and_restricted_keys(
+    annotations: dict[str, dict[str, list[str]]], reserved: bool | None, preserved: bool | None, shared: bool | None
+) -> None:
+    """What is denied is ignored, whoever allows it; and so is what reaches others, unless it is allowed."""
+    pod = Pod(key="s", annotations={**POD.annotations, "cpu.preserve.criproxy.io": "true"})
+    node = Node(NODE.topology, pods={"s": pod})
+    wishes = Wishes.by(Options.model_validate({"annotations": annotations}), node, MAIN)
+    found = [wishes.boolean(key) for key in ("prefer-reserved-cpus", "cpu.preserve", "prefer-shared-cpus")]
+    assert found == [reserved, preserved, shared]
+    assert len(wishes.ignored) == found.count(None)
+
+
+@pytest.mark.parametrize("alias", ["cpu.preserve.{}", "cpu.preserve.{}/pod", "cpu.preserve.{}/container.main"])
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_way_to_write_a_restricted_key_is_restricted(alias: str, domain: str) -> None:
+    """Those of the peers' domains too."""
+    wishes = wishes_of({alias.format(domain): "true"})
+    assert (wishes.boolean("cpu.preserve"), len(wishes.ignored)) == (None, 1)
