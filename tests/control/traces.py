@@ -1,8 +1,8 @@
 """What a real kubelet said, played again: the recordings in ``traces/`` of the shared facts, message for message.
 
 Ids are those that the runtime gives here. A call that waited for a reply there waits for it here, calls that overlapped
-overlap, and the pauses between them are left out. Nobody tells of a process that ends by itself; what a recording implies, and
-when, `ends_of` and `dies_before` say.
+overlap, and the pauses between them are left out. Nobody tells of a process that ends by itself: `ends_of` and
+`dies_before` say which do, as a recording implies it, and when.
 """
 
 import asyncio
