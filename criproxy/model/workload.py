@@ -139,6 +139,11 @@ class Container:
             memory_request_bytes=self.memory_request_bytes,
         )
 
+    def same_cpu(self, sizes: Sizes) -> bool:
+        """Whether *sizes* differ from its own in memory at the most."""
+        asked = sizes.cpu_milli, sizes.cpu_limit_milli, sizes.cpu_quota
+        return asked == (self.cpu_milli, self.cpu_limit_milli, self.asked_quota)
+
     def resized(self, sizes: Sizes) -> "Container":
         """The same container with another size."""
         return replace(
