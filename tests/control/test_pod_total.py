@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -72,3 +73,16 @@ async def test_a_resize_of_the_pod_counts_whatever_the_runtime_answers(world: Wo
     await resize_pod(world, sandbox, 3000)
 
     await world.until(lambda: world.controller.node.pods[sandbox].cpu_total_milli == 3000)
+
+
+async def test_a_lost_store_finds_the_total_in_the_stamps(world: World, tmp_path: Path) -> None:
+    """Lists do not tell it, and the kubelet says it again only with the next create."""
+    _, ids = await world.kubelet.run_pod(PodSpec("pod", (spec("a", 1000), spec("b", 500))))
+    sandbox = world.controller.node.containers[ids["a"]].pod
+    await world.booked()
+    await world.stop_criproxy()
+    rmtree(tmp_path / "state")
+    await world.start_criproxy()
+
+    await world.until(lambda: ids["b"] in world.controller.node.containers)
+    assert world.controller.node.pods[sandbox].cpu_total_milli == 1500
