@@ -14,7 +14,7 @@ from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -75,7 +75,8 @@ class Creates:
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
-        stamp = translate.stamp_of(decision.node.containers[creating.place])
+        pod = decision.node.pods.get(creating.sandbox_id)
+        stamp = translate.stamp_of(decision.node.containers[creating.place], pod.cpu_total_milli if pod else 0)
         cpus, mems, lift = format_cpuset(grant.cpus), format_cpuset(grant.mems), grant.quota is CpuQuota.LIFTED
         return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
 
@@ -175,9 +176,14 @@ class Creates:
 
     async def _introduce(self, request: api.CreateContainerRequest, creating: Creating) -> None:
         """Learn of the sandbox, should that be news."""
-        if creating.sandbox_id not in self.followups.manager.node.pods:
+        known = self.followups.manager.node.pods.get(creating.sandbox_id)
+        if known is None:
             creating.introduces = True
             await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, creating.sandbox_id)))
+        elif request.sandbox_config.linux.HasField("resources"):
+            total = translate.pod_total(request.sandbox_config.linux.resources)
+            if total != known.cpu_total_milli:
+                await self.followups.apply(PodResized(known.key, total))
 
     async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""

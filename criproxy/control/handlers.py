@@ -13,7 +13,15 @@ from criproxy.control.starting import Starts, Updates
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
-from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped, UnknownOutcome
+from criproxy.engine.events import (
+    ContainerExited,
+    ContainerGone,
+    PodCreated,
+    PodGone,
+    PodResized,
+    PodStopped,
+    UnknownOutcome,
+)
 from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
@@ -74,7 +82,12 @@ class Handlers:
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
         """The pod has another size: whatever the runtime did with its containers is looked at."""
-        sandbox_id = translate.read(api.UpdatePodSandboxResourcesRequest, request).pod_sandbox_id
+        update = translate.read(api.UpdatePodSandboxResourcesRequest, request)
+        sandbox_id = update.pod_sandbox_id
+        if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
+            # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
+            total, key = translate.pod_total(update.resources), self.followups.manager.resolve_pod(sandbox_id)
+            self.followups.submit(PodResized(key, total))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             key = self.followups.manager.resolve_pod(sandbox_id)
             self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))

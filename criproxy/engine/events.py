@@ -16,6 +16,15 @@ class PodCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class PodResized:
+    """The kubelet says another CPU total for the pod; what its containers have follows with their own messages."""
+
+    key: str
+    cpu_total_milli: int
+    """As `Pod.cpu_total_milli`."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodStopped:
     """The sandbox was stopped, and with it every container in it."""
 
@@ -155,6 +164,7 @@ class Found:
 
 WorkloadEvent = (
     PodCreated
+    | PodResized
     | PodStopped
     | PodGone
     | ContainerCreating

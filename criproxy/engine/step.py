@@ -21,6 +21,7 @@ from criproxy.engine.events import (
     Found,
     PodCreated,
     PodGone,
+    PodResized,
     PodStopped,
     PolicyChanged,
     Released,
@@ -31,6 +32,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
+from criproxy.engine.pod_total import pod_resized
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
@@ -67,10 +69,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
 def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
     """Apply an event about one pod or container."""
     match event:
-        case PodCreated(pod):
-            return Decision(node.replace(pods=with_entries(node.pods, {pod.key: pod})))
-        case PodStopped() | PodGone():
-            return _pod_ended(node, event, policy)
+        case PodCreated() | PodResized() | PodStopped() | PodGone():
+            return _of_pod(node, event, policy)
         case ContainerCreating(container):
             return _creating(node, container, policy)
         case ContainerCreated(reservation, key):
@@ -89,6 +89,16 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
             return _applied(node, key, Applied(cpus, mems, lifted))
         case ContainerResized(key, sizes):
             return _resized(node, key, sizes, policy)
+
+
+def _of_pod(node: Node, event: PodCreated | PodResized | PodStopped | PodGone, policy: Policy) -> Decision:
+    match event:
+        case PodCreated(pod):
+            return Decision(node.replace(pods=with_entries(node.pods, {pod.key: pod})))
+        case PodResized(key, cpu_total_milli):
+            return pod_resized(node, key, cpu_total_milli, policy)
+        case _:
+            return _pod_ended(node, event, policy)
 
 
 def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decision:

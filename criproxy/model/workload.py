@@ -49,6 +49,15 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Those that a policy may read, see `model.annotations`."""
+    cpu_total_milli: int = 0
+    """The CPU of the whole pod, as its sandbox was told last; 0 where nobody said so."""
+    stopped: bool = False
+    """Whether the sandbox has ended: no container starts in it any more."""
+
+    @property
+    def cap_milli(self) -> int | None:
+        """The CPU of the whole pod where it is known exactly: CRI does not tell 256 CPUs from more of them."""
+        return self.cpu_total_milli if MIN_REQUEST_MILLI < self.cpu_total_milli < MAX_SHARES_MILLI else None
 
     @property
     def title(self) -> str:
