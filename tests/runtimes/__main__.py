@@ -12,8 +12,6 @@ import os
 import subprocess
 import sys
 
-from tests.conftest import ROOT
-from tests.e2e.runtimes import DIFFERING, IN_MAKE_RUNTIMES
 from tests.runtimes import store
 from tests.runtimes.debian import FetchError
 
@@ -32,13 +30,15 @@ def _lock() -> None:
 
 def _test() -> int:
     """Run the tests on each runtime; the highest exit status."""
+    from tests.e2e.runtimes import DIFFERING, IN_MAKE_RUNTIMES  # noqa: PLC0415 (costs more than all that setup does)
+
     statuses = []
     for runtime in IN_MAKE_RUNTIMES:
         _fetch(runtime.series)
         print(f"\ncontainerd {runtime}: {store.described(store.by_series(runtime.series))}", flush=True)
         files = [f"tests/e2e/{name}.py" for name in DIFFERING]
         command = [sys.executable, "-m", "pytest", "--runtime", runtime.name, *files]
-        statuses.append(subprocess.run(command, cwd=ROOT, check=False).returncode)
+        statuses.append(subprocess.run(command, cwd=store.ROOT, check=False).returncode)
     return max(statuses)
 
 

@@ -56,7 +56,7 @@ class _Program:
         return bytes(self.image[start : self.image.index(0, start)])
 
     def undefined(self) -> Iterator[tuple[int, int]]:
-        """Number and name of each symbol that a library gives; the table of symbols ends where that of strings begins."""
+        """Number and name of each symbol that a library gives; symbols end where the table of strings begins."""
         for number, at in enumerate(range(self.symbols, self.strings, _SYMBOL.size)):
             name, _, _, section, _, _ = _SYMBOL.unpack_from(self.image, at)
             if name and not section:

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.conftest import ROOT
 from tests.runtimes.debian import FetchError, Suite, run
 from tests.runtimes.elf import fits_older_libc
 
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("containerd", "runc")
 PROGRAMS = ("usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/ctr", "usr/sbin/runc")
 LOCK = ROOT / ".ci/runtimes.lock"
-REFRESH = ".venv/bin/python -m tests.runtimes --lock"
+REFRESH = "make runtimes ARGS=--lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,20 @@ def _keep(root: Path, folder: Path, packages: list[Package]) -> None:
     (folder / "bin").mkdir(parents=True)
     for name in PROGRAMS:
         (root / name).rename(folder / "bin" / Path(name).name)
-    fits_older_libc(folder / "bin/runc")
+    _make_run(folder / "bin/runc")
     write_json(folder / "packages.json", packages)
+
+
+def _make_run(runc: Path) -> None:
+    """See to it that *runc* runs with this machine's C library."""
+    try:
+        run(str(runc), "--version")
+    except FetchError as error:
+        try:
+            fits_older_libc(runc)
+        except ValueError as more:
+            raise FetchError(f"{error}. No older library will do: {more}") from None
+        run(str(runc), "--version")
 
 
 def lock() -> tuple[Package, ...]:
