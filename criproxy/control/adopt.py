@@ -22,7 +22,8 @@ from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.node import Node
-from criproxy.model.workload import MAX_MACHINE_MILLI, MAY_RUN, ContainerState, Pod, QosClass
+from criproxy.model.resources import MAX_MACHINE_MILLI
+from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
 from criproxy.store.record import Kind
 
 _AT_ONCE = 16

@@ -30,7 +30,7 @@ from criproxy.model.resources import (
     quota_to_milli,
     shares_to_milli,
 )
-from criproxy.model.workload import MAX_MACHINE_MILLI, Container, ContainerState, Pod, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 
 M = TypeVar("M", bound=Message)
 
