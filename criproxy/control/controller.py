@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from criproxy.control.careful import CarefulLog
 from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
@@ -66,12 +67,12 @@ class Controller:
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
-        self._log = log
+        self.failures = Failures()
+        """What failed in criproxy itself within the last hour."""
+        self._log = log = CarefulLog(log, self.failures)
         self._runtime = runtime
         self.config_problem: str | None = None
         """Why the configuration in the file is not the one in force; None where it is."""
-        self.failures = Failures()
-        """What failed in criproxy itself within the last hour."""
         self._tasks = Tasks(log, self.failures)
         self._manager = Manager(store.load(topology), policy, store, log, settings.store, self.failures)
         kernel = Kernel(runtime, settings.host_root)

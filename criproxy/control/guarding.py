@@ -141,7 +141,8 @@ class DeviceGuard:
         evidence = await self._weigh(rules, asked, known)
         done = boundary(rules, who, asked, evidence, self._stocks)
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
-        self._tell(rules, container, done, evidence, cards)
+        with self.followups.manager.failures.harmless("what a create may see of devices"):
+            self._tell(rules, container, done, evidence, cards)
         if done.refusal:
             raise DeviceRefused(done)
         if done.asked != asked:

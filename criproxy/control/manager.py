@@ -226,15 +226,17 @@ class Manager:
 
         It is written with what comes of the call: the caller submits an event next, or notes why it does not.
         """
-        self._journal.add_later(lambda: Entry(about, kind, *put_into_words()))
+        with self.failures.harmless("an entry of the history"):
+            self._journal.add_later(lambda: Entry(about, kind, *put_into_words()))
 
     def _note_considered(self, considered: Considered) -> None:
         said = (f"what was compared: {considered.choice.decided.value}",)
         self._add(Entry(considered.about, Kind.CONSIDERED, said, considered.choice.facts(), considered.at_s))
 
     def _add(self, entry: Entry) -> None:
-        self._journal.add(entry)
-        self._flush_soon()
+        with self.failures.harmless("an entry of the history"):
+            self._journal.add(entry)
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if self._flush_at is None:
@@ -386,9 +388,7 @@ class Manager:
         try:
             self._tell(before, jobs, results, steps)
             if early:
-                self._note_all(_entries(steps))
-        except Exception as error:  # noqa: BLE001 (what comes after it must not wait for ever)
-            self._log.error("a decision stands, but could not be told", exc_info=error)
+                self._note_all(self._entries(steps))
         finally:
             for _ in jobs:
                 self._queue.popleft()
@@ -396,9 +396,11 @@ class Manager:
     def _hear(self, before: Node, event: Event, result: Decision | Exception) -> None:
         """Let those hear of an event who want to; *before* is the node that a decision about one container is of."""
         if self.heard:
-            self.heard(event, result)
+            with self.failures.harmless("an event to a recording"):
+                self.heard(event, result)
         if not self.bypassed:
-            self._considering.hear(before, event, self.policy, result)
+            with self.failures.harmless("what a decision was chosen from"):
+                self._considering.hear(before, event, self.policy, result)
 
     async def _decide(self, node: Node, job: _Job) -> _Step:
         if isinstance(job.result, Exception):
@@ -424,13 +426,20 @@ class Manager:
         Raises:
             StoreError: there is only one, a reservation, and nothing has come of it.
         """
-        node, entries = steps[-1].decision.node if steps else self.node, _entries(steps)
+        node, entries = steps[-1].decision.node if steps else self.node, self._entries(steps)
         if node is not self.node:
             needed = bool(steps) and _is_reservation(steps[0].event) and not self.bypassed
             await (self._reserve(node, steps[0]) if needed else self._save(node, entries))
             entries = entries if needed else []
             self._see(node)
         self._note_all(entries)
+
+    def _entries(self, steps: Iterable[_Step]) -> list[Entry]:
+        """What the history shall tell of *steps*."""
+        found = list[Entry]()
+        with self.failures.harmless("a decision"):
+            found += _entries(steps)
+        return found
 
     def _note_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -452,8 +461,10 @@ class Manager:
             if job.event:
                 self._hear(before, job.event, result)
         for one in steps:
-            self._count(one)
-            tell(self._log, one.event, one.before, one.decision, one.took_s)
+            with self.failures.harmless("a count"):
+                self._count(one)
+            with self.failures.harmless("a decision"):
+                tell(self._log, one.event, one.before, one.decision, one.took_s)
 
     def _count(self, one: _Step) -> None:
         if one.decision.node is not one.before:
@@ -471,7 +482,10 @@ class Manager:
 
     async def _save(self, node: Node, entries: Iterable[Entry]) -> None:
         """Write *node* with everything that the history has been told."""
-        records = [*self._journal.take(), *self._journal.records(entries)]
+        records = list[Record]()
+        with self.failures.harmless("the history"):
+            records += self._journal.take()
+            records += self._journal.records(entries)
         await self._keeper.save(Change(node, records), needed=False)
 
     async def _write_history(self) -> None:
