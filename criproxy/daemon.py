@@ -138,7 +138,7 @@ class Daemon:
         self._endpoints = endpoints
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
         self._dropped_lines = 0
         self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy] = []
@@ -453,6 +453,10 @@ class Daemon:
         if dropped != self._dropped_lines:
             log.warning("log lines were dropped: nobody read them in time", lines=dropped - self._dropped_lines)
             self._dropped_lines = dropped
+
+    def _beat_failed(self, error: Exception) -> None:
+        if self._controller is None or self._controller.failures.add("watcher", f"a heartbeat failed: {error!r}"):
+            log.error("a heartbeat failed", exc_info=error)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

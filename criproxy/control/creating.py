@@ -54,7 +54,8 @@ class Creates:
         container = translate.container(request, _new_reservation(), capacity_bytes)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
-        self._note_asked(request, container, capacity_bytes)
+        with self.followups.manager.failures.harmless("what a create asks for"):
+            self._note_asked(request, container, capacity_bytes)
         try:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)

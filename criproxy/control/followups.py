@@ -122,7 +122,8 @@ class Followups:
         """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
         container = self.manager.node.containers.get(event.key)
         if container and container.state is not ContainerState.EXITED and not self.manager.is_ending(event.key):
-            self.counters.exits[how] += 1
+            with self.manager.failures.harmless("a count"):
+                self.counters.exits[how] += 1
         await self.apply(event)
 
     def error(self, key: str) -> str:
@@ -275,7 +276,9 @@ class Followups:
         has = self._known(key, seen, wanted)
         lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost:  # before the event that goes to the disk with it
-            self._tell(key, seen, had, wanted, took_s=monotonic() - begun_s, failures=failures, why=why)
+            took_s = monotonic() - begun_s
+            with self.manager.failures.harmless("an update"):
+                self._tell(key, seen, had, wanted, took_s=took_s, failures=failures, why=why)
         await self._note(key, seen, has)
         self.doubts.seen(key)
         if lost and has:
@@ -344,7 +347,10 @@ class Followups:
         error = done.exception()
         if error is None:
             if updates := done.result().updates:
-                self._kick_by_and_by([update.key for update in updates], cause(event, node))
+                why = ""
+                with self.manager.failures.harmless("the cause of updates"):
+                    why = cause(event, node)
+                self._kick_by_and_by([update.key for update in updates], why)
         elif not isinstance(error, CriproxyError):
             self.log.error("event failed", error=str(error), exc_info=error)
 

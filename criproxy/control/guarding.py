@@ -205,7 +205,8 @@ class DeviceGuard:
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, evidence, self._stocks)
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
-        self._telling.tell(rules, container, done, evidence, cards)
+        with self.followups.manager.failures.harmless("what a create may see of devices"):
+            self._telling.tell(rules, container, done, evidence, cards)
         if done.refusal:
             raise DeviceRefused(done.refusal)
         if done.asked != asked:

@@ -190,7 +190,7 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
         manager, settings, counters = self.followups.manager, self.followups.settings, self.followups.counters
-        limits = self.limits
+        limits, failures = self.limits, manager.failures
 
         async def when_known(call: Call, message: bytes) -> Verdict:
             limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s
@@ -206,7 +206,8 @@ class Handlers:
                 raise
             limits.end(limit)
             if isinstance(verdict, Refuse):
-                counters.refusals[verdict.code.name] += 1
+                with failures.harmless("a count"):
+                    counters.refusals[verdict.code.name] += 1
             return verdict
 
         return when_known

@@ -181,11 +181,23 @@ def of_node(situation: Situation) -> Iterator[Notice]:
 def problems(situation: Situation) -> Values:
     """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
     found = [notice.text for notice in (*situation.notices, *of_node(situation)) if notice.wrong]
-    apart = misplaced(situation)
+    apart, node = misplaced(situation), situation.node
+    found += [*violations(node, situation.reserved), *unguarded(node)]
     return {
-        "problems": [*found, *violations(situation.node, situation.reserved), *(text for text, bad in apart if bad)],
+        "problems": [*found, *(text for text, bad in apart if bad)],
         "under_way": [text for text, bad in apart if not bad],
     }
+
+
+def unguarded(node: Node) -> Iterator[str]:
+    """Who has no place and may run where another owns the CPUs, as far as it is known where it is."""
+    for key, applied in node.applied.items():
+        container = node.containers.get(key)
+        if key in node.grants or container is None or container.state is ContainerState.EXITED:
+            continue
+        if foreign := applied.cpus & node.exclusive_cpus:
+            cpus = format_cpuset(foreign)
+            yield f"{container.title} has no place and may run on CPUs {cpus}, which another container owns"
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:

@@ -226,8 +226,9 @@ class Updates:
         call.context = Resizing(key, container.sizes)
         sizes = translate.sizes(request.linux, container, node.topology.capacity_bytes)
         if sizes != container.sizes:
-            wishes = asked_anew(request.linux, container.resized(sizes))
-            manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
+            with manager.failures.harmless("what a resize asks for"):
+                wishes = asked_anew(request.linux, container.resized(sizes))
+                manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
             await self.followups.apply(ContainerResized(key, sizes))
 
     def done(self, call: Call, outcome: Outcome) -> None:

@@ -20,6 +20,11 @@ class Watch:
         self._inquiry = inquiry
         self._hotplug = Hotplug(inquiry.followups)
 
+    @property
+    def problem(self) -> str:
+        """Why nobody knows which CPUs and memory nodes there are now; empty where that is known."""
+        return self._hotplug.error
+
     def start(self) -> None:
         """Watch until the controller's tasks are stopped."""
         self._hotplug.start()

@@ -74,7 +74,7 @@ class Database:
             for word in WORDS:
                 if getattr(before, word) != getattr(after, word):
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
-            self._history.add(records)
+            self._add(records)
 
     def find(self, text: str) -> list[Record]:
         """The records of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
@@ -94,6 +94,16 @@ class Database:
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
         self._connection.close()
+
+    def _add(self, records: Sequence[Record]) -> None:
+        """Write *records*; whatever is wrong with them, the node is written."""
+        try:
+            with savepoint(self._connection):
+                self._history.add(records)
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            self._history.lost += len(records)
 
     def _end(self, lives: set[str]) -> None:
         """Let the records of *lives* make room for others; a life that is no text has none."""
