@@ -20,7 +20,7 @@ LIMIT_S = 20.0
 
 def kinds(situation: Situation) -> list[str]:
     """What is told of the whole node."""
-    return [notice.kind for notice in situation.notices]
+    return [notice.kind for notice in situation.notices if notice.kind != "resync"]
 
 
 async def create(world: World, name: str, cpuset: str) -> None:
