@@ -81,7 +81,9 @@ _SETS = (
 
 
 def _sets(values: Values) -> Iterator[Text]:
-    for name, meaning in _SETS:
+    for name, said in _SETS:
+        pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has its part of them
+        meaning = "owned by nobody" if pooled else said
         if cpus := values["cpus"][name]:
             yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
 

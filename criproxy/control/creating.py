@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +45,8 @@ class Creates:
     followups: Followups
     inquiry: Inquiry
     devices: DeviceGuard
+    see: Callable[[str, str], None] = lambda _title, _cpus: None
+    """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
     _in_flight: Counter[str] = field(default_factory=Counter)
     """Creates that the runtime may have got, by place."""
 
@@ -52,6 +55,7 @@ class Creates:
         request = translate.read(api.CreateContainerRequest, message)
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = translate.container(request, _new_reservation(), capacity_bytes)
+        self.see(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
         with self.followups.manager.failures.harmless("what a create asks for"):

@@ -291,7 +291,7 @@ class Followups:
             f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
             f"{format_cpuset(wanted.mems)}"
         )
-        why = f": {LEFT_RUNNING}" if self.kernel.still_runs(key) else ""
+        why = f": {LEFT_RUNNING}" if self.kernel.is_lost(key) else ""
         return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     def _tell(

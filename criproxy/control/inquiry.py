@@ -40,6 +40,8 @@ class Inquiry:
     creating: set[str] = field(default_factory=set)
     """Reservations whose create ended without an answer and is being asked for."""
     _ending: set[str] = field(default_factory=set)
+    _suspected: set[str] = field(default_factory=set)
+    """Who runs though the runtime says otherwise, for a moment so far."""
     _told: set[str] = field(default_factory=set)
     _wanted: dict[str, bool] = field(default_factory=dict)
     """Containers that are being asked for; True: once more after that, since something has happened meanwhile."""
@@ -262,12 +264,27 @@ class Inquiry:
             state = ContainerState.EXITED
         await self.followups.apply(_event(container, state))
         if state is ContainerState.RUNNING:
-            self._tell_if_left(container)
+            self._see_if_left(container)
             self.followups.kick([key], look=True)
 
-    def _tell_if_left(self, container: Container) -> None:
-        """Say once that a container runs though the runtime says that it does not."""
-        if self.followups.kernel.still_runs(container.key) and container.key not in self._told:
+    def _see_if_left(self, container: Container) -> None:
+        """Say once that a container runs though the runtime says that it does not, and goes on doing so."""
+        kernel = self.followups.kernel
+        if kernel.is_lost(container.key):
+            self._tell_left(container)
+        elif kernel.still_runs(container.key) and container.key not in self._suspected:
+            self._suspected.add(container.key)
+            self.followups.tasks.spawn(f"see whether {container.key} is lost", self._tell_later(container))
+
+    async def _tell_later(self, container: Container) -> None:
+        try:
+            await asyncio.sleep(self.followups.kernel.lost_after_s)
+        finally:
+            self._suspected.discard(container.key)
+        self._see_if_left(container)
+
+    def _tell_left(self, container: Container) -> None:
+        if container.key not in self._told:
             self._told = {other for other in self._told if other in self.followups.manager.node.containers}
             self._told.add(container.key)
             text = "the runtime has lost a container whose processes run: it keeps its place"

@@ -136,6 +136,7 @@ def summary(situation: Situation) -> Values:
             "watched": format_cpuset(node.watched_cpus),
             "offline": format_cpuset(topology.offline_cpus),
         },
+        "shared_by_all": _shared_by_all(node),
         "memory_nodes": format_cpuset(topology.mems),
         "numa_nodes": [
             {
@@ -150,6 +151,12 @@ def summary(situation: Situation) -> Values:
         ],
         "totals": _totals(node),
     }
+
+
+def _shared_by_all(node: Node) -> bool:
+    """Whether there are containers that own no CPU, and each of them may run on every CPU that has no owner."""
+    places = {grant.cpus for grant in node.grants.values() if not grant.exclusive}
+    return places == {node.shared_cpus}
 
 
 def _totals(node: Node) -> Values:

@@ -77,6 +77,9 @@ class Settings:
     """The same where it does: runtimes drop events that nobody fetches in time."""
     drift_period_s: float = 5.0
     """How long it takes to read the cgroups of all containers once; then it begins again."""
+    lost_after_s: float = 3.0
+    """So long after the runtime calls a container exited its processes may still end by themselves; after a cut start
+    that takes 0.3 to 1.4 s. Only then is it told that the runtime has lost them; its place it keeps from the first."""
     host_root: Path = Path("/")
     """Prefix of /proc and /sys/fs/cgroup."""
 

@@ -172,7 +172,7 @@ class Updates:
     followups: Followups
     inquiry: Inquiry
     foreign: Foreign | None = None
-    """The last cpuset that the kubelet sent; None if it never did."""
+    """The last cpuset that the kubelet sent; None if it never did, or sets none any more."""
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own.
@@ -247,16 +247,24 @@ class Updates:
             self.followups.kick([key], look=True)
 
     def _warn(self, key: str, request: api.UpdateContainerResourcesRequest) -> None:
-        cpus = request.linux.cpuset_cpus
-        if not cpus:
-            return
-        containers = self.followups.manager.node.containers
-        title = containers[key].title if key in containers else key
+        if cpus := request.linux.cpuset_cpus:
+            containers = self.followups.manager.node.containers
+            self._competes(containers[key].title if key in containers else key, cpus)
+
+    def see_create(self, title: str, cpus: str) -> None:
+        """A create of the container *title* came with that cpuset: with a CPU manager each has one, without it none."""
+        if cpus:
+            self._competes(title, cpus)
+        elif self.foreign is not None:
+            self.foreign = None
+            self.followups.log.info("the kubelet sets no cpusets any more", container=title)
+
+    def _competes(self, title: str, cpus: str) -> None:
         times = self.foreign.times + 1 if self.foreign else 1
         self.foreign = Foreign(title, cpus, times, time())
         if times == 1:
             self.followups.log.warning(
                 "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
-                container=request.container_id,
+                container=title,
                 cpus=cpus,
             )

@@ -284,9 +284,13 @@ def _shared_mems(node: Node, container: Container) -> CpuSet:
 def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str:
     near = near_words(container.hints)
     return (
-        f"container {container.title} asks for {count} exclusive CPUs strictly close to its devices on {near}, "
-        f"but free are {_by_node(node, free)}"
+        f"container {container.title} asks for {count} exclusive {_cpus(count)} strictly close to its devices "
+        f"on {near}, but free are {_by_node(node, free)}"
     )
+
+
+def _cpus(count: int) -> str:
+    return "CPU" if count == 1 else "CPUs"
 
 
 def _by_node(node: Node, free: CpuSet) -> str:
@@ -300,7 +304,7 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     if node.watched_cpus:
         held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that criproxy does not move"
     return (
-        f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
+        f"container {container.title} asks for {count} exclusive {_cpus(count)}, but {available} are available: "
         f"free are {_by_node(node, free)}{held}"
     )
 
