@@ -30,9 +30,9 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
         for number in range(creates):
             await kubelet.run_pod(sharer(f"pod-{number}"))
 
-        async with aiohttp.ClientSession("http://node", connector=aiohttp.UnixConnector(str(path))) as session:
-            async with session.get("/readyz") as answer:
-                status, text = answer.status, await answer.text()
+        connector = aiohttp.UnixConnector(str(path))
+        async with aiohttp.ClientSession("http://node", connector=connector) as session, session.get("/readyz") as answer:
+            status, text = answer.status, await answer.text()
         assert (status, f"{tmp_path}/checkpoint" in text) == (503, True)
 
         await client.close()

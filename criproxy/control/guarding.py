@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from criproxy.control.device_faults import DeviceFaults
 from criproxy.control.device_telling import DeviceTelling, facts_of, places_of, title_of
@@ -27,7 +28,8 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Known, Source, Subject, weigh, without_nodes
 from criproxy.devices.nearness import hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.discovery.cards import find_cards
+from criproxy.discovery.cards import DriverFiles, find_cards
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import Container
@@ -35,6 +37,9 @@ from criproxy.store.record import Kind
 
 SOURCE_TIMEOUT_S = 1.5
 """How long a create waits for one source at all; a source ends before by a bound of its own, to tell what it has."""
+LOOK_TIMEOUT_S = 1.0
+"""How long a create waits for a look at the machine's cards; files of drivers have a shorter bound of their own."""
+CARDS = "the look for cards"
 HANDLER_TIMEOUT_S = 1.0
 """How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
 _FAILED = "the rule about devices failed"
@@ -79,10 +84,16 @@ class DeviceGuard:
     _looked_for: tuple[DeviceClass, ...] = ()
     _stocks: Stocks = field(default_factory=dict)
     """The machine's cards of the classes that were looked for."""
+    _patience: Patience = field(default_factory=Patience)
+    """For all that may hang."""
+    _files: DriverFiles = field(init=False)
+    _hanging: frozenset[str] = frozenset()
+    """What the log has been told of."""
     faults: DeviceFaults = field(init=False)
     _telling: DeviceTelling = field(init=False)
 
     def __post_init__(self) -> None:
+        self._files = DriverFiles(self._patience)
         self.faults = DeviceFaults(self.followups.log, self.followups.counters)
         self._telling = DeviceTelling(self.followups, self.holdings, self.faults)
 
@@ -104,8 +115,22 @@ class DeviceGuard:
 
     def notices(self) -> list[Notice]:
         """What people should know of the rules in force."""
-        faults = self.faults.notice() if self.rules else None
-        return [faults] if faults else []
+        if self.rules is None:
+            return []
+        problem, faults = self.problem, self.faults.notice()
+        return [*([Notice("devices-hanging", problem)] if problem else []), *([faults] if faults else [])]
+
+    @property
+    def problem(self) -> str | None:
+        """What hangs, in one sentence; None where nothing does, or where there are no rules."""
+        if self.rules is None or not (hanging := self._patience.hanging):
+            return None
+        named = ", ".join(f"{name} (for {since_s:.0f} s)" for name, since_s in sorted(hanging.items())[:4])
+        more = f" and {len(hanging) - 4} more" if len(hanging) > 4 else ""
+        return (
+            f"not answered: {named}{more}; creates do not wait for it and go by what else is known of cards and of who "
+            "was given which"
+        )
 
     async def begin(self) -> None:
         """See which cards there are, and remember who had which when criproxy ended."""
@@ -240,7 +265,7 @@ class DeviceGuard:
                 self.followups.tasks.spawn("leave the kubelet", source.close())
             followups, self._kubelet = self.followups, rules.kubelet
             root = followups.settings.host_root
-            self.sources = (Kubelet(rules.kubelet, root, followups.counters, followups.log),)
+            self.sources = (Kubelet(rules.kubelet, root, followups.counters, followups.log, self._patience),)
         return self.sources
 
     async def _known(self, rules: DeviceRules, container: Subject) -> list[Known]:
@@ -266,8 +291,30 @@ class DeviceGuard:
         return evidence
 
     async def _look(self, classes: tuple[DeviceClass, ...]) -> None:
-        self._stocks = await asyncio.to_thread(find_cards, classes, self.followups.settings.host_root)
-        self._looked_for = classes
+        """Look at the machine's cards; while something hangs, what was known of them stays."""
+        look = partial(find_cards, classes, self.followups.settings.host_root, self._files)
+        try:
+            self._stocks = await self._patience.wait(CARDS, look, LOOK_TIMEOUT_S)
+            self._looked_for = classes
+        except Hangs:
+            pass  # it is in `problem`
+        self._tell_of_hanging()
+
+    async def cards(self, classes: tuple[DeviceClass, ...]) -> Stocks:
+        """The machine's cards of *classes*, looked at now unless that hangs."""
+        look = partial(find_cards, classes, self.followups.settings.host_root, self._files)
+        with suppress(Hangs):
+            return await self._patience.wait(f"{CARDS} of a command", look, LOOK_TIMEOUT_S)
+        return self._stocks
+
+    def _tell_of_hanging(self) -> None:
+        hanging = frozenset(self._patience.hanging)
+        for name in sorted(hanging - self._hanging):
+            self.followups.counters.device_evidence["driver", "hanging"] += 1
+            self.followups.log.warning("a look at devices hangs", at=name)
+        for name in sorted(self._hanging - hanging):
+            self.followups.log.info("a look at devices hangs no more", at=name)
+        self._hanging = hanging
 
     def _is_news(self, classes: Iterable[DeviceClass], evidence: Evidence) -> bool:
         """Whether something was given of which the machine had no nodes: drivers make some at their first use."""
