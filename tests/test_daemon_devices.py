@@ -31,7 +31,10 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
             await kubelet.run_pod(sharer(f"pod-{number}"))
 
         connector = aiohttp.UnixConnector(str(path))
-        async with aiohttp.ClientSession("http://node", connector=connector) as session, session.get("/readyz") as answer:
+        async with (
+            aiohttp.ClientSession("http://node", connector=connector) as session,
+            session.get("/readyz") as answer,
+        ):
             status, text = answer.status, await answer.text()
         assert (status, f"{tmp_path}/checkpoint" in text) == (503, True)
 
