@@ -5,7 +5,7 @@ they can know of a pod they begin to find out when its sandbox is made.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -285,7 +285,7 @@ class DeviceGuard:
         if self._looked_for != rules.classes:
             await self._look(rules.classes)
         evidence = weigh(rules.classes, asked, known, self._stocks)
-        if self._is_news(rules.classes, evidence):
+        if self._is_news(rules.classes, asked, evidence):
             await self._look(rules.classes)
             evidence = weigh(rules.classes, asked, known, self._stocks)
         return evidence
@@ -316,8 +316,18 @@ class DeviceGuard:
             self.followups.log.info("a look at devices hangs no more", at=name)
         self._hanging = hanging
 
-    def _is_news(self, classes: Iterable[DeviceClass], evidence: Evidence) -> bool:
-        """Whether something was given of which the machine had no nodes: drivers make some at their first use."""
+    def _is_news(self, classes: Sequence[DeviceClass], asked: Asked, evidence: Evidence) -> bool:
+        """Whether something was given of which the machine had no nodes, or no CDI specification.
+
+        Drivers make nodes at their first use, and specifications for claims.
+        """
+        if asked.cdi and any(
+            kind.cdi_device(name) is not None and name not in self._stocks.get(kind.name, Stock()).cdi_sets
+            for kind in classes
+            if kind.hide_value
+            for name in asked.cdi
+        ):
+            return True
         return any(
             not (card := self._stocks.get(kind.name, Stock()).card(kind, each)) or not card.nodes
             for kind in classes

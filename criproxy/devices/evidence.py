@@ -187,4 +187,6 @@ def _traces(kind: DeviceClass, asked: Asked) -> bool:
 
 def _foreign_cdi(classes: Sequence[DeviceClass], asked: Asked) -> bool:
     """Whether a CDI device is of no class: nobody knows what it brings along."""
-    return any(all(kind.cdi_device(name) is None for kind in classes) for name in asked.cdi)
+    return any(
+        all(kind.cdi_device(name) is None and not kind.is_beside_cards(name) for kind in classes) for name in asked.cdi
+    )

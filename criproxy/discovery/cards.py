@@ -12,6 +12,7 @@ from time import monotonic
 
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.discovery.cdi import CdiSpecs
 from criproxy.discovery.files import entries, read_text
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.discovery.places import place_of
@@ -31,6 +32,7 @@ class DriverFiles:
 
     patience: Patience = field(default_factory=Patience)
     timeout_s: float = DRIVER_TIMEOUT_S
+    cdi: CdiSpecs = field(default_factory=CdiSpecs)
     _said: dict[Path, str] = field(default_factory=dict)
 
     def read(self, paths: Iterable[Path]) -> list[str]:
@@ -81,7 +83,7 @@ def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
     numbers = [*told, *sorted(found.keys() - told.keys())]
     cards = tuple(_card(host_root, number, found[number], *told.get(number, ("", ""))) for number in numbers)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
-    return Stock(cards, shared)
+    return Stock(cards, shared, files.cdi.sets(kind, host_root))
 
 
 def _card(host_root: Path, number: int, nodes: list[str], id: str, address: str) -> Card:
