@@ -152,6 +152,11 @@ class DeviceGuard:
         for source in self._sources(self.rules):
             self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
 
+    def sandboxes(self) -> set[str]:
+        """Those of which something is kept here."""
+        kept = {sandbox_id for source in self.sources for sandbox_id in source.sandboxes()}
+        return kept | self._runtimes.keys() | self.holdings.sandboxes()
+
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
         self._runtimes.pop(sandbox_id, None)

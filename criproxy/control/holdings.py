@@ -41,6 +41,10 @@ class Holdings:
         """A sandbox is gone."""
         self._found.pop(sandbox_id, None)
 
+    def sandboxes(self) -> set[str]:
+        """Those of which something was found."""
+        return set(self._found)
+
     def of(self, container: Container) -> Facts | None:
         """What was found at its create; None where nobody remembers one."""
         return self._found.get(container.pod, NO_CONTAINERS).get(container.name)

@@ -116,6 +116,10 @@ class Kubelet:
                 self.counters.device_evidence[name, "late"] += 1
         return self._weigh(container, look.told, look.read)
 
+    def sandboxes(self) -> set[str]:
+        """Those that were asked for."""
+        return set(self._looks)
+
     def forget(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
         if look := self._looks.pop(sandbox_id, None):

@@ -193,12 +193,14 @@ class Resync:
         runtime = self.followups.runtime
         await runtime.version()
         self._touched.clear()
-        before = self.followups.manager.node
+        before, guarded = self.followups.manager.node, self.devices.sandboxes()
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         await self._reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
         for key in before.pods.keys() - {item.id for item in sandboxes}:
             await self.followups.apply(PodGone(key))
+        for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():
+            self.devices.sandbox_removed(key)
         await self._adoption.follow_watched()
         if thorough:
             await self._look_at_all()

@@ -80,6 +80,10 @@ class Source(Protocol):
         """What *container* was given; None where that cannot be told. Must not fail; nobody waits for long."""
         ...
 
+    def sandboxes(self) -> set[str]:
+        """Those of which something is kept, until `forget`."""
+        ...
+
     def forget(self, sandbox_id: str) -> None:
         """A sandbox is gone: nobody will ask for its containers again."""
         ...
