@@ -22,7 +22,7 @@ from criproxy.cri import devices
 from criproxy.cri.hiding import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary
+from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Known, Source, Subject, weigh, without_nodes
@@ -39,6 +39,8 @@ SOURCE_TIMEOUT_S = 1.5
 """How long a create waits for one source at all; a source ends before by a bound of its own, to tell what it has."""
 LOOK_TIMEOUT_S = 1.0
 """How long a create waits for a look at the machine's cards; files of drivers have a shorter bound of their own."""
+ASK_AGAIN_S = 300.0
+"""How often it is tried to find out what a container was given at whose create nobody looked."""
 CARDS = "the look for cards"
 HANDLER_TIMEOUT_S = 1.0
 """How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
@@ -81,6 +83,11 @@ class DeviceGuard:
     """Those that the sources are of."""
     _runtimes: dict[str, str] = field(default_factory=dict)
     """Runtime handlers by sandbox, as far as they were seen."""
+    _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _asked_s: dict[str, float] = field(default_factory=dict)
+    """By container, when it was last tried to find out what it was given, after its create."""
+    _begun: bool = False
+    """Whether what the history knows has been recalled."""
     _looked_for: tuple[DeviceClass, ...] = ()
     _stocks: Stocks = field(default_factory=dict)
     """The machine's cards of the classes that were looked for."""
@@ -134,8 +141,28 @@ class DeviceGuard:
 
     async def begin(self) -> None:
         """See which cards there are, and remember who had which when criproxy ended."""
+        async with self._beginning:
+            await self._begin()
+
+    async def untold(self, items: Sequence[api.Container]) -> list[api.Container]:
+        """Those of a list of the runtime of which nobody knows what they were given, though they are known."""
+        async with self._beginning:
+            if self.rules is not None and not self._begun:  # the section came with a reload
+                await self._begin()
+        if self.rules is None:
+            return []
+        node, now_s = self.followups.manager.node, asyncio.get_running_loop().time()
+        known = ((item, node.containers.get(item.id)) for item in items)
+        found = [item for item, each in known if each and self.holdings.is_untold(each)]
+        self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
+        found = [item for item in found if item.id not in self._asked_s]
+        self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
+        return found
+
+    async def _begin(self) -> None:
         if self.rules is None:
             return
+        self._begun = True
         await self._look(self.rules.classes)
         manager = self.followups.manager
         try:
@@ -243,12 +270,13 @@ class DeviceGuard:
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return Guarded(done.asked != asked, hints(cards), lacking and not rules.update_without_nodes)
 
-    async def found(self, item: api.Container, nodes: Sequence[str] | None) -> Guarded:
+    async def found(self, item: api.Container, nodes: Sequence[str] | None, *, privileged: bool = False) -> Guarded:
         """Remember the cards of somebody of whom nobody here knew.
 
         Args:
             item: as the runtime lists it.
             nodes: the device nodes that the runtime made in it; None where it does not tell.
+            privileged: whether it was created as a privileged container.
         """
         if (rules := self.rules) is None:
             return Guarded()
@@ -256,8 +284,11 @@ class DeviceGuard:
         evidence = await self._weigh(rules, asked, known)
         topology = self.followups.manager.node.topology
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, topology)
-        if known:
-            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts_of((), evidence) | places_of(cards))
+        words = exceptions(rules, devices.who_is_listed(item, privileged=privileged))
+        if known or words:
+            before = self.holdings.found(item.pod_sandbox_id, item.metadata.name)
+            facts = {**before, **facts_of(words, evidence), **places_of(cards)}
+            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts)
         lacking = [] if nodes is None else without_nodes(rules.classes, evidence, nodes)
         for kind in lacking:
             self.followups.counters.devices[kind, Word.NO_NODES.value] += 1

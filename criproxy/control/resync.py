@@ -56,6 +56,8 @@ class Resync:
     """What the store remembers to be under way is from before our start."""
     _wanted: bool = True
     """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
+    _finding: bool = False
+    """Whether somebody is finding out who has which cards."""
     _looks: int = _LOOKS
     """Comparisons that are to follow soon: removals that were cut when criproxy last ended may go on, too."""
 
@@ -201,6 +203,7 @@ class Resync:
             await self.followups.apply(PodGone(key))
         for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():
             self.devices.sandbox_removed(key)
+        self._find_cards(containers)
         await self._adoption.follow_watched()
         if thorough:
             await self._look_at_all()
@@ -220,6 +223,20 @@ class Resync:
             found = self.followups.manager.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:
                 self.inquiry.start_unknown(key)
+
+    def _find_cards(self, containers: Sequence[api.Container]) -> None:
+        """In the background: the kubelet may take its time, and nobody's place depends on it."""
+        if self.devices.rules is not None and not self._finding:
+            self._finding = True
+            self.followups.tasks.spawn("find out who has which cards", self._with_cards(containers))
+
+    async def _with_cards(self, containers: Sequence[api.Container]) -> None:
+        try:
+            await self._adoption.find_cards(containers)
+        except RuntimeCallError:
+            pass  # the next comparison tries again
+        finally:
+            self._finding = False
 
     @property
     def _adoption(self) -> Adoption:

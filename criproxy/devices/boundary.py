@@ -100,6 +100,15 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
     return Boundary(asked, findings)
 
 
+def exceptions(rules: DeviceRules, who: Who) -> tuple[Finding, ...]:
+    """What is found of a container that runs, beside its cards: why it may see more than it was given."""
+    if why := rules.exempt(who):
+        return (Finding("", Word.EXEMPT, f"its devices are left as they came: {why}"),)
+    if who.privileged:
+        return (Finding("", Word.PRIVILEGED, "it is privileged and sees every device node of the host"),)
+    return ()
+
+
 _NONE = Stock()
 DENIED = (
     "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
