@@ -90,3 +90,27 @@ def test_a_mount_asks_without_the_slash(path: str) -> None:
 
     assert [mount.container_path for mount in done.asked.mounts] == ["/var/run/nvidia", "/data"]
     assert Word.STRIPPED in [finding.word for finding in done.findings]
+
+
+def test_what_would_be_hidden_is_not_called_enforced() -> None:
+    """Who reads of a node that only reports sees that nothing was done."""
+    done = boundary(
+        rules(hide_unallocated="report"), ANYBODY, asked(), weigh((NVIDIA,), asked(), (NOTHING,), STOCKS), {}
+    )
+
+    assert [finding.sentence for finding in done.findings] == [
+        "nvidia: no card is allocated to it (podresources), and it may see what its image shows: hideUnallocated is "
+        "report; with enforce NVIDIA_VISIBLE_DEVICES=void hides every card"
+    ]
+
+
+def test_ids_are_told_shortened() -> None:
+    """However long those of a device plugin are, and however many."""
+    ids = [f"GPU-{number}-{'x' * 5000}" for number in range(500)]
+    create = asked(annotations={"devices.criproxy.io/nvidia.com_gpu": ",".join(ids)})
+
+    done = boundary(rules(), ANYBODY, create, weigh((NVIDIA,), create, (), STOCKS), STOCKS)
+
+    assert sum(len(finding.sentence) for finding in done.findings) < 3000
+    assert "and 484 more" in done.findings[0].sentence
+    assert done.asked.envs[0].value == ",".join(ids).encode()
