@@ -444,7 +444,7 @@ class Daemon:
         for _, runtime in self._endpoints.pairs.values():
             if (problem := await _probe(runtime)) is not None:
                 return problem
-        return controller.problem
+        return controller.problem or controller.devices.problem
 
     def _beat(self) -> None:
         self._notifier.alive()

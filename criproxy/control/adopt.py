@@ -93,6 +93,23 @@ class Adoption:
         await self._report(taken)
         return taken
 
+    async def find_cards(self, containers: Sequence[api.Container]) -> None:
+        """Find out who has which cards, of containers at whose create nobody looked; raises RuntimeCallError.
+
+        One that has a card without a node of it is left where it is from now on.
+        """
+        for item in await self.devices.untold(containers):
+            seen, reply = await self.followups.kernel.ask(item.id)
+            container = self.followups.manager.node.containers.get(item.id)
+            if reply is None or container is None or seen.state in (None, ContainerState.EXITED):
+                continue
+            found = await self.devices.found(
+                item, translate.device_nodes_in(reply.info), privileged=translate.privileged_in(reply.info)
+            )
+            if found.stays and not container.stays:
+                await self.followups.apply(self._event([Present(replace(container, stays=True), seen.applied)], []))
+                self.followups.manager.note(item.id, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+
     async def follow_watched(self) -> None:
         """Look where containers are that are only watched; raises RuntimeCallError."""
         node = self.followups.manager.node
@@ -128,7 +145,7 @@ class Adoption:
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
-        found = await self._devices(item, translate.device_nodes_in(reply.info))
+        found = await self._devices(item, reply)
         if not container.reservation:  # ours say themselves where their cards are
             container = replace(container, hints=found.hints, stays=found.stays)
         has = translate.sets(reply.status)
@@ -136,11 +153,12 @@ class Adoption:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
 
-    async def _devices(self, item: api.Container, nodes: Sequence[str] | None) -> Guarded:
+    async def _devices(self, item: api.Container, reply: api.ContainerStatusResponse) -> Guarded:
         """What is known of the cards of a container that nobody remembers, unless finding out takes too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._until_s):
-                return await self.devices.found(item, nodes)
+                nodes, privileged = translate.device_nodes_in(reply.info), translate.privileged_in(reply.info)
+                return await self.devices.found(item, nodes, privileged=privileged)
         return Guarded()
 
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:

@@ -77,7 +77,8 @@ class Handlers:
     def sandbox_removed(self, request: bytes, outcome: Outcome) -> None:
         """A sandbox is gone with all its containers."""
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
-        self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
+        if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will tell
+            self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
         self._sandbox(sandbox_id, outcome, PodGone)
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:

@@ -100,6 +100,15 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
     return Boundary(asked, findings)
 
 
+def exceptions(rules: DeviceRules, who: Who) -> tuple[Finding, ...]:
+    """What is found of a container that runs, beside its cards: why it may see more than it was given."""
+    if why := rules.exempt(who):
+        return (Finding("", Word.EXEMPT, f"its devices are left as they came: {why}"),)
+    if who.privileged:
+        return (Finding("", Word.PRIVILEGED, "it is privileged and sees every device node of the host"),)
+    return ()
+
+
 _NONE = Stock()
 DENIED = (
     "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
@@ -166,7 +175,7 @@ class _Case:
         cards = ", ".join(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
         # Beside CDI a variable would inject the card a second time, on runtimes whose hook obeys it.
-        wanted = None if by_cdi else self._visible(asked)
+        wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)
         rewritten = self._rewritten(asked, wanted)
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
@@ -176,6 +185,16 @@ class _Case:
             findings += self._stripped(tampered)
         nodes = None if by_cdi else self._with_nodes(rewritten)
         return Boundary(nodes.asked, (*findings, *nodes.findings)) if nodes else Boundary(rewritten, tuple(findings))
+
+    def _beside_cdi(self, asked: Asked) -> bytes | None:
+        """The hide value where the image's own variable would show every card beside those that CDI brings.
+
+        Specifications that set the variable outweigh the image; of one that cannot be read nobody knows that.
+        """
+        names = [name for name in asked.cdi if self.kind.cdi_device(name) is not None]
+        silent = all(self.stock.cdi_sets.get(name) is False for name in names)
+        hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
+        return self.kind.hide_value.encode() if silent and hides and self.rules.hide_unallocated == "enforce" else None
 
     def _visible(self, asked: Asked) -> bytes | None:
         """What the visible variable says of the allocation; None where there shall be none."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.devices.classes import DeviceClass
 from criproxy.model.cpuset import CpuSet
@@ -39,6 +39,8 @@ class Stock:
     """In the order of their driver, where that is known."""
     shared: tuple[str, ...] = ()
     """The nodes that all its cards need, as far as they exist."""
+    cdi_sets: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    """By the name of a CDI device, whether its specification sets the visible variable, as far as that can be read."""
 
     def card(self, kind: DeviceClass, id: str) -> Card | None:
         """The card that *id*, as the kubelet or CDI writes it, means; None where that is not known."""

@@ -107,7 +107,7 @@ class ClassOptions(BaseModel):
     strip_env: tuple[EnvPattern, ...] = ()
     """More variables that do not get in; a * at the end stands for anything."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """Paths in the container below which a mount's name asks the hook for a card."""
+    """What the path of a mount in the container begins with whose rest asks the hook for a card."""
     runtimes: tuple[str, ...] = ("*",)
     """Runtime handlers (of RuntimeClass) whose hook knows hideValue; * is all, "" the node's default one."""
     id_format: IdFormat = "as-is"
