@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import IO
 
 import click
 from rich.console import Console, RenderableType
@@ -11,10 +12,18 @@ UNLIMITED = 1 << 16
 TROUBLE, NOTE, QUIET, HEADING = "bold red", "yellow", "dim", "bold"
 
 
-def console() -> Console:
-    """Standard output; rich takes its width from COLUMNS where that is set, terminal or not."""
+def console(file: IO[str] | None = None, width: int | None = None) -> Console:
+    """Standard output, on which texts are texts: what is in brackets is no markup, and what is in colons no emoji.
+
+    Rich takes the width from COLUMNS where that is set, terminal or not.
+
+    Args:
+        file: instead of standard output.
+        width: instead of the usual one.
+    """
     limited = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if limited else UNLIMITED)
+    columns = width or (None if limited else UNLIMITED)
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=columns)
 
 
 def show(renderable: RenderableType) -> None:

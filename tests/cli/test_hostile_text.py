@@ -83,8 +83,9 @@ def filled(shape: Any, text: str) -> Any:  # noqa: ANN401 (an answer)
 
 
 ROW = {
-    "namespace": "@n", "pod": "@p", "container": "@c", "id": "@id", "state": "running", "qos": "Burstable", "attempt": 0,
-    "placed": True, "cpus": "0-1", "mems": "0", "exclusive_cpus": "", "pool": "@pool", "in_place": False, "starting": False,
+    "namespace": "@n", "pod": "@p", "container": "@c", "id": "@id", "state": "running", "qos": "Burstable",
+    "attempt": 0, "placed": True, "cpus": "0-1", "mems": "0", "exclusive_cpus": "", "pool": "@pool",
+    "in_place": False, "starting": False,
     "applied_cpus": "0", "applied_mems": "0", "error": "@error", "failures": 2, "cpu_request_milli": [100, 100],
     "cpu_limit_milli": None, "memory_limit_bytes": None,
 }  # fmt: skip
@@ -106,6 +107,8 @@ DEVICES = {
         "may_see_more": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "findings": ["@finding"]}],
         "cards": [],
     }],
+    "see_all": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "findings": ["@finding"]}],
+    "untold": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i"}], "guarded": None,
 }  # fmt: skip
 
 
@@ -113,12 +116,11 @@ DEVICES = {
 @pytest.mark.parametrize(
     ("render", "shape"),
     [
-        pytest.param(lambda values: explain_text.render(values), EXPLAINED, id="explain"),
+        pytest.param(explain_text.render, EXPLAINED, id="explain"),
         pytest.param(lambda values: status_table.render(values, 200), {"error": "@error"}, id="no-answer"),
-        pytest.param(lambda values: devices_table.render({**values, "other_devices": [], "others": []}, 200), DEVICES,
-                     id="devices"),
+        pytest.param(lambda values: devices_table.render(values, 200), DEVICES, id="devices"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("terminal", [True, False])
 def test_every_renderer_draws_it_as_text(
     render: Callable[[Any], Any], shape: dict[str, Any], text: str, terminal: bool

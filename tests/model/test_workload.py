@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.model.resources import CfsQuota, Interval
-from criproxy.model.resources import MAX_MACHINE_MILLI
+from criproxy.model.resources import MAX_MACHINE_MILLI, CfsQuota, Interval
 from criproxy.model.workload import Container, QosClass, Sizes
 
 
