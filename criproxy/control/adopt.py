@@ -5,9 +5,10 @@ leaves it there; what that cannot mean for others is in `engine.found`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from criproxy.control.followups import Followups
@@ -21,6 +22,7 @@ from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.node import Node
+from criproxy.model.resources import MAX_MACHINE_MILLI
 from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
 from criproxy.store.record import Kind
 
@@ -80,7 +82,8 @@ class Adoption:
                 if look and not disturbed(item.id, item.pod_sandbox_id)
             ]
             pods = {item.pod_sandbox_id: look.parent for item, look in found}
-            event = self._event([look.present for _, look in found], self._pods(listed, pods))
+            totals = _totals(item for item, _ in found)
+            event = self._event([look.present for _, look in found], self._pods(listed, pods, totals))
             await self.followups.apply(event)
             taken += [look.present.container.key for _, look in found]
             for container in (look.present.container for _, look in found if look.present.container.stays):
@@ -143,11 +146,16 @@ class Adoption:
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:
         return Found(tuple(pods), tuple(presents), watch=self.followups.settings.adopt is Adopt.WATCH)
 
-    def _pods(self, listed: Mapping[str, api.PodSandbox], wanted: Mapping[str, str]) -> list[Pod]:
+    def _pods(
+        self,
+        listed: Mapping[str, api.PodSandbox],
+        wanted: Mapping[str, str],
+        totals: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[Pod]:
         """The unknown ones of the sandboxes *wanted*, of which the path of the cgroup may be known."""
         known = self.followups.manager.node.pods
         return [
-            translate.found_pod(listed[key], parent)
+            translate.found_pod(listed[key], parent, totals.get(key, 0))
             for key, parent in wanted.items()
             if key in listed and key not in known
         ]
@@ -184,6 +192,16 @@ class _Look:
     present: Present
     parent: str
     """The cgroup of its pod; empty where it is not known."""
+
+
+def _totals(items: Iterable[api.Container]) -> dict[str, int]:
+    """By sandbox the CPU of its whole pod, by the stamp of the container that came last."""
+    found: dict[str, int] = {}
+    for item in sorted(items, key=lambda item: item.created_at):
+        stamp = read_stamp(item.annotations)
+        if stamp and stamp.pod_cpu_milli > 0:
+            found[item.pod_sandbox_id] = min(stamp.pod_cpu_milli, MAX_MACHINE_MILLI)
+    return found
 
 
 def _rank(item: api.Container) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.engine.guard import Guarded
 from criproxy.engine.leavers import Leavers, leavers
 from criproxy.engine.step import placing
 from criproxy.errors import NotEnough
@@ -198,6 +199,7 @@ def weighed(
         refused: whether it refused.
         search: whether to look for those who would have to leave, if it did.
     """
+    policy = policy.tried() if isinstance(policy, Guarded) else policy
     asked = placing(before, event, policy)
     if asked is None:
         return None

@@ -1,11 +1,14 @@
 """Builds the controller out of its parts, for the daemon, and decides what becomes of calls that we failed at."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
+from criproxy.control.failures import Failures
+from criproxy.control.fit import Fit
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.handlers import Handlers
@@ -67,8 +70,13 @@ class Controller:
         self._runtime = runtime
         self.config_problem: str | None = None
         """Why the configuration in the file is not the one in force; None where it is."""
-        self._tasks = Tasks(log)
-        self._manager = Manager(store.load(topology), policy, store, log, settings.store)
+        self.config_instead = ""
+        """What is in force in its place, in a sentence."""
+        self._fit = Fit()
+        self.failures = Failures()
+        """What failed in criproxy itself within the last hour."""
+        self._tasks = Tasks(log, self.failures)
+        self._manager = Manager(store.load(topology), policy, store, log, settings.store, self.failures)
         kernel = Kernel(runtime, settings.host_root)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
         self._inquiry = inquiry = Inquiry(self._followups)
@@ -161,6 +169,7 @@ class Controller:
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),
             refusals=self._manager.refusals(),
+            lacking=partial(self._fit.lacking, self._manager.policy, self.node.topology),
         )
 
     def waits_for(self, key: str) -> list[str]:
@@ -177,10 +186,16 @@ class Controller:
         if error := self._manager.store_error:
             yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
         if self.config_problem:
-            yield Notice("config", f"the policy file is not the one in force: {self.config_problem}")
+            instead = f"; {self.config_instead}" if self.config_instead else ""
+            yield Notice("config", f"the policy file is not the one in force: {self.config_problem}{instead}")
+        yield from self._creates.devices.notices()
         if foreign := self._updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         containers = self.node.containers
+        for unwritten in self._manager.left_out:
+            text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
+            yield Notice("not-stored", f"{text}: {unwritten.reason}")
+        yield from self.failures.notices()
         if left := [containers[key].title for key in self._followups.kernel.left if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
@@ -211,10 +226,10 @@ class Controller:
             self._inquiry.start_unknown(key)
         # What the store remembers is from before: CPUs may be gone.
         self._followups.submit(TopologyChanged(self._manager.node.topology))
-        self._tasks.spawn("resync", self._resync.run())
+        self._tasks.forever("resync", self._resync.run)
         self._runtime.on_unavailable = self._resync.soon
         self._watch.start()
-        self._tasks.spawn("look for cards", self._creates.devices.begin())
+        self._tasks.forever("look for cards", self._creates.devices.begin)
 
     def resync(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""

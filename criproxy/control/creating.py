@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from criproxy.control.followups import Followups
-from criproxy.control.guarding import DeviceGuard
+from criproxy.control.guarding import DeviceGuard, Guarded
 from criproxy.control.inquiry import Inquiry
 from criproxy.control.manager import Words
 from criproxy.cri import api_pb2 as api
@@ -14,7 +14,7 @@ from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -33,6 +33,8 @@ class Creating:
     """The reservation under which its place is held: its own, or that of the create that it repeats."""
     introduces: bool = False
     """Nobody had told us of its sandbox before."""
+    guarding: bool = False
+    """The rule about devices is at it, or has not come to an end."""
 
 
 @dataclass(slots=True)
@@ -54,7 +56,9 @@ class Creates:
         self._in_flight[creating.place] += 1
         self._note_asked(request, container, capacity_bytes)
         try:
+            creating.guarding = True
             guarded = await self.devices.guard(request, container)
+            creating.guarding = False
             await self._introduce(request, creating)
             asking = container
             if guarded.hints or guarded.stays:
@@ -71,7 +75,8 @@ class Creates:
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
-        stamp = translate.stamp_of(decision.node.containers[creating.place])
+        pod = decision.node.pods.get(creating.sandbox_id)
+        stamp = translate.stamp_of(decision.node.containers[creating.place], pod.cpu_total_milli if pod else 0)
         cpus, mems, lift = format_cpuset(grant.cpus), format_cpuset(grant.mems), grant.quota is CpuQuota.LIFTED
         return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
 
@@ -97,14 +102,14 @@ class Creates:
 
     async def shared(self, call: Call, message: bytes) -> Verdict:
         """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
-        container = self.container_of(call, message)
+        container, hung = self.container_of(call, message), _hung_at_devices(call)
         self.abandon(call)
         shared = self.followups.manager.node.shared_cpus
         if not shared:  # an empty set would mean all that its pod may use, owned CPUs included
             return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node has an owner")
         request = translate.read(api.CreateContainerRequest, message)
         try:
-            await self.devices.guard(request, container)
+            await self._guard_again(request, container, hung=hung)
         except Refused as error:
             return Refuse(error.code, str(error))
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
@@ -112,19 +117,26 @@ class Creates:
 
     async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
         """The create as the kubelet sent it, after its handler failed, but for devices that it must not see."""
-        container = self.container_of(call, message)
+        container, hung = self.container_of(call, message), _hung_at_devices(call)
         self.abandon(call)
         if message is None:
             return Proceed()
         request = translate.read(api.CreateContainerRequest, message)
         try:
-            guarded = await self.devices.guard(request, container)
+            guarded = await self._guard_again(request, container, hung=hung)
         except Refused as error:
             return Refuse(error.code, str(error))
-        except Exception as error:  # what failed before may have been just this, and the create shall go on
-            self.followups.log.error("devices not guarded", exc_info=error)  # noqa: TRY400 (`Log` has no other)
-            return Proceed()
         return Proceed(request.SerializeToString() if guarded.changed else None)
+
+    async def _guard_again(
+        self, request: api.CreateContainerRequest, container: Container | None, *, hung: bool
+    ) -> Guarded:
+        """The rule about devices, unless it was what did not come to an end before: then every card is hidden."""
+        if not hung:
+            return await self.devices.guard(request, container)
+        title = container.title if container else ""
+        self.devices.faults.note("deciding what it may see", title, TimeoutError("it did not come to an end"))
+        return self.devices.hide(request, container)
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
@@ -164,9 +176,14 @@ class Creates:
 
     async def _introduce(self, request: api.CreateContainerRequest, creating: Creating) -> None:
         """Learn of the sandbox, should that be news."""
-        if creating.sandbox_id not in self.followups.manager.node.pods:
+        known = self.followups.manager.node.pods.get(creating.sandbox_id)
+        if known is None:
             creating.introduces = True
             await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, creating.sandbox_id)))
+        elif request.sandbox_config.linux.HasField("resources"):
+            total = translate.pod_total(request.sandbox_config.linux.resources)
+            if total != known.cpu_total_milli:
+                await self.followups.apply(PodResized(known.key, total))
 
     async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
@@ -198,6 +215,11 @@ class Creates:
         self._in_flight[place] -= 1
         if not self._in_flight[place]:
             del self._in_flight[place]
+
+
+def _hung_at_devices(call: Call) -> bool:
+    """Whether the handler of a create was ended while the rule about devices was at it; what it raises, it catches."""
+    return isinstance(call.context, Creating) and call.context.guarding
 
 
 def _new_reservation() -> str:

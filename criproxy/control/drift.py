@@ -75,7 +75,9 @@ class Drift:
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)
             self.followups.kick([key])  # if it is not in place yet
-        except RuntimeCallError as error:
+        except Exception as error:  # noqa: BLE001 (an update looks at it, too, and goes on until it can)
+            if not isinstance(error, RuntimeCallError):
+                self.followups.tasks.failed("background", f"look at {key}", error)
             self.followups.log.warning("cannot look at a container", container=key, error=str(error))
             self.followups.kick([key])
         finally:

@@ -104,4 +104,4 @@ class Exits:
             if states.get(container.key) is ContainerState.EXITED and not self.inquiry.is_doubtful(container.key):
                 await self.followups.ended(ContainerExited(container.key), "events")
             else:
-                await self.inquiry.settle(container.key)
+                self.inquiry.ask(container.key)  # beside the stream: others' events are behind this one

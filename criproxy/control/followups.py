@@ -223,7 +223,9 @@ class Followups:
         try:
             async with self.slots, self.lanes.of(key):
                 await self._step(key, worker)
-        except RuntimeCallError as error:
+        except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
+            if not isinstance(error, RuntimeCallError):
+                self.tasks.failed("background", f"update {key}", error)
             worker.failures += 1
             if worker.error != str(error):  # every one is tried again, and most fail as the one before
                 self.manager.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))

@@ -7,42 +7,49 @@ they can know of a pod they begin to find out when its sandbox is made.
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from criproxy.control.device_faults import DeviceFaults
+from criproxy.control.device_telling import DeviceTelling, facts_of, places_of, title_of
 from criproxy.control.followups import Followups
 from criproxy.control.holdings import Holdings
 from criproxy.control.kubelet import Kubelet
+from criproxy.control.notices import Notice
+from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices
+from criproxy.cri.hiding import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.boundary import Boundary, Finding, Word, boundary
+from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Evidence, Given, Known, Source, Subject, weigh, without_nodes
-from criproxy.devices.nearness import Whereabouts, hints, whereabouts
+from criproxy.devices.evidence import Evidence, Known, Source, Subject, weigh, without_nodes
+from criproxy.devices.nearness import hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.cards import find_cards
-from criproxy.errors import Refused, StoreError
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.errors import Fault, Refused, StatusCode, StoreError
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import Container
-from criproxy.store.record import Fact, Kind
+from criproxy.store.record import Kind
 
 SOURCE_TIMEOUT_S = 1.5
 """How long a create waits for one source at all; a source ends before by a bound of its own, to tell what it has."""
 HANDLER_TIMEOUT_S = 1.0
 """How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
-_LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES})
-"""What people should look at when it repeats."""
+_FAILED = "the rule about devices failed"
 
 
 class DeviceRefused(Refused):
     """A container that the rules about devices do not let in."""
 
-    def __init__(self, findings: Boundary) -> None:
-        assert findings.refusal is not None
-        super().__init__(findings.refusal.sentence)
-        self.code = findings.refusal.code
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.sentence)
+        self.code = refusal.code
+
+
+class DeviceFault(Fault):
+    """The rule itself has failed, and the owner of the node wants failures to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,12 @@ class DeviceGuard:
     _looked_for: tuple[DeviceClass, ...] = ()
     _stocks: Stocks = field(default_factory=dict)
     """The machine's cards of the classes that were looked for."""
+    faults: DeviceFaults = field(init=False)
+    _telling: DeviceTelling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.faults = DeviceFaults(self.followups.log, self.followups.counters)
+        self._telling = DeviceTelling(self.followups, self.holdings, self.faults)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -88,6 +101,11 @@ class DeviceGuard:
         kinds = {kind.name: kind for kind in self._looked_for}
         node = self.followups.manager.node
         return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
+
+    def notices(self) -> list[Notice]:
+        """What people should know of the rules in force."""
+        faults = self.faults.notice() if self.rules else None
+        return [faults] if faults else []
 
     async def begin(self) -> None:
         """See which cards there are, and remember who had which when criproxy ended."""
@@ -130,20 +148,66 @@ class DeviceGuard:
 
         Raises:
             DeviceRefused: it must not be created.
+            DeviceFault: the rule itself failed, and ``onError`` is ``refuse``.
         """
         rules = self.rules
         if rules is None:
             return Guarded()
+        try:
+            return await self._guard(rules, request, container)
+        except DeviceRefused:
+            raise
+        except Exception as error:
+            self.faults.note("deciding what it may see", title_of(container), error)
+            if self.followups.settings.on_error is OnError.REFUSE:
+                raise DeviceFault(f"{_FAILED}: it is tried again (onError: refuse)") from error
+            return self.hide(request, container)
+
+    def hide(self, request: api.CreateContainerRequest, container: Container | None) -> Guarded:
+        """Let the container of *request* see no card, after the rule has failed or hung: nothing of it runs here.
+
+        Args:
+            request: is changed in place.
+            container: as for `guard`.
+
+        Raises:
+            DeviceRefused: it is privileged, and such containers are denied.
+        """
+        if (rules := self.rules) is None:
+            return Guarded()
+        who = devices.who(request, self._runtimes.get(request.pod_sandbox_id, ""))
+        exempt = rules.exempt(who)
+        if who.privileged and rules.privileged == "deny" and not exempt:
+            raise DeviceRefused(Refusal(StatusCode.PERMISSION_DENIED, DENIED))
+        before = request.SerializeToString(deterministic=True)
+        if not exempt:
+            hide_all(request, rules, who.runtime)
+        left = exempt or "it sees no card but those of CDI devices and nodes in its create"
+        done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
+        self._telling.tell(rules, container, done, {}, ())
+        return Guarded(changed=request.SerializeToString(deterministic=True) != before)
+
+    async def _guard(
+        self, rules: DeviceRules, request: api.CreateContainerRequest, container: Container | None
+    ) -> Guarded:
         asked = devices.read(request)
         who = devices.who(request, await self._runtime(request, rules))
-        container_name = request.config.metadata.name
-        known = await self._known(rules, _subject(request.sandbox_config, request.pod_sandbox_id, container_name))
-        evidence = await self._weigh(rules, asked, known)
+        subject = _subject(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
+        try:
+            known = await self._known(rules, subject)
+            evidence = await self._weigh(rules, asked, known)
+        except Exception as error:
+            if self.followups.settings.on_error is OnError.REFUSE:
+                raise
+            self.faults.note("finding out what it was given", title_of(container), error)
+            known, evidence = [], weigh(rules.classes, asked, (), self._stocks)
+            if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
+                rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, evidence, self._stocks)
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
-        self._tell(rules, container, done, evidence, cards)
+        self._telling.tell(rules, container, done, evidence, cards)
         if done.refusal:
-            raise DeviceRefused(done)
+            raise DeviceRefused(done.refusal)
         if done.asked != asked:
             devices.write(request, asked, done.asked)
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
@@ -163,7 +227,7 @@ class DeviceGuard:
         topology = self.followups.manager.node.topology
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, topology)
         if known:
-            self.holdings.note(item.pod_sandbox_id, item.metadata.name, _facts((), evidence) | _places(cards))
+            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts_of((), evidence) | places_of(cards))
         lacking = [] if nodes is None else without_nodes(rules.classes, evidence, nodes)
         for kind in lacking:
             self.followups.counters.devices[kind, Word.NO_NODES.value] += 1
@@ -229,61 +293,6 @@ class DeviceGuard:
                 return ""
             self._runtimes[sandbox_id] = reply.status.runtime_handler
         return self._runtimes.get(sandbox_id, "")
-
-    def _tell(
-        self,
-        rules: DeviceRules,
-        container: Container | None,
-        done: Boundary,
-        evidence: Evidence,
-        cards: Sequence[Whereabouts],
-    ) -> None:
-        """Count, log and keep for `explain` what was found; no values of variables."""
-        counted, facts = self.followups.counters.devices, _facts(done.findings, evidence) | _places(cards)
-        for kind, allocation in evidence.items():
-            if allocation.given is Given.CARDS:
-                self.followups.counters.device_allocations[kind, allocation.source] += 1
-        if container is not None:
-            self.holdings.note(container.pod, container.name, facts)
-        for finding in done.findings:
-            counted[finding.kind, finding.word.value] += 1
-        if done.refusal:
-            counted["", "refused"] += 1  # the log and the history have it as a refusal
-        if not done.findings or container is None:
-            return
-        sentences = [*(finding.sentence for finding in done.findings), *(card.sentence for card in cards if card.nodes)]
-        self.followups.manager.note(container, Kind.DEVICES, *sentences, **facts)
-        words = {finding.kind or "container": finding.word.value for finding in done.findings}
-        quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
-        loud = [finding.sentence for finding in done.findings if finding.word in _LOUD - quiet]
-        if loud:
-            self.followups.log.warning("devices", container=container.title, why="; ".join(loud))
-        else:
-            self.followups.log.info("devices", container=container.title, **words)
-
-
-def _facts(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]:
-    """What programs want to know: by class what was found, and the cards."""
-    words: dict[str, list[str]] = {}
-    for finding in findings:
-        words.setdefault(finding.kind or "container", []).append(finding.word.value)
-    facts: dict[str, Fact] = {f"{kind}": ",".join(found) for kind, found in words.items()}
-    for kind, allocation in evidence.items():
-        if allocation.given is Given.CARDS:
-            facts |= {f"{kind}_ids": ",".join(allocation.ids), f"{kind}_source": allocation.source}
-    return facts
-
-
-def _places(cards: Sequence[Whereabouts]) -> dict[str, Fact]:
-    """By class, the PCI addresses and NUMA nodes of the cards, in their order."""
-    facts: dict[str, Fact] = {}
-    for kind in dict.fromkeys(card.kind for card in cards):
-        own = [card for card in cards if card.kind == kind]
-        if any(card.pci for card in own):
-            facts[f"{kind}_pci"] = ",".join(card.pci or "?" for card in own)
-        if any(card.nodes for card in own):
-            facts[f"{kind}_numa"] = ";".join(format_cpuset(card.nodes) or "?" for card in own)
-    return facts
 
 
 def _subject(sandbox: api.PodSandboxConfig, sandbox_id: str, container: str = "") -> Subject:

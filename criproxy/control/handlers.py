@@ -13,7 +13,15 @@ from criproxy.control.starting import Starts, Updates
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
-from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped, UnknownOutcome
+from criproxy.engine.events import (
+    ContainerExited,
+    ContainerGone,
+    PodCreated,
+    PodGone,
+    PodResized,
+    PodStopped,
+    UnknownOutcome,
+)
 from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
@@ -74,7 +82,12 @@ class Handlers:
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
         """The pod has another size: whatever the runtime did with its containers is looked at."""
-        sandbox_id = translate.read(api.UpdatePodSandboxResourcesRequest, request).pod_sandbox_id
+        update = translate.read(api.UpdatePodSandboxResourcesRequest, request)
+        sandbox_id = update.pod_sandbox_id
+        if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
+            # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
+            total, key = translate.pod_total(update.resources), self.followups.manager.resolve_pod(sandbox_id)
+            self.followups.submit(PodResized(key, total))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             key = self.followups.manager.resolve_pod(sandbox_id)
             self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
@@ -96,7 +109,8 @@ class Handlers:
         """A start ended; lists from before it say nothing of the container."""
         self.starts.done(call, outcome)
         if call.request is not None:
-            self.resync.touch(translate.read(api.StartContainerRequest, call.request).container_id)
+            container_id = translate.read(api.StartContainerRequest, call.request).container_id
+            self.resync.touch(self.followups.manager.resolve(container_id))
 
     def container_stopped(self, request: bytes, outcome: Outcome) -> None:
         """A container has ended and gives up its place; one that never ran may still be started."""
@@ -148,7 +162,7 @@ class Handlers:
                 continue
             self.inquiry.ends(container.key)
             if not asked:
-                self.followups.tasks.spawn(f"ask for {container.key}", self.inquiry.settle(container.key))
+                self.inquiry.ask(container.key)
 
     def _outlasts_a_stop(self, key: str) -> bool:
         """Whether the runtime ends nothing when it is told to stop *key*: it does not know that it runs, or will."""
@@ -158,7 +172,7 @@ class Handlers:
         """Ask for the state of a container after a call that should have ended it did not say so."""
         container = self.followups.manager.node.containers.get(key)
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
-            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+            self.inquiry.ask(key)
 
     def _checked(self, rule: Rule) -> Rule:
         """*rule*; where booking a call's end fails, the runtime is asked what is true."""

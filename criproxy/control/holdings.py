@@ -16,6 +16,8 @@ from criproxy.store.record import Fact, Record
 Facts = Mapping[str, Fact]
 """By class what was found (``hidden``, …), ids of cards as ``CLASS_ids``, and the evidence as ``CLASS_source``."""
 NOTHING: Facts = {}
+EVERY_CLASS = "container"
+"""The key of what was found of all classes together."""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ by that list.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from criproxy.control.followups import Followups
 from criproxy.cri import api_pb2 as api
@@ -25,6 +26,8 @@ from criproxy.engine.events import (
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 
+LONGEST_PAUSE_S = 60.0
+"""Between two questions about a container of which the runtime does not answer any, where no start waits for that."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
 
@@ -38,6 +41,10 @@ class Inquiry:
     """Reservations whose create ended without an answer and is being asked for."""
     _ending: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
+    _wanted: dict[str, bool] = field(default_factory=dict)
+    """Containers that are being asked for; True: once more after that, since something has happened meanwhile."""
+    _starts: dict[str, bool] = field(default_factory=dict)
+    """The same of those of which a start may be under way."""
     _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def release_exited(self, sandbox_id: str = "") -> None:
@@ -92,8 +99,25 @@ class Inquiry:
         async with self.followups.lanes.of(container.key):
             return self.followups.manager.node.containers.get(container.key) is container
 
+    def ask(self, key: str) -> None:
+        """Find out what became of the container *key*, in the background; cheap to repeat.
+
+        There is one task for each container, however many calls about it end without having ended it.
+        """
+        if key in self._wanted:
+            self._wanted[key] = True
+            return
+        self._wanted[key] = True
+        self.followups.tasks.forever(f"ask for {key}", partial(self._ask, key))
+
+    async def _ask(self, key: str) -> None:
+        while self._wanted[key]:
+            self._wanted[key] = False
+            await self.settle(key)
+        del self._wanted[key]
+
     async def settle(self, key: str, *, unknown: bool = False) -> None:
-        """Ask for the state of a container until the runtime answers.
+        """Ask for the state of a container until the runtime answers, or the container is known no more.
 
         Args:
             key: its id.
@@ -103,16 +127,20 @@ class Inquiry:
         longest_s = self.followups.settings.unknown_pause_s
         loop = asyncio.get_running_loop()
         over_s = loop.time() + (2 * longest_s if unknown else 0.0)
-        pause_s = longest_s / 64 if unknown else 0.0
+        pause_s, told = (longest_s / 64 if unknown else 0.0), ""
         self.followups.kernel.forget(key)
         while True:
             await asyncio.sleep(pause_s)
+            if key not in self.followups.manager.node.containers:
+                return
             try:
                 async with self._asking:
                     state = (await self.followups.kernel.look(key)).state
-            except RuntimeCallError as error:
-                self.followups.log.warning("outcome still unknown", container=key, error=str(error))
-                pause_s = longest_s
+            except Exception as error:  # noqa: BLE001 (whatever the answer was, it was none)
+                if repr(error) != told:
+                    self._not_told(key, error)
+                longer_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                told, pause_s = repr(error), longest_s if unknown else max(longer_s, longest_s)
                 continue
             if state is ContainerState.CREATED and not unknown and self._is_starting(key):
                 return  # and it may run in a moment: who waits for the end of its start learns that
@@ -120,6 +148,13 @@ class Inquiry:
                 await self._learn(key, state)
                 return
             pause_s = min(2 * pause_s, longest_s)
+
+    def _not_told(self, key: str, error: Exception) -> None:
+        """Say that the runtime did not tell what became of *key*, or that we did not understand it."""
+        if isinstance(error, RuntimeCallError):
+            self.followups.log.warning("outcome still unknown", container=key, error=str(error))
+        else:
+            self.followups.tasks.failed("background", f"ask for {key}", error)
 
     def _is_starting(self, key: str) -> bool:
         return key in self.followups.starting or self.followups.doubts.may_start(key)
@@ -173,10 +208,15 @@ class Inquiry:
         applied = node.applied.get(key)
         believed = applied is not None and node.containers[key].state is ContainerState.CREATED
         self.followups.doubts.start(key, applied.cpus if applied and believed else node.topology.cpus)
-        self.followups.tasks.spawn(f"ask for {key}", self._settle_start(key))
+        if key not in self._starts:
+            self.followups.tasks.forever(f"ask for {key}", partial(self._settle_start, key))
+        self._starts[key] = True
 
     async def _settle_start(self, key: str) -> None:
-        await self.settle(key, unknown=True)
+        while self._starts[key]:
+            self._starts[key] = False
+            await self.settle(key, unknown=True)
+        del self._starts[key]
         self.followups.doubts.start_settled(key)
         self.followups.kick([key], look=True)
 

@@ -6,7 +6,17 @@ Pure functions, so that a daemon and a command that only has the database say th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from criproxy.control.holdings import Facts, Holdings, alive, cards_of, has_cards, ids_of, source_of, words_of
+from criproxy.control.holdings import (
+    EVERY_CLASS,
+    Facts,
+    Holdings,
+    alive,
+    cards_of,
+    has_cards,
+    ids_of,
+    source_of,
+    words_of,
+)
 from criproxy.control.notices import Values
 from criproxy.devices.boundary import Word
 from criproxy.devices.cards import Card, Stock, Stocks
@@ -18,8 +28,6 @@ from criproxy.model.workload import Container
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that it was not given."""
 _ALL = frozenset({Word.PRIVILEGED.value, Word.EXEMPT.value})
-EVERY_CLASS = "container"
-"""The key of what was found of all classes together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,14 @@ class Journal:
 
     Args:
         clock: seconds since the epoch.
+        failed: told why an entry could not be put into words; it is left out.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, failed: Callable[[Exception], None] = lambda error: None
+    ) -> None:
         self._clock = clock
+        self._failed = failed
         self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, Refusal] = {}
         """By name, in the order in which they were heard of last."""
@@ -92,8 +96,13 @@ class Journal:
 
     def take(self) -> list[Record]:
         """Everything that waits; it is the caller's to write."""
-        taken = [entry() if callable(entry) else entry for entry in self._pending]
-        self._pending.clear()
+        waiting, taken = list(self._pending), list[Record]()
+        self._pending.clear()  # before: what cannot be put into words now never can
+        for entry in waiting:
+            try:
+                taken.append(entry() if callable(entry) else entry)
+            except Exception as error:  # noqa: BLE001 (whatever it is, the others are written)
+                self._failed(error)
         return taken
 
     def _record(self, entry: Entry) -> Record:

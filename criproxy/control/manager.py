@@ -11,8 +11,9 @@ from typing import TypeGuard
 
 from criproxy.control.considering import Considered, Considering
 from criproxy.control.counters import Counters
+from criproxy.control.failures import Failures
 from criproxy.control.journal import Entry, Journal, entries_of
-from criproxy.control.keeper import Change, Keeper, NodeStore
+from criproxy.control.keeper import CannotBeStored, Change, Keeper, NodeStore
 from criproxy.control.notices import Refusal
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.telling import tell
@@ -34,6 +35,7 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.store.record import Fact, Kind, Record
+from criproxy.store.writing import LeftOut
 
 
 class PolicyFailed(Fault):
@@ -94,13 +96,21 @@ class Manager:
         store: keeps each new state.
         log: told of each decision.
         limits: how patient to be with the store.
+        failures: told of what fails here without being anybody's answer.
     """
 
     def __init__(
-        self, node: Node, policy: Policy, store: NodeStore, log: Log, limits: StoreLimits | None = None
+        self,
+        node: Node,
+        policy: Policy,
+        store: NodeStore,
+        log: Log,
+        limits: StoreLimits | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.node = node
         self.counters = Counters()
+        self.failures = failures or Failures()
         self.bypassed = False
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy
@@ -111,7 +121,7 @@ class Manager:
         """The node after the events that were told: for a moment, `node` is ahead of it."""
         self._log = log
         self._checked = False
-        self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log)
+        self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log, self.failures)
         self._queue: deque[_Job] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._begin_at: asyncio.TimerHandle | None = None
@@ -119,7 +129,7 @@ class Manager:
         self._unseen = False
         """Something is in the queue that nobody sees yet."""
         self._changed = asyncio.Event()
-        self._journal = Journal()
+        self._journal = Journal(failed=self.failures.telling_failed)
         self._considering = Considering(self._note_considered, log)
         self._flush_at: asyncio.TimerHandle | None = None
 
@@ -127,6 +137,11 @@ class Manager:
     def store_error(self) -> StoreError | None:
         """Why the last state could not be stored; None when the store is up to date."""
         return self._keeper.error
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """What is not on disk although the disk works: rows whose values cannot be written."""
+        return self._keeper.left_out
 
     @property
     def store_failing_since_s(self) -> float | None:
@@ -168,7 +183,7 @@ class Manager:
         await self.flush()
         await self._keeper.close()
 
-    def note(self, about: Container | str | None, kind: Kind, *sentences: str, **facts: Fact) -> None:
+    def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
         """Tell the history about a container; it is written with the next change of the node, or soon.
 
         Args:
@@ -378,7 +393,7 @@ class Manager:
         node, entries = steps[-1].decision.node if steps else self.node, _entries(steps)
         if node is not self.node:
             needed = bool(steps) and _is_reservation(steps[0].event) and not self.bypassed
-            await (self._reserve(node) if needed else self._save(node, entries))
+            await (self._reserve(node, steps[0]) if needed else self._save(node, entries))
             entries = entries if needed else []
             self._see(node)
         self._note_all(entries)
@@ -412,9 +427,13 @@ class Manager:
         if _can_be_refused(one.event):
             self.counters.decision_times.add(one.took_s)
 
-    async def _reserve(self, node: Node) -> None:
-        """Write *node*; raises StoreError, and then what was about to happen did not."""
-        await self._keeper.save(Change(node), needed=True)
+    async def _reserve(self, node: Node, one: _Step) -> None:
+        """Write *node*; raises StoreError or CannotBeStored, and then what was about to happen did not."""
+        try:
+            await self._keeper.save(Change(node), needed=True, own=one.decision.key or "")
+        except CannotBeStored:
+            self._flush_soon()  # the rest of it is on disk, and did not happen
+            raise
 
     async def _save(self, node: Node, entries: Iterable[Entry]) -> None:
         """Write *node* with everything that the history has been told."""

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from criproxy.control.counters import DECISION_BUCKETS_S
+from criproxy.control.failures import KINDS
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.settings import OnError
@@ -55,6 +56,7 @@ def measure(
         fallbacks=_with(counters.fallbacks, *(way.value for way in OnError)),
         policy_failures=counters.policy_failures,
         policy_faults=policy_faults,
+        failures=_with(followups.tasks.failures.counts, *KINDS),
         updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
         updates_in_flight=counters.updates_in_flight,
         misplaced=len(ages_s),

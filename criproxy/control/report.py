@@ -4,7 +4,7 @@ Pure functions of a node and of what the controller knows beside it, so that a d
 database say the same. Sets are in kernel notation, amounts have their unit in the key.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
@@ -34,6 +34,8 @@ class Situation:
     notices: Sequence[Notice] = ()
     refusals: Sequence[Refusal] = ()
     """The newest first."""
+    lacking: Callable[[], Sequence[str]] = tuple
+    """Sentences on what the policy file names and the machine has not; may take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,8 @@ def of_node(situation: Situation) -> Iterator[Notice]:
     node = situation.node
     if node.released:
         yield Notice("released", f"the node is released, nobody is placed: {node.released}", wrong=False)
+    for text in situation.lacking():
+        yield Notice("machine", text)
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
 

@@ -56,8 +56,10 @@ class Resync:
     """What the store remembers to be under way is from before our start."""
     _wanted: bool = True
     """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
-    _looks: int = _LOOKS
-    """Comparisons that are to follow soon: removals that were cut when criproxy last ended may go on, too."""
+    _look_s: float | None = None
+    """When, on the loop's clock, to compare because of removals that may be under way; None: there are none."""
+    _last_look_s: float = 0.0
+    """With which such comparison the last of them is done."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -105,12 +107,14 @@ class Resync:
 
     async def run(self) -> None:
         """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever."""
+        self.unsettled()  # removals that were cut when criproxy last ended may go on, too
         while True:
             thorough, self._wanted = self._wanted, False
             try:
                 await self.again(thorough=thorough)
             except Exception as error:
-                self.followups.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+                if self.followups.tasks.failures.add("watcher", f"asking the runtime what runs failed: {error!r}"):
+                    self.followups.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
                 self.followups.counters.resync_failures += 1
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 self.soon()
@@ -127,8 +131,11 @@ class Resync:
 
         Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
         """
-        self._looks = _LOOKS
-        self._stirred.set()
+        now_s, pause_s = asyncio.get_running_loop().time(), self.followups.settings.unknown_pause_s
+        self._last_look_s = now_s + _LOOKS * pause_s
+        if self._look_s is None:
+            self._look_s = now_s + pause_s
+            self._stirred.set()
 
     def touch(self, key: str) -> None:
         """A call about the container or sandbox *key* has ended: lists requested before say nothing about it."""
@@ -177,15 +184,18 @@ class Resync:
 
     async def _due(self) -> None:
         """Wait until somebody asks for the next comparison, or it is time."""
-        settings, begun_s = self.followups.settings, asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        interval_s = loop.time() + self.followups.settings.resync_interval_s
         while not self._wanted:
             self._stirred.clear()
-            pause_s = settings.unknown_pause_s if self._looks else settings.resync_interval_s
             try:
-                async with asyncio.timeout_at(begun_s + min(pause_s, settings.resync_interval_s)):
+                async with asyncio.timeout_at(min(interval_s, self._look_s or interval_s)):
                     await self._stirred.wait()
             except TimeoutError:
-                self._looks = max(0, self._looks - 1)
+                if self._look_s is not None and self._look_s <= interval_s:
+                    pause_s = self.followups.settings.unknown_pause_s
+                    goes_on = self._look_s + pause_s / 2 < self._last_look_s
+                    self._look_s = self._look_s + pause_s if goes_on else None
                 return
 
     async def _compare(self, *, thorough: bool) -> None:

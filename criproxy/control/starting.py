@@ -148,7 +148,7 @@ class Starts:
         else:
             self._ended(key)
             if outcome.kind is OutcomeKind.FAILED:  # it has exited then: the runtime tells
-                self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+                self.inquiry.ask(key)
             return
         booked.add_done_callback(lambda _: self._ended(key))
 
@@ -157,7 +157,7 @@ class Starts:
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and call.request is not None:
             key = self.followups.manager.resolve(translate.read(api.StartContainerRequest, call.request).container_id)
             if key in self.followups.manager.node.containers:
-                self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+                self.inquiry.ask(key)
 
     def _ended(self, key: str) -> None:
         self.followups.starting.discard(key)

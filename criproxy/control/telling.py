@@ -24,6 +24,8 @@ from criproxy.model.workload import Container
 
 def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float) -> None:
     """Write the line of a decision that placed, moved or released somebody; nothing for all others."""
+    if isinstance(event, PolicyChanged) and decision.node is before:
+        return  # looked at once more, as after each start with containers that nobody places
     sentence = _sentence(event, decision)
     if sentence is not None:
         keys = {**_who(decision), **_place(decision.grant)}

@@ -37,6 +37,8 @@ class Stamp:
     """For each of its cards the NUMA nodes next to it, in kernel notation with ``;`` between them."""
     stays: bool = False
     """Whether an update might take its cards away."""
+    pod_cpu_milli: int = 0
+    """The CPU of its whole pod, as it was told then; 0 where nobody said so."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""

@@ -87,7 +87,20 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
         cgroup_parent=config.linux.cgroup_parent,
         labels=dict(config.labels),
         annotations=policy_annotations(config.annotations),
+        cpu_total_milli=pod_total(config.linux.resources),
     )
+
+
+def pod_total(resources: api.LinuxContainerResources) -> int:
+    """The CPU of a whole pod, in milli, by the *resources* of its sandbox; 0 where they say nothing of it.
+
+    Shares end at 256 CPUs; of more than that the quota tells, if there is one.
+    """
+    total = shares_to_milli(resources.cpu_shares)
+    if total < MAX_SHARES_MILLI:
+        return total
+    limit = quota_to_milli(resources.cpu_quota, resources.cpu_period) or 0
+    return max(total, min(limit, MAX_MACHINE_MILLI))
 
 
 def container(request: api.CreateContainerRequest, reservation: str, capacity_bytes: int = 0) -> Container:
@@ -159,8 +172,8 @@ def _memory_request(before: Container, score: int, limit_bytes: int | None, capa
     return Interval(min(found.low, limit_bytes), min(found.high, limit_bytes))
 
 
-def stamp_of(placed: Container) -> Stamp:
-    """What the annotation shall say of *placed*."""
+def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
+    """What the annotation shall say of *placed*, whose pod has that much CPU as a whole."""
     quota, request = placed.asked_quota, placed.memory_request_bytes
     return Stamp(
         reservation=placed.reservation,
@@ -174,6 +187,7 @@ def stamp_of(placed: Container) -> Stamp:
         memory_request_high_bytes=request.high if request else 0,
         hints=";".join(map(format_cpuset, placed.hints)),
         stays=placed.stays,
+        pod_cpu_milli=pod_cpu_milli,
     )
 
 
@@ -182,8 +196,8 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
     return _STATES.get(found.state, ContainerState.UNKNOWN)
 
 
-def found_pod(item: api.PodSandbox, cgroup_parent: str = "") -> Pod:
-    """A sandbox from a list, which does not tell its cgroup: see `cgroup_parent_in`."""
+def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
+    """A sandbox from a list, which does not tell its cgroup (see `cgroup_parent_in`) nor its CPU as a whole."""
     names = item.metadata
     return Pod(
         key=item.id,
@@ -195,6 +209,8 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "") -> Pod:
         cgroup_parent=cgroup_parent,
         labels=dict(item.labels),
         annotations=policy_annotations(item.annotations),
+        cpu_total_milli=cpu_total_milli,
+        stopped=item.state == api.SANDBOX_NOTREADY,
     )
 
 

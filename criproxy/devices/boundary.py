@@ -34,6 +34,8 @@ class Word(Enum):
     NO_EVIDENCE = "no-evidence"
     PRIVILEGED = "privileged"
     EXEMPT = "exempt"
+    FAILED = "failed"
+    """The rule itself failed, and every card was hidden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
     findings: tuple[Finding, ...] = ()
     if who.privileged:
         if rules.privileged == "deny":
-            return Boundary(asked, refusal=Refusal(StatusCode.PERMISSION_DENIED, _DENIED))
+            return Boundary(asked, refusal=Refusal(StatusCode.PERMISSION_DENIED, DENIED))
         left = "they are left as they came" if rules.privileged == "allow" else "nothing hides them"
         findings = (Finding("", Word.PRIVILEGED, f"it is privileged and sees every device node of the host: {left}"),)
         if rules.privileged == "allow":
@@ -99,7 +101,7 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
 
 
 _NONE = Stock()
-_DENIED = (
+DENIED = (
     "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
     "denies: leave securityContext.privileged out, or let devices.exempt name its namespace or image"
 )

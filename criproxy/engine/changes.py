@@ -30,6 +30,8 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
 
     Whoever does not fit under the new policy shares from now on. The policy none lets everybody go.
     """
+    if node.released and event.keeps_release:
+        return Decision(node)
     known = node
     if node.released or event.configuration != node.configuration:
         known = node.replace(released="", configuration=event.configuration)

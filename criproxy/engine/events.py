@@ -16,6 +16,15 @@ class PodCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class PodResized:
+    """The kubelet says another CPU total for the pod; what its containers have follows with their own messages."""
+
+    key: str
+    cpu_total_milli: int
+    """As `Pod.cpu_total_milli`."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodStopped:
     """The sandbox was stopped, and with it every container in it."""
 
@@ -108,6 +117,8 @@ class PolicyChanged:
     """Whether who is here is placed anew by it; otherwise only newcomers are, and who has no place shares."""
     configuration: str = ""
     """For `Node.configuration`."""
+    keeps_release: bool = False
+    """Whether a released node stays so: the configuration is that of before, and was away for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +164,7 @@ class Found:
 
 WorkloadEvent = (
     PodCreated
+    | PodResized
     | PodStopped
     | PodGone
     | ContainerCreating

@@ -36,6 +36,10 @@ class Guarded:
         self._name = name
         self.options = options
 
+    def tried(self) -> "Guarded":
+        """The same for answers that nobody will act on: what is wrong with them is not counted here."""
+        return Guarded(self._policy, self._name, self.options)
+
     def place(self, node: Node, container: Container) -> Layout:
         """The policy's layout.
 

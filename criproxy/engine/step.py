@@ -21,6 +21,7 @@ from criproxy.engine.events import (
     Found,
     PodCreated,
     PodGone,
+    PodResized,
     PodStopped,
     PolicyChanged,
     Released,
@@ -31,13 +32,14 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
+from criproxy.engine.pod_total import pod_resized
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
-from criproxy.model.grant import Applied, granted
+from criproxy.model.grant import Applied, Layout, granted
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.policy.api import Policy
@@ -67,10 +69,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
 def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
     """Apply an event about one pod or container."""
     match event:
-        case PodCreated(pod):
-            return Decision(node.replace(pods=with_entries(node.pods, {pod.key: pod})))
-        case PodStopped() | PodGone():
-            return _pod_ended(node, event, policy)
+        case PodCreated() | PodResized() | PodStopped() | PodGone():
+            return _of_pod(node, event, policy)
         case ContainerCreating(container):
             return _creating(node, container, policy)
         case ContainerCreated(reservation, key):
@@ -89,6 +89,16 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
             return _applied(node, key, Applied(cpus, mems, lifted))
         case ContainerResized(key, sizes):
             return _resized(node, key, sizes, policy)
+
+
+def _of_pod(node: Node, event: PodCreated | PodResized | PodStopped | PodGone, policy: Policy) -> Decision:
+    match event:
+        case PodCreated(pod):
+            return Decision(node.replace(pods=with_entries(node.pods, {pod.key: pod})))
+        case PodResized(key, cpu_total_milli):
+            return pod_resized(node, key, cpu_total_milli, policy)
+        case _:
+            return _pod_ended(node, event, policy)
 
 
 def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decision:
@@ -112,6 +122,8 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
             return None if _twin(beside, newcomer) else _with_newcomer(node, beside, newcomer, policy)
         case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
+            if container.same_cpu(node.containers[key].sizes):
+                return None
             return node.replace(containers=with_entries(node.containers, {key: container})), container
         case _:
             return None
@@ -181,11 +193,13 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     container = node.containers.get(key)
     if container is None or container.state is ContainerState.EXITED or container.sizes == sizes:
         return Decision(node, key=key)
-    container = container.resized(sizes)
+    is_same_cpu, container = container.same_cpu(sizes), container.resized(sizes)
     known = node.replace(containers=with_entries(node.containers, {key: container}))
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
-    layout = with_room(known, policy.place(known, container), key, policy)
+    # What does not change is not placed anew: a container that shares is not refused for lack of exclusive CPUs.
+    placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
+    layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     return Decision(after, updates_between(node, after), layout.reasons, key)
 

@@ -49,6 +49,15 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Those that a policy may read, see `model.annotations`."""
+    cpu_total_milli: int = 0
+    """The CPU of the whole pod, as its sandbox was told last; 0 where nobody said so."""
+    stopped: bool = False
+    """Whether the sandbox has ended: no container starts in it any more."""
+
+    @property
+    def cap_milli(self) -> int | None:
+        """The CPU of the whole pod where it is known exactly: CRI does not tell 256 CPUs from more of them."""
+        return self.cpu_total_milli if MIN_REQUEST_MILLI < self.cpu_total_milli < MAX_SHARES_MILLI else None
 
     @property
     def title(self) -> str:
@@ -138,6 +147,11 @@ class Container:
             memory_limit_bytes=self.memory_limit_bytes,
             memory_request_bytes=self.memory_request_bytes,
         )
+
+    def same_cpu(self, sizes: Sizes) -> bool:
+        """Whether *sizes* differ from its own in memory at the most."""
+        asked = sizes.cpu_milli, sizes.cpu_limit_milli, sizes.cpu_quota
+        return asked == (self.cpu_milli, self.cpu_limit_milli, self.asked_quota)
 
     def resized(self, sizes: Sizes) -> "Container":
         """The same container with another size."""

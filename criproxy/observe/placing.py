@@ -36,6 +36,8 @@ class Placing:
     fallbacks: Mapping[str, int]
     policy_failures: int
     policy_faults: int
+    failures: Mapping[str, int]
+    """By kind, as `control.failures` has them."""
     updates: Mapping[str, int]
     updates_in_flight: int
     misplaced: int
@@ -73,6 +75,7 @@ _TOTALS = {
     "decisions": ("decisions", "event", "Changes of the node's state, by the kind of event that brought them."),
     "refusals": ("refusals", "code", "Calls of the kubelet that were refused, by gRPC status code."),
     "fallbacks": ("fallbacks", "way", "Held calls at which criproxy itself failed, by what became of them."),
+    "failures": ("failures", "kind", "Failures of criproxy itself: calls, watchers, a policy, what only tells, rows."),
     "updates": ("updates", "outcome", "Updates to other containers: sent, of these failed and lost."),
     "drift": ("drift", "outcome", "Cpusets that somebody else had changed: found, and of these repaired at once."),
     "exits": ("exits", "seen", "Ends of containers that no call told, by what showed them."),

@@ -172,6 +172,16 @@ class Options(BaseModel):
         if usable and reserved >= usable:
             yield Misfit(path, f"reserves every CPU that pods may use ({format_cpuset(usable)}): leave at least one")
 
+    def rest(self, topology: Topology) -> CpuSet:
+        """The available CPUs of a machine that are not reserved: with none there is nothing to place anybody on."""
+        available, asked = self.available_resources.cpu, self.reserved_resources.cpu
+        if available is not None and available.cpus is None:
+            return frozenset()
+        cpus = topology.cpus if available is None else available.of(topology.cpus)
+        if asked is not None and asked.cpus is None and asked.count >= len(cpus):
+            return frozenset()
+        return cpus - self.reserved(topology)
+
     def _view(self, topology: Topology) -> "_View":
         """What these options make of a machine, kept until there is another."""
         view = self._seen[0] if self._seen else None
@@ -209,7 +219,7 @@ def _unavailable(available: AvailableCpus, topology: Topology) -> Iterator[Misfi
     elif not available.excluded and not available.cgroup:
         yield from missing_cpus(path, available.cpus, topology)
     if topology.cpus and not available.of(topology.cpus):
-        text = f"leaves none of the CPUs that pods may use, {format_cpuset(topology.cpus)}: all of them are used"
+        text = f"leaves none of the CPUs that pods may use, {format_cpuset(topology.cpus)}: name some of these"
         yield Misfit(path, text)
 
 

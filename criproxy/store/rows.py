@@ -52,10 +52,17 @@ def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tu
 
     Only what was touched is compared: the cost does not grow with the number of entries.
     """
+    keys, gone = changes(table, before, after)
+    new = table.entries(after)
+    return [table.to_row(key, new[key]) for key in keys], [(key,) for key in gone]
+
+
+def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
+    """The keys of the rows to write and of those to delete, where *before* becomes *after*; cheap like `changed`."""
     old, new = table.entries(before), table.entries(after)
     keys = changed_keys(old, new)
-    rows = [table.to_row(key, new[key]) for key in keys if key in new and old.get(key) != new[key]]
-    return rows, [(key,) for key in keys if key in old and key not in new]
+    written = [key for key in keys if key in new and old.get(key) != new[key]]
+    return written, [key for key in keys if key in old and key not in new]
 
 
 @lru_cache(maxsize=256)  # sharers get one set object, which keeps comparing them cheap
@@ -65,11 +72,12 @@ def _cpuset(text: str) -> CpuSet:
 
 def _pod_row(key: str, pod: Pod) -> Row:
     who = key, pod.uid, pod.name, pod.namespace, pod.attempt, pod.qos.value, pod.cgroup_parent
-    return *who, json.dumps(dict(pod.labels)), json.dumps(dict(pod.annotations))
+    texts = json.dumps(dict(pod.labels)), json.dumps(dict(pod.annotations))
+    return *who, *texts, pod.cpu_total_milli, int(pod.stopped)
 
 
 def _to_pod(row: Row) -> Pod:
-    key, uid, name, namespace, attempt, qos, cgroup_parent, labels, annotations = row
+    key, uid, name, namespace, attempt, qos, cgroup_parent, labels, annotations, cpu_total_milli, stopped = row
     return Pod(
         key=key,
         uid=uid,
@@ -80,6 +88,8 @@ def _to_pod(row: Row) -> Pod:
         cgroup_parent=cgroup_parent,
         labels=_texts(labels),
         annotations=_texts(annotations),
+        cpu_total_milli=cpu_total_milli,
+        stopped=bool(stopped),
     )
 
 
@@ -161,7 +171,7 @@ def _applied(cpus: str, mems: str, lifted: int) -> Applied:
     return Applied(_cpuset(cpus), _cpuset(mems), bool(lifted))
 
 
-PODS = Table("pods", 9, lambda node: node.pods, _pod_row, _to_pod)
+PODS = Table("pods", 11, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 19, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)

@@ -17,6 +17,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
 from criproxy.sim.machines import machine
 from criproxy.store.record import Kind, Record
+from criproxy.store.writing import LeftOut
 from tests.control.world import RecordingLog
 
 EMPTY = Node(machine(nodes=1, cores=4))
@@ -36,6 +37,9 @@ class Disk:
     """The history, oldest first."""
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with each write."""
+
+    left_out: tuple[LeftOut, ...] = ()
+    lost_records: int = 0
 
     def load(self, topology: Topology) -> Node:
         """Nothing yet."""

@@ -21,6 +21,7 @@ GAUGES = Gauges(
     dropped_log_lines=lambda: 4,
 )
 PLACING = Placing(
+    failures={"call": 1, "watcher": 0},
     decisions={"container_creating": 3},
     decision_bounds_s=(0.001, 0.01),
     decision_counts=(2, 1, 1),

@@ -56,7 +56,7 @@ class TopologyAwarePolicy:
             left = self.release(machine, container.key).grants if container.key in node.grants else node.grants
             return Layout(left, (f"{container.title} is left alone: cpu.preserve says so", *wishes.notes()))
         division = self._divided(node.topology)
-        others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
+        others = _others(node, container.key) if container.key in node.grants else node
         grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
         placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
         layout = self._with_memory(division, node, placed, wishes)
@@ -121,7 +121,7 @@ class TopologyAwarePolicy:
         if is_left_alone(wishes):
             return None
         division, request = self._divided(node.topology), request_of(container, self.options, wishes)
-        others = node.replace(grants=without(node.grants, (container.key,)))
+        others = _others(node, container.key)
         if is_reserved(self.options, wishes):
             if division.reserved_left(others):
                 return reserved_compared(division, others, container)
@@ -177,6 +177,11 @@ class TopologyAwarePolicy:
         if len(hints) > 1 and hints < near:  # of several cards, or of one that is next to several nodes
             near = hints
         return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
+
+
+def _others(node: Node, key: str) -> Node:
+    """The node without the place of *key*, and without where it is: else its CPUs would count as a stranger's."""
+    return node.replace(grants=without(node.grants, (key,)), applied=without(node.applied, (key,)))
 
 
 def _without_own(request: Request, container: Container) -> Request:
