@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from criproxy.cli.saying import say
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -65,7 +67,7 @@ def command(
     else:
         root = None if no_machine else host_root
         texts = [_to_text(report, topology, stocks, root) for report, stocks in zip(reports, found, strict=True)]
-        click.echo("\n\n".join(texts))
+        say("\n\n".join(texts))
     ctx.exit(int(any(report.mistakes for report in reports)))
 
 

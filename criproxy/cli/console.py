@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from typing import IO
 
 import click
 import rich._wrap
@@ -18,10 +19,18 @@ break inside of a number would show CPUs that are not meant."""
 rich._wrap.re_word = UNBROKEN  # noqa: SLF001 (it has no option for it; a test sees whether it still goes by this)
 
 
-def console() -> Console:
-    """Standard output; rich takes its width from COLUMNS where that is set, terminal or not."""
+def console(file: IO[str] | None = None, width: int | None = None) -> Console:
+    """Standard output, on which texts are texts: what is in brackets is no markup, and what is in colons no emoji.
+
+    Rich takes the width from COLUMNS where that is set, terminal or not.
+
+    Args:
+        file: instead of standard output.
+        width: instead of the usual one.
+    """
     limited = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if limited else UNLIMITED)
+    columns = width or (None if limited else UNLIMITED)
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=columns)
 
 
 def show(renderable: RenderableType) -> None:

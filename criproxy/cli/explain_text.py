@@ -11,6 +11,7 @@ from rich.text import Text
 from criproxy.cli import words
 from criproxy.cli.choices_text import render_choices
 from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.model.bounded import bounded
 
 Values = dict[str, Any]
 WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
@@ -20,6 +21,7 @@ BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
 
 def render(values: Values) -> RenderableType:
     """An answer of `Places.explain`."""
+    values = bounded(values)
     row = values["container"]
     parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]
     parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]

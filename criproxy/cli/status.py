@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from criproxy.cli.asking import Places, places_options
+from criproxy.cli.saying import say
 from criproxy.cli.watching import Ask, Render, Values, show_answer, watch_options
+from criproxy.model.bounded import bounded
 
 SETTLE_S, PAUSE_S = 5.0, 0.25
 """How long `--check` waits for updates that are under way, and the pause between two looks."""
@@ -56,7 +58,8 @@ def _check(places: Places, output: str) -> int:
     if output == "json":
         click.echo(json.dumps(values))
     elif wrong:
-        click.echo("\n".join(wrong))
+        for each in wrong:
+            say(bounded(each))
     else:
         from criproxy.cli.topology_words import count
 

@@ -14,6 +14,7 @@ from criproxy.cli.answers_text import no_answer, notices_of, title_of
 from criproxy.cli.console import QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
+from criproxy.model.bounded import bounded
 from criproxy.model.grant import PRESERVED
 
 Values = dict[str, Any]
@@ -30,6 +31,7 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
 
     What does not fit is left out, those in trouble last.
     """
+    values = bounded(values)
     if "error" in values:
         return no_answer(values)
     notices = [*notices_of(values), *_refusals(values), *_failures(values)]
@@ -122,7 +124,7 @@ def _most_interesting(rows: Sequence[Values], lines: int, width: int) -> Sequenc
 
 
 def _height(parts: Sequence[RenderableType], width: int) -> int:
-    measure = Console(width=width)
+    measure = Console(width=width, markup=False, emoji=False)
     return sum(len(measure.render_lines(part, pad=False)) for part in parts)
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.control.notices import Refusal
@@ -26,6 +26,7 @@ from criproxy.engine.events import (
     UnknownOutcome,
     UpdateApplied,
 )
+from criproxy.model.bounded import bounded_text, bounded_texts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
@@ -109,17 +110,24 @@ class Journal:
         if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
             self._remember(about.title, entry)
         at_s = self._clock() if entry.at_s is None else entry.at_s
+        sentences, facts = bounded_texts(entry.sentences), _bounded_facts(entry.facts)
         if about is None:
-            return Record(at_s, "", "", entry.kind, entry.sentences, "", entry.facts)
-        return Record(at_s, about.key, about.title, entry.kind, entry.sentences, about.life, entry.facts)
+            return Record(at_s, "", "", entry.kind, sentences, "", facts)
+        return Record(at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
 
     def _remember(self, title: str, entry: Entry) -> None:
         before = self._refusals.pop(title, None)
         if entry.kind is Kind.REFUSED:
             times = before.times + 1 if before else 1
-            self._refusals[title] = Refusal(title, " ".join(entry.sentences), times, self._clock())
+            text = bounded_text(" ".join(bounded_texts(entry.sentences)))
+            self._refusals[title] = Refusal(title, text, times, self._clock())
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
+
+
+def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
+    """*facts*, of which some have texts that tenants wrote, each cut."""
+    return {key: bounded_text(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
 
 
 def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:

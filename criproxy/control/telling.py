@@ -15,6 +15,7 @@ from criproxy.engine.events import (
     PolicyChanged,
     TopologyChanged,
 )
+from criproxy.model.bounded import bounded_texts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -33,7 +34,7 @@ def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float
     else:
         return
     if decision.reasons:
-        keys["reasons"] = list(decision.reasons)
+        keys["reasons"] = list(bounded_texts(decision.reasons))
     log.info(sentence, **keys, moved=len(decision.updates), decision_ms=round(took_s * 1000, 2))
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from criproxy.model.bounded import bounded_text
 from criproxy.observe.writer import LineWriter
 
 
@@ -40,6 +41,10 @@ LEVELS = ("debug", "info", "warning", "error")
 
 _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "exception": 3, "critical": 2}
 _PLAIN = re.compile(r"[\w./:@%+,~-]+", re.ASCII)
+_MAX_VALUE_CHARS = 16_384
+"""Of one value; a traced call's message is as long."""
+_MAX_RENDERED_CHARS = 32_768
+"""Of one value with all its parts, as it stands in a line."""
 _OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
 
 UNTOLD = "a log line could not be written"
@@ -81,6 +86,7 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
         processors=[
             structlog.contextvars.merge_contextvars,
             _add_logger_name,
+            _cut,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             *_renderers(log_format, fd),
@@ -151,6 +157,14 @@ def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDi
     return event
 
 
+def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    """Cut what is too long for a line: names and values of tenants have no bound of their own."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
+            event[key] = bounded_text(value, _MAX_VALUE_CHARS)
+    return event
+
+
 def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
     """Show values in the notation of the journal; keep the traceback as it is."""
     return {key: value if key in _OUR_KEYS else _LiteralText(render_value(value)) for key, value in event.items()}
@@ -176,6 +190,9 @@ def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
 
 def render_value(value: object) -> str:
     """*value* for a line: bare where it is one plain word, else as JSON, so that no value can forge a line."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value):
+    if isinstance(value, str) and len(value) <= _MAX_VALUE_CHARS and _PLAIN.fullmatch(value):
         return value
-    return json.dumps(value, default=str, ensure_ascii=False)
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    if not text.isprintable():  # JSON leaves alone what turns the direction of writing, or is an escape of its own
+        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return bounded_text(text, _MAX_RENDERED_CHARS)

@@ -19,6 +19,7 @@ except ImportError:  # a PyYAML without libyaml
 
 from criproxy.errors import BadAnnotation
 from criproxy.model.annotations import DOMAINS, effective
+from criproxy.model.bounded import bounded_text
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.keys import Rules, may_use
@@ -31,6 +32,9 @@ POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
 _MAX_DEPTH = 16
+_MAX_VALUE_CHARS = 16_384
+"""Of one annotation: to read it takes time, in which nobody else is placed."""
+_MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -93,10 +97,11 @@ class Wishes:
             self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
             return None
         try:
-            return convert(value)
+            return convert(_short(value))
         except ValueError as error:
+            why = bounded_text(str(error), _MAX_WHY_CHARS)
             raise BadAnnotation(
-                f"container {self.container.title}: annotation {name} cannot be understood: {error}"
+                f"container {self.container.title}: annotation {name} cannot be understood: {why}"
             ) from None
 
     def scope(self, key: str) -> int:
@@ -122,6 +127,12 @@ class Wishes:
         return may_use(self.container.namespace, key, self.allowed, self.denied)
 
 
+def _short(text: str) -> str:
+    if len(text) > _MAX_VALUE_CHARS:
+        raise ValueError(f"it has {len(text)} characters, and {_MAX_VALUE_CHARS} is the most")
+    return text
+
+
 def _boolean(text: str) -> bool:
     value = _BOOLEANS.get(text.strip().lower())
     if value is None:
@@ -138,7 +149,7 @@ def _old_form(annotations: Mapping[str, str], key: str, container: str) -> tuple
         if key in POD_WIDE:
             return name, annotations[name]
         try:
-            data = _plain_data(annotations[name])
+            data = _plain_data(_short(annotations[name]))
         except ValueError:
             return name, annotations[name]
         if not isinstance(data, Mapping):
@@ -162,7 +173,12 @@ def _plain_data(text: str) -> object:
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if isinstance(event, AliasEvent) or depth > _MAX_DEPTH:
                 raise ValueError(f"it has aliases (*), or is nested deeper than {_MAX_DEPTH} levels: write it plainly")
+    except YAMLError as error:
+        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    try:
         data: object = load(text, Loader=_Loader)
     except YAMLError as error:
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    except Exception:  # noqa: BLE001 (dates and numbers that there are not, keys that are lists: the library says so in its own ways)
+        raise ValueError("it is no YAML that says something: numbers, dates or keys in it cannot be") from None
     return data

@@ -1,4 +1,4 @@
-"""Numbers and texts at the limits of CRI's fields are read as something that the model, the store and people can have."""
+"""Numbers and texts at the limits of CRI are read as something that the model, the store and people can have."""
 
 import json
 import sqlite3

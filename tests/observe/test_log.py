@@ -120,3 +120,27 @@ def test_a_line_that_cannot_be_told_fails_nobody(log_format: str) -> None:
     assert "planted" in done.stderr
     assert "first" in done.stderr
     assert "last" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param("\x1b[2J", '"\\u001b[2J"', id="escape"),
+        pytest.param("\x9b2J", '"\\u009b2J"', id="c1"),
+        pytest.param("a\u202eb", '"a\\u202eb"', id="right-to-left"),
+        pytest.param("größe", '"größe"', id="letters"),
+        pytest.param(["\u200b"], '["\\u200b"]', id="list"),
+    ],
+)
+def test_a_value_is_text_and_nothing_else(value: object, expected: str) -> None:
+    """A terminal on which a log is read acts on nothing that a tenant has written."""
+    assert log.render_value(value) == expected
+
+
+def test_a_line_has_an_end() -> None:
+    """However long a name is, and however many there are."""
+    assert len(log.render_value("x" * 1_000_000)) < 40_000
+    assert len(log.render_value(["y" * 1000] * 1000)) < 40_000
+    cut = log._cut(log._Logger("x", print), "info", {"event": "container placed", "container": "x" * 100_000, "n": 1})
+    assert len(cut["container"]) < 20_000
+    assert cut["n"] == 1

@@ -1,14 +1,17 @@
 """Wishes are read with their type, where the namespace may have them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from criproxy.alloc.affinity import parse_affinities
 from criproxy.errors import BadAnnotation, StatusCode
 from criproxy.model.annotations import DOMAINS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.memory import memory_wish
 from criproxy.policy.options import Options
 from criproxy.sim.machines import machine
 
@@ -156,3 +159,39 @@ def test_every_way_to_write_a_restricted_key_is_restricted(alias: str, domain: s
     """Those of the peers' domains too."""
     wishes = wishes_of({alias.format(domain): "true"})
     assert (wishes.boolean("cpu.preserve"), len(wishes.ignored)) == (None, 1)
+
+
+def test_a_pod_with_thousands_of_annotations_is_told_of_in_a_few_words() -> None:
+    """The first are named, the others counted."""
+    notes = wishes_of({f"x{number:04d}.criproxy.io/pod": "1" for number in range(8000)}).notes()
+    assert len(notes) == 9
+    assert notes[0].startswith("annotation x0000.criproxy.io/pod is not acted on")
+    assert notes[-1] == "7992 more annotations are not acted on"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("cpu.preserve", "y" * 300_000, id="boolean"),
+        pytest.param("affinity", "- x\n" * 100_000, id="document"),
+        pytest.param("affinity", "[" * 15_000, id="nested"),
+        pytest.param("affinity", "9" * 5000, id="digits"),
+        pytest.param("affinity", "2020-99-99", id="date"),
+        pytest.param("affinity", "? [a]\n: b", id="key-that-is-a-list"),
+        pytest.param("memory-type", "\u202e" * 1000, id="invisible"),
+        pytest.param("cold-start", "duration: " + "9" * 5000 + "s", id="duration"),
+    ],
+)
+def test_a_refusal_is_short_and_in_our_words(key: str, value: str) -> None:
+    """Whatever the value: what is read is bounded, and so is what is said about it."""
+    wishes = Wishes(wishes_of({f"{key}.criproxy.io/pod": value}).node, MAIN, {"*": ("*",)})
+    readers: dict[str, Callable[[], object]] = {
+        "affinity": lambda: wishes.document(key, lambda data: parse_affinities(data, "main", anti=False)),
+        "cpu.preserve": lambda: wishes.boolean(key),
+    }
+    with pytest.raises(BadAnnotation) as caught:
+        readers.get(key, lambda: memory_wish(wishes))()
+    said = str(caught.value)
+    assert said.startswith(f"container shop/web/main: annotation {key}.criproxy.io/pod cannot be understood: ")
+    assert len(said) < 800
+    assert not any(word in said for word in ("limit (4300", "must be in 1..12", "Exceeds"))
