@@ -142,6 +142,8 @@ class Wrong:
     about: frozenset[str]
     """Titles; --check must name one of them. Nobody: any sentence will do."""
     text: str
+    never: bool = False
+    """It must not happen, whatever --check says of it."""
 
 
 def wrongs(asked: Mapping[str, Asked], running: Mapping[str, CpuSet], reserved: CpuSet) -> Iterator[Wrong]:
@@ -157,7 +159,7 @@ def wrongs(asked: Mapping[str, Asked], running: Mapping[str, CpuSet], reserved: 
         elif others:
             also = ", ".join(f"{known[other].title} on {show(found)}" for other, found in others.items())
             about = frozenset([one.title, *(known[other].title for other in others)])
-            yield Wrong(about, f"{one.title} shall own {show(cpus)}, and there are {also}")
+            yield Wrong(about, f"{one.title} shall own {show(cpus)}, and there are {also}", never=not one.owed)
         elif cpus & reserved and one.placed_by != "pools":
             yield Wrong(frozenset([one.title]), f"{one.title} owns reserved CPUs {show(cpus & reserved)}")
     yield from _mixed(known, running)

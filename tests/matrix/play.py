@@ -42,7 +42,7 @@ class Play:
         """All of it."""
         case, scene = self.case, self.scene
         await scene.poll(lambda: scene.controller.ready)
-        await self._comes(pod("first", 2000, **{"pool.podpools": "pair", "balloon.balloons": "database"}))
+        await self._comes(pod("first", 2000, {"pool.podpools": "pair", "balloon.balloons": "database"}))
         await self._comes(pod("shares", 100, guaranteed=False))
         await self._rests("before")
         async with AsyncExitStack() as stack:
@@ -59,7 +59,7 @@ class Play:
         namespace = case.namespace.partition(" ")[2]
         for number, key in enumerate(case.keys):
             wish = {key: VALUES.get(key, "true")}
-            spec = pod(f"wishes-{number}", 1000, namespace=namespace, **wish)
+            spec = pod(f"wishes-{number}", 1000, wish, namespace=namespace)
             self._knows(await self._comes(spec), key)
         asks = Asks(((CARD, "all"),), privileged=case.privileged != "unprivileged")
         self._sees(await self._comes(pod("card", 100, namespace=namespace, guaranteed=False), asks))
@@ -101,6 +101,7 @@ class Play:
         self.problems += [f"{when}: {text}" for text in scene.violations()]
         judged = scene.mode() is BypassMode.OFF
         expected = list(wrongs(scene.ledger.asked, scene.running(), RESERVED)) if judged else []
+        self.problems += [f"{when}: {wrong.text}" for wrong in expected if wrong.never]
         if not judged:
             expected.append(Wrong(frozenset(), "the bypass is on"))
         if scene.disk.full and scene.controller._manager.store_error:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -297,9 +297,17 @@ class _Nobody:
         """It is over."""
 
 
-def pod(name: str, milli: int, *, namespace: str = "default", guaranteed: bool = True, **wishes: str) -> PodSpec:
-    """A pod of one container, ``main``; *wishes* are annotations of ours, with _ for what cannot stand in a name."""
-    limits = {"cpu_limit_milli": milli, "memory_limit_bytes": MEMORY_BYTES} if guaranteed else {}
-    spec = ContainerSpec("main", IMAGE, cpu_request_milli=milli, **limits)
-    annotations = {f"{key}.criproxy.io/pod": value for key, value in wishes.items()}
+def pod(
+    name: str,
+    milli: int,
+    wishes: Mapping[str, str] | None = None,
+    *,
+    namespace: str = "default",
+    guaranteed: bool = True,
+) -> PodSpec:
+    """A pod of one container, ``main``; *wishes* are annotations of ours by key."""
+    spec = ContainerSpec("main", IMAGE, cpu_request_milli=milli)
+    if guaranteed:
+        spec = replace(spec, cpu_limit_milli=milli, memory_limit_bytes=MEMORY_BYTES)
+    annotations = {f"{key}.criproxy.io/pod": value for key, value in (wishes or {}).items()}
     return PodSpec(name, (spec,), namespace, annotations=annotations)
