@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,12 +15,12 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.store.database import Database
-from tests.chaos.checker import runtime, store
+from tests.chaos.checker import runtime, status, store
 from tests.chaos.checker.cgroups import Cgroups, Group
 from tests.chaos.checker.cpus import CpuSet, parse
 from tests.chaos.checker.journal import Journal
-from tests.chaos.checker.rest import Picture, problems
-from tests.chaos.checker.runtime import CREATED, EXITED, RUNNING, Listed, Runtime
+from tests.chaos.checker.rest import Picture, Wrong, problems, wrongs
+from tests.chaos.checker.runtime import CREATED, EXITED, RUNNING, Listed, Runtime, Unavailable
 from tests.chaos.checker.samples import Samples
 from tests.chaos.checker.store import Row, Saved
 
@@ -136,6 +137,37 @@ def test_the_store_of_criproxy_can_be_read(tmp_path: Path) -> None:
     assert store.read(tmp_path / "criproxy.db") == Saved({}, set())
 
 
+OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p/s"}))
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "words"),
+    [
+        pytest.param([], [], [], id="all-well"),
+        pytest.param([OWNS], ["default/p/s is to be on CPUs 2 and is on 0"], [], id="told"),
+        pytest.param([OWNS], [], [f"--check is silent: {OWNS.text}"], id="silent"),
+        pytest.param([OWNS], ["CPU 7 …"], [f"--check is silent: {OWNS.text}"], id="about-another"),
+        pytest.param([], ["CPU 7 …"], ["--check complains, and nothing is wrong: CPU 7 …"], id="false-alarm"),
+        pytest.param([Wrong("store: …")], [], [], id="what-it-need-not-know"),
+    ],
+)
+def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]) -> None:
+    """``status --check`` must name who is on owned CPUs, and nobody where nothing is wrong."""
+    assert list(status.disagreements(found, said)) == words
+
+
+def test_who_is_concerned_is_known() -> None:
+    """A lost place names the owner, and who is on its CPUs."""
+    (wrong,) = (one for one in wrongs(owner_and_sharer("0-1", "1-3")) if one.titles)
+    assert wrong.titles == {"p/o", "p/s"}
+
+
+def test_a_criproxy_that_does_not_answer_cannot_be_compared(tmp_path: Path) -> None:
+    """The checker says so, and tries again."""
+    with pytest.raises(Unavailable, match="status --check does not answer"):
+        status.ask(tmp_path / "control.sock")
+
+
 class Scene:
     """Cgroup files and a journal in a folder."""
 
@@ -195,6 +227,8 @@ def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process as runc leaves it between create and start: it opens a FIFO, and nobody comes."""
     os.mkfifo(tmp_path / "init")
     with subprocess.Popen(["runc", "init"], executable="/bin/cat", cwd=tmp_path) as process:
+        while Path(f"/proc/{process.pid}/cmdline").read_text() != "runc\0init\0":
+            time.sleep(0.001)  # the kernel tells nobody when it has set that, in the middle of the exec
         yield process
         process.kill()
 

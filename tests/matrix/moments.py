@@ -28,7 +28,7 @@ async def bypass_on(scene: Scene) -> AsyncIterator[None]:
         passed = [scene.config(ran) for ran in scene.runs[known:] if ran.container_id]
         assert not any(ANNOTATION in config.annotations for config in passed), "calls pass during the bypass"
         scene.bypass.set(BypassMode.OFF, "the matrix goes on")
-        scene.ledger.away = False
+        scene.ledger.looks()
 
 
 @asynccontextmanager
@@ -39,7 +39,9 @@ async def bypass_automatic(scene: Scene) -> AsyncIterator[None]:
         return
     scene.bypass.set(BypassMode.AUTOMATIC, "for the matrix")
     assert scene.controller._manager.bypassed
+    scene.ledger.failing += 1
     yield
+    scene.ledger.failing -= 1
     if scene.mode() is BypassMode.AUTOMATIC:
         scene.bypass.set(BypassMode.OFF, "the matrix goes on")
 
@@ -60,7 +62,9 @@ async def released(scene: Scene) -> AsyncIterator[None]:
 async def disk_full(scene: Scene) -> AsyncIterator[None]:
     """The disk of the state has no byte free."""
     scene.disk.full, scene.disk.failures = True, 0
+    scene.ledger.failing += 1
     yield
+    scene.ledger.failing -= 1
     scene.disk.full = False
     await scene.poll(lambda: not scene.controller.problem)
 
@@ -98,6 +102,7 @@ async def runtime_restart(scene: Scene) -> AsyncIterator[None]:
     await scene.runtime.start()
     await scene.reconnect()
     await scene.client.version()
+    await scene.poll(lambda: scene.controller.ready and not scene.controller._resync.error)
     yield
 
 
@@ -123,7 +128,9 @@ async def repeated(scene: Scene) -> AsyncIterator[None]:
     sandbox_id = await scene.kubelet.run_sandbox(spec)
     scene.slow["CreateContainer"] = 0.05
     await cut(scene.create(spec, scene.request(spec, sandbox_id, Asks()), scene.client), scene.slow)
-    await scene.poll(lambda: any(one.sandbox.id == sandbox_id for one in scene.runtime.core.records.containers.values()))
+    await scene.poll(
+        lambda: any(one.sandbox.id == sandbox_id for one in scene.runtime.core.records.containers.values())
+    )
     scene.slow.pop("CreateContainer")
     again = await scene.create(spec, scene.request(spec, sandbox_id, Asks()), scene.client)
     assert again.refusal
@@ -142,8 +149,17 @@ async def reload_to(policy: str, scene: Scene) -> AsyncIterator[None]:
     yield
 
 
+@asynccontextmanager
+async def nothing(scene: Scene) -> AsyncIterator[None]:
+    """Containers come, and that is all."""
+    known = set(scene.controller.node.containers)
+    yield
+    assert not known - set(scene.controller.node.containers)
+
+
 POLICIES = ("none", "static", "topology-aware", "balloons", "pools")
 MOMENTS: Mapping[str, Moment] = {
+    "nothing": nothing,
     "adoption": adoption,
     "bypass on": bypass_on,
     "bypass automatic": bypass_automatic,

@@ -42,29 +42,46 @@ class Picture:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that is not as it must be."""
+
+    text: str
+    titles: frozenset[str] = frozenset()
+    """Of the containers concerned, where criproxy must know of it: ``status --check`` has to name one of them."""
+
+
 def problems(seen: Picture) -> list[str]:
     """Everything that is wrong, one sentence each; empty if nothing is."""
+    return [wrong.text for wrong in wrongs(seen)]
+
+
+def wrongs(seen: Picture) -> list[Wrong]:
+    """Everything that is wrong."""
     running = {key: one for key, one in seen.alive(RUNNING).items() if key in seen.groups}
     missing = [
         f"{one.title} runs as the runtime says, but nothing is in its cgroup"
         for key, one in seen.alive(RUNNING).items()
         if key not in seen.groups
     ]
-    return [*missing, *_places(seen, running), *_leaks(seen, running), *_store(seen, running)]
+    rest = (*_leaks(seen, running), *_store(seen, running))
+    return [*map(Wrong, missing), *_places(seen, running), *map(Wrong, rest)]
 
 
-def _places(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
+def _places(seen: Picture, running: Mapping[str, Listed]) -> Iterator[Wrong]:
     """Lost places: owners without their whole set, or not alone on it."""
     for key, one in running.items():
         cpus, allowed = seen.groups[key].cpus, seen.allowed(one)
         if allowed == (0,):
             continue
         if 0 not in allowed and len(cpus) not in allowed:
-            yield f"lost place: {one.title} shall own {allowed[0]} CPUs and runs on {show(cpus)}"
+            text = f"lost place: {one.title} shall own {allowed[0]} CPUs and runs on {show(cpus)}"
+            yield Wrong(text, frozenset([one.title]))
         for other, group in seen.groups.items():
             if 0 not in allowed and other in running and other != key and group.cpus & cpus:
                 others = f"{running[other].title} runs on {show(group.cpus)}"
-                yield f"lost place: {one.title} owns {show(cpus)}, and {others}"
+                text = f"lost place: {one.title} owns {show(cpus)}, and {others}"
+                yield Wrong(text, frozenset([one.title, running[other].title]))
 
 
 def _leaks(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
