@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from criproxy.control.settings import Adopt, Log, OnError, Settings
+from criproxy.control.settings import Adopt, Log, OnError, Promote, Settings
 from criproxy.discovery.named import host_reader
 from criproxy.engine.guard import Guarded
 from criproxy.model.topology import Topology
@@ -68,6 +68,7 @@ def load_configuration(
         policy_name=common.policy,
         on_error=OnError(common.on_error),
         adopt=Adopt(common.adopt),
+        promote=Promote(common.promote or ""),
         apply_all=common.apply == "all",
         devices=common.devices.rules() if common.devices is not None else None,
         configuration=file.digest(),

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import time
 
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
@@ -13,13 +14,15 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
+from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone
 from criproxy.engine.guard import PolicyFault
+from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
@@ -59,6 +62,8 @@ class Creates:
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
+            if self.followups.manager.bypassed:
+                asking = replace(asking, missed=Missed(why=Miss.BYPASSED, since_s=time()))
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
@@ -108,6 +113,7 @@ class Creates:
         except Refused as error:
             return Refuse(error.code, str(error))
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
+        _note_missed(request)
         return Proceed(request.SerializeToString())
 
     async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
@@ -124,6 +130,9 @@ class Creates:
         except Exception as error:  # what failed before may have been just this, and the create shall go on
             self.followups.log.error("devices not guarded", exc_info=error)  # noqa: TRY400 (`Log` has no other)
             return Proceed()
+        if container and container.qos is QosClass.GUARANTEED:
+            _note_missed(request)
+            return Proceed(request.SerializeToString())
         return Proceed(request.SerializeToString() if guarded.changed else None)
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
@@ -179,7 +188,14 @@ class Creates:
             return await self.followups.apply(ContainerCreating(container))
         except NotEnough:
             await self.inquiry.try_release_exited()
+        try:
             return await self.followups.apply(ContainerCreating(container))
+        except NotEnough:
+            smaller = as_before(manager.node, container, time())
+            if smaller is None:
+                raise
+        # The size was refused while it ran; what ran must not be down because of that.
+        return await self.followups.apply(ContainerCreating(smaller))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
         node = self.followups.manager.node
@@ -203,6 +219,11 @@ class Creates:
 def _new_reservation() -> str:
     """An id that no container has had: 128 random bits."""
     return f"r-{os.urandom(16).hex()}"
+
+
+def _note_missed(request: api.CreateContainerRequest) -> None:
+    """Let the container say, to whoever takes it in, that criproxy failed at its create."""
+    request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
 
 
 def _created_id(outcome: Outcome) -> str:

@@ -25,6 +25,7 @@ from criproxy.engine.events import (
     ContainerResized,
     Event,
     NodeEvent,
+    Promoted,
 )
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
@@ -447,8 +448,8 @@ class Manager:
 
 
 def _can_be_refused(event: Event) -> bool:
-    """Whether the kubelet waits for the answer; everything else tells what has happened."""
-    return _is_reservation(event) or isinstance(event, ContainerResized)
+    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
+    return _is_reservation(event) or isinstance(event, ContainerResized | Promoted)
 
 
 async def _others_first() -> None:

@@ -4,6 +4,7 @@ Here the parts are put together; each has its own file.
 """
 
 import asyncio
+from collections.abc import Callable
 from importlib import import_module
 
 from criproxy.control.hotplug import Hotplug
@@ -16,8 +17,9 @@ class Watch:
     Made right after the machine was discovered: what changes from then on is noticed.
     """
 
-    def __init__(self, inquiry: Inquiry) -> None:
+    def __init__(self, inquiry: Inquiry, is_ready: Callable[[], bool] = lambda: True) -> None:
         self._inquiry = inquiry
+        self._is_ready = is_ready
         self._hotplug = Hotplug(inquiry.followups)
 
     def start(self) -> None:
@@ -27,11 +29,12 @@ class Watch:
 
     async def _watch(self) -> None:
         """Load the parts beside the first calls: nothing of them is needed at the very start."""
-        for part in ("exits", "drift", "coldstarts"):
+        for part in ("exits", "drift", "coldstarts", "promoting"):
             await asyncio.to_thread(import_module, f"criproxy.control.{part}")
         from criproxy.control.coldstarts import ColdStarts
         from criproxy.control.drift import Drift
         from criproxy.control.exits import Exits
+        from criproxy.control.promoting import Promotions
 
         followups = self._inquiry.followups
         exits = Exits(followups, self._inquiry)
@@ -39,3 +42,4 @@ class Watch:
         followups.tasks.spawn("list exited containers", exits.list_regularly())
         followups.tasks.spawn("watch cgroups", Drift(followups, self._hotplug).watch())
         followups.tasks.spawn("end cold starts", ColdStarts(followups).watch())
+        followups.tasks.spawn("look for room", Promotions(followups, self._is_ready).watch())

@@ -8,6 +8,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from criproxy.model.plain import from_plain, to_plain
+from criproxy.model.workload import Missed
+
 ANNOTATION = "criproxy/placement"
 
 
@@ -57,3 +60,20 @@ def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
         return None
     known = {name: value for name, value in values.items() if type(value) is _TYPES.get(name)}
     return Stamp(**known) if {"reservation", "qos"} <= known.keys() else None
+
+
+MISSED = "criproxy/missed"
+"""The annotation of a container at whose create criproxy failed: why it has no place, and since when."""
+
+
+def missed_text(missed: Missed) -> str:
+    """The value of `MISSED`."""
+    return _ENCODER.encode(to_plain(missed))
+
+
+def read_missed(annotations: Mapping[str, str]) -> Missed | None:
+    """What a container's *annotations* say of it; None if they say nothing, or what cannot be ours."""
+    try:
+        return from_plain(Missed, json.loads(annotations[MISSED]))
+    except (KeyError, ValueError):
+        return None
