@@ -22,9 +22,12 @@ from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota
-from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+WHOLE = 1000
+"""Milli-CPU: who asks for less owns no CPU, whatever the policy."""
 
 
 @dataclass(slots=True)
@@ -62,7 +65,7 @@ class Creates:
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
-            if self.followups.manager.bypassed:
+            if self.followups.manager.bypassed and container.cpu_milli >= WHOLE:
                 asking = replace(asking, missed=Missed(why=Miss.BYPASSED, since_s=time()))
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
@@ -113,7 +116,7 @@ class Creates:
         except Refused as error:
             return Refuse(error.code, str(error))
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
-        _note_missed(request)
+        _note_missed(request, container)
         return Proceed(request.SerializeToString())
 
     async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
@@ -130,10 +133,8 @@ class Creates:
         except Exception as error:  # what failed before may have been just this, and the create shall go on
             self.followups.log.error("devices not guarded", exc_info=error)  # noqa: TRY400 (`Log` has no other)
             return Proceed()
-        if container and container.qos is QosClass.GUARANTEED:
-            _note_missed(request)
-            return Proceed(request.SerializeToString())
-        return Proceed(request.SerializeToString() if guarded.changed else None)
+        changed = _note_missed(request, container) or guarded.changed
+        return Proceed(request.SerializeToString() if changed else None)
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
@@ -221,9 +222,12 @@ def _new_reservation() -> str:
     return f"r-{os.urandom(16).hex()}"
 
 
-def _note_missed(request: api.CreateContainerRequest) -> None:
-    """Let the container say, to whoever takes it in, that criproxy failed at its create."""
+def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
+    """Let a container that may lack CPUs say, to whoever takes it in, that criproxy failed at its create."""
+    if container is None or container.cpu_milli < WHOLE:
+        return False
     request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
+    return True
 
 
 def _created_id(outcome: Outcome) -> str:

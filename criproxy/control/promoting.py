@@ -5,14 +5,14 @@ the answer of the runtime fails: these are the very reasons why somebody came wi
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.control.followups import Followups
 from criproxy.control.manager import PolicyFailed
 from criproxy.control.settings import Promote
-from criproxy.control.shortfalls import shortfalls
+from criproxy.control.shortfalls import shortfall
 from criproxy.engine.events import Promoted
 from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
@@ -34,6 +34,10 @@ class Promotions:
 
     followups: Followups
     is_ready: Callable[[], bool]
+    _lacks: dict[str, tuple[Container, bool]] = field(default_factory=dict)
+    """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
+    _asked: Policy | None = None
+    """Which policy that was."""
 
     async def watch(self) -> None:
         """Try those who should have more, for ever; one who does not fit is tried again when the node has changed."""
@@ -43,6 +47,7 @@ class Promotions:
             if node is not tried and _anybody(node, self.followups.settings.promote) and self._may_try():
                 await self._try_all(node)
                 tried = node
+                await asyncio.sleep(self.followups.settings.promote_quiet_s)
             if manager.node is node:
                 await self._pause(node)
 
@@ -60,7 +65,7 @@ class Promotions:
 
     async def _try_all(self, node: Node) -> None:
         manager = self.followups.manager
-        for key in await asyncio.to_thread(_fitting, node, manager.policy, self.followups.settings.promote):
+        for key in await asyncio.to_thread(self._fitting, node, manager.policy):
             if not self._may_try():
                 return
             with suppress(PolicyFailed, PolicyFault):  # counted, and told by whoever asks it next
@@ -68,16 +73,35 @@ class Promotions:
                 after = (await self.followups.apply(Promoted(key))).node
                 manager.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
+    def _fitting(self, node: Node, policy: Policy) -> list[str]:
+        """The keys of those for whom there is room on *node*, who waits longest first; slow."""
+        if policy is not self._asked:
+            self._asked, self._lacks = policy, {}
+        self._lacks = {key: self._lacks[key] for key in self._lacks.keys() & node.containers.keys()}
+        candidates = (one for one in node.containers.values() if self._may_get_more(node, one, policy))
+        return [one.key for one in sorted(candidates, key=_since_s) if _fits(node, one.key, policy)]
+
+    def _may_get_more(self, node: Node, container: Container, policy: Policy) -> bool:
+        """Whether it should have more by the policy, and by what is wanted; the policy is asked once for each."""
+        wanted, grant = self.followups.settings.promote, node.grants.get(container.key)
+        if grant is None or container.state not in _PLACEABLE:
+            return False
+        if container.desired and container.desired.told:
+            return True
+        if container.cpu_milli // 1000 <= len(grant.exclusive):
+            return False
+        if wanted is Promote.OFF or not (container.missed or wanted is Promote.WHEN_FREE):
+            return False
+        before = self._lacks.get(container.key)
+        if before is None or before[0] is not container:
+            before = container, shortfall(node, policy, container.key) is not None
+            self._lacks[container.key] = before
+        return before[1]
+
 
 def _anybody(node: Node, wanted: Promote) -> bool:
     """Whether somebody on *node* may have to be tried."""
     return wanted is Promote.WHEN_FREE or any(one.missed or one.desired for one in node.containers.values())
-
-
-def _fitting(node: Node, policy: Policy, wanted: Promote) -> list[str]:
-    """The keys of those for whom there is room on *node*, who waits longest first; slow, since it asks the policy."""
-    keys = dict.fromkeys(_candidates(node, policy, wanted))
-    return [key for key in keys if _fits(node, key, policy)]
 
 
 def _fits(node: Node, key: str, policy: Policy) -> bool:
@@ -85,19 +109,6 @@ def _fits(node: Node, key: str, policy: Policy) -> bool:
         return step(node, Promoted(key), policy).node is not node
     except Exception:  # noqa: BLE001 (a policy that fails gives nobody more)
         return False
-
-
-def _candidates(node: Node, policy: Policy, wanted: Promote) -> Iterator[str]:
-    there = [one for one in node.containers.values() if one.state in _PLACEABLE and one.key in node.grants]
-    came = [one for one in there if _grows(one) or (one.missed and wanted is not Promote.OFF)]
-    yield from (one.key for one in sorted(came, key=_since_s))
-    if wanted is Promote.WHEN_FREE:
-        placeable = {one.key for one in there}
-        yield from (one.key for one in shortfalls(node, policy) if one.key in placeable)
-
-
-def _grows(container: Container) -> bool:
-    return container.desired is not None and container.desired.told
 
 
 def _since_s(container: Container) -> float:
