@@ -162,7 +162,7 @@ class Controller:
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),
             refusals=self._manager.refusals(),
-            resizes=self._updates.refused.told(self.node),
+            resizes=self._followups.refused.told(self.node),
             placer=self._manager.policy,
         )
 

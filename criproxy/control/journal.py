@@ -202,8 +202,8 @@ def told_quota(has: Applied, other: Applied) -> str:
 
 
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
-    if decision.node is not before or not isinstance(event, Promoted):
-        reasons = (*_ANEW.get(type(event), ()), *decision.reasons)
+    reasons = (*_ANEW.get(type(event), ()), *decision.reasons)
+    if reasons and (decision.node is not before or not isinstance(event, Promoted)):
         yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
 
 

@@ -8,17 +8,19 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import time
 
 from criproxy.control.followups import Followups
 from criproxy.control.manager import PolicyFailed
 from criproxy.control.settings import Promote
 from criproxy.control.shortfalls import shortfall
-from criproxy.engine.events import Promoted
+from criproxy.engine.events import ContainerResized, Promoted
 from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.model.node import Node
 from criproxy.model.workload import MAY_RUN, Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.store.record import Kind
 
 _PLACEABLE = MAY_RUN | {ContainerState.CREATED}
 
@@ -44,12 +46,21 @@ class Promotions:
         manager, tried = self.followups.manager, None
         while True:
             node = manager.node
+            self._forget_silent(node)
             if node is not tried and _anybody(node, self.followups.settings.promote) and self._may_try():
                 await self._try_all(node)
                 tried = node
                 await asyncio.sleep(self.followups.settings.promote_quiet_s)
             if manager.node is node:
                 await self._pause(node)
+
+    def _forget_silent(self, node: Node) -> None:
+        """End the refusals that nobody wants to be otherwise any more."""
+        followups = self.followups
+        for key in followups.refused.silent(node, time(), followups.settings.resize_silence_s):
+            text = "the kubelet does not repeat the resize that was refused: it was taken back"
+            followups.manager.note(key, Kind.RESIZED, text)
+            followups.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _may_try(self) -> bool:
         manager = self.followups.manager

@@ -19,6 +19,8 @@ class RefusedResizes:
     """What the kubelet was told about the resizes of containers that are still there, by key."""
 
     _told: dict[str, Refusal] = field(default_factory=dict)
+    _since_s: float = field(default_factory=time)
+    """Since when the kubelet is listened to."""
 
     def add(self, container: Container, sizes: Sizes, text: str) -> bool:
         """Count one; whether it is another one than the kubelet has repeated so far, also before our start."""
@@ -35,6 +37,16 @@ class RefusedResizes:
         kept = {key: refusal for key, refusal in self._told.items() if _waits(node.containers.get(key))}
         self._told = kept
         return kept
+
+    def silent(self, node: Node, now_s: float, silence_s: float) -> list[str]:
+        """The keys of those whose resize the kubelet has not repeated for so long: somebody took it back.
+
+        It makes no call for a pod that asks again for what it has.
+        """
+        told = self.told(node)
+        waiting = (one for one in node.containers.values() if one.desired and not one.desired.told)
+        heard_s = {one.key: told[one.key].at_s if one.key in told else self._since_s for one in waiting}
+        return [key for key, at_s in heard_s.items() if now_s - at_s > silence_s]
 
 
 def _waits(container: Container | None) -> bool:

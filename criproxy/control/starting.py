@@ -3,12 +3,12 @@
 A start is the barrier: it waits until nobody can still be running on the CPUs that the container gets.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import gmtime, monotonic, strftime, time
 
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
-from criproxy.control.refused import RefusedResizes, warn
+from criproxy.control.refused import warn
 from criproxy.control.resync import Resync
 from criproxy.control.targets import quota_for
 from criproxy.cri import api_pb2 as api
@@ -176,7 +176,6 @@ class Updates:
     inquiry: Inquiry
     foreign: Foreign | None = None
     """The last cpuset that the kubelet sent; None if it never did."""
-    refused: RefusedResizes = field(default_factory=RefusedResizes)
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own.
@@ -210,7 +209,7 @@ class Updates:
             return
         call.context = InLane(resizing.key)  # nothing is to be undone
         container = followups.manager.node.containers.get(resizing.key)
-        if container is None or not self.refused.add(container, resizing.sizes, str(error)):
+        if container is None or not followups.refused.add(container, resizing.sizes, str(error)):
             return
         warn(followups.log, container, resizing.sizes, error)
         followups.manager.note(container, Kind.RESIZED, f"the resize was refused: {error}")
