@@ -37,9 +37,7 @@ async def test_a_refused_resize_is_listed_with_its_sizes(tmp_path: Path) -> None
         stored = await run(tmp_path, "--check")
         await world.start_criproxy()
 
-    should = (
-        "default/growing/main should have 4 CPUs and 1 GiB, and has 1 CPU and 1 GiB: its resize is refused since"
-    )
+    should = "default/growing/main should have 4 CPUs and 1 GiB, and has 1 CPU and 1 GiB: its resize is refused since"
     assert "REFUSED 3 times, last " in shown.output
     assert should in joined(shown.output)
     assert checked.exit_code == 1
