@@ -16,14 +16,14 @@ from criproxy.control.guarding import DeviceGuard, Guarded
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.stamp import read_stamp
+from criproxy.cri.stamp import read_missed, read_stamp
 from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.node import Node
 from criproxy.model.resources import MAX_MACHINE_MILLI
-from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
+from criproxy.model.workload import MAY_RUN, ContainerState, Miss, Missed, Pod, QosClass
 from criproxy.store.record import Kind
 
 _AT_ONCE = 16
@@ -33,6 +33,9 @@ EVIDENCE_S = 2.0
 """How long the containers of one list may be held up by the kubelet, which knows where the cards of strangers are."""
 
 STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
+
+POD_UID = "io.kubernetes.pod.uid"
+"""The label by which a kubelet knows its containers."""
 
 T = TypeVar("T")
 Disturbed = Callable[..., bool]
@@ -147,11 +150,18 @@ class Adoption:
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
         found = await self._devices(item, reply)
         if not container.reservation:  # ours say themselves where their cards are
-            container = replace(container, hints=found.hints, stays=found.stays)
+            container = replace(container, hints=found.hints, stays=found.stays, missed=self._missed(item))
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
+
+    def _missed(self, item: api.Container) -> Missed | None:
+        """Why a container without our stamp has none, if that is our fault or came of a bypass."""
+        created_s = item.created_at / 1e9
+        if self.followups.spans.cover(created_s) and POD_UID in item.labels:
+            return Missed(why=Miss.BYPASSED, since_s=created_s)
+        return read_missed(item.annotations)
 
     async def _devices(self, item: api.Container, reply: api.ContainerStatusResponse) -> Guarded:
         """What is known of the cards of a container that nobody remembers, unless finding out takes too long."""

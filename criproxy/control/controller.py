@@ -24,6 +24,7 @@ from criproxy.control.notices import Notice
 from criproxy.control.replies import Replies
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
+from criproxy.control.shortfalls import shortfall
 from criproxy.control.starting import Starts, Updates
 from criproxy.control.tasks import Tasks
 from criproxy.control.watch import Watch
@@ -83,7 +84,7 @@ class Controller:
         kernel = Kernel(runtime, settings.host_root, settings.lost_after_s)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
         self._inquiry = inquiry = Inquiry(self._followups)
-        self._watch = Watch(inquiry)
+        self._watch = Watch(inquiry, lambda: self.ready)
         devices = DeviceGuard(self._followups)
         self._resync = Resync(self._followups, inquiry, devices)
         self.modes = Modes(self._followups, self._resync, self._begin)
@@ -147,8 +148,8 @@ class Controller:
         Whatever is wrong with a policy, it may raise.
         """
         node, policy = self.node, self._manager.policy
-        if key not in node.grants or key not in node.containers:
-            return None
+        if key not in node.grants or key not in node.containers or shortfall(node, policy, key):
+            return None  # of the latter nothing was compared
         candidates = candidates_of(policy, node, node.containers[key])
         return Choice(Decided.NOW, candidates) if candidates else None
 
@@ -174,6 +175,8 @@ class Controller:
             notices=tuple(self._notices()),
             refusals=self._manager.refusals(),
             lacking=partial(self._fit.lacking, self._manager.policy, self.node.topology),
+            resizes=self._followups.refused.told(self.node),
+            placer=self._manager.policy,
         )
 
     def waits_for(self, key: str) -> list[str]:
@@ -251,6 +254,10 @@ class Controller:
     def bypass(self, mode: BypassMode) -> None:
         """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""
         self._manager.bypassed = mode is BypassMode.AUTOMATIC
+        if mode is BypassMode.ORDERED:
+            self._followups.spans.begin()
+        else:
+            self._followups.spans.end()
         if mode is BypassMode.OFF and self.modes.active:
             self._resync.doubt()
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import time
 
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard, Guarded
@@ -14,15 +15,20 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
+from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
 from criproxy.engine.guard import PolicyFault
+from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+WHOLE = 1000
+"""Milli-CPU: who asks for less owns no CPU, whatever the policy."""
 
 
 @dataclass(slots=True)
@@ -68,6 +74,8 @@ class Creates:
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
+            if self.followups.manager.bypassed and container.cpu_milli >= WHOLE:
+                asking = replace(asking, missed=Missed(why=Miss.BYPASSED, since_s=time()))
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
@@ -118,6 +126,7 @@ class Creates:
         except Refused as error:
             return Refuse(error.code, str(error))
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
+        _note_missed(request, container)
         return Proceed(request.SerializeToString())
 
     async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
@@ -131,7 +140,8 @@ class Creates:
             guarded = await self._guard_again(request, container, hung=hung)
         except Refused as error:
             return Refuse(error.code, str(error))
-        return Proceed(request.SerializeToString() if guarded.changed else None)
+        changed = _note_missed(request, container) or guarded.changed
+        return Proceed(request.SerializeToString() if changed else None)
 
     async def _guard_again(
         self, request: api.CreateContainerRequest, container: Container | None, *, hung: bool
@@ -201,7 +211,14 @@ class Creates:
             return await self.followups.apply(ContainerCreating(container))
         except NotEnough:
             await self.inquiry.try_release_exited()
+        try:
             return await self.followups.apply(ContainerCreating(container))
+        except NotEnough:
+            smaller = as_before(manager.node, container, time())
+            if smaller is None:
+                raise
+        # The size was refused while it ran; what ran must not be down because of that.
+        return await self.followups.apply(ContainerCreating(smaller))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
         node = self.followups.manager.node
@@ -230,6 +247,14 @@ def _hung_at_devices(call: Call) -> bool:
 def _new_reservation() -> str:
     """An id that no container has had: 128 random bits."""
     return f"r-{os.urandom(16).hex()}"
+
+
+def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
+    """Let a container that may lack CPUs say, to whoever takes it in, that criproxy failed at its create."""
+    if container is None or container.cpu_milli < WHOLE:
+        return False
+    request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
+    return True
 
 
 def _created_id(outcome: Outcome) -> str:

@@ -18,7 +18,9 @@ from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.notices import Trouble
+from criproxy.control.refused import RefusedResizes
 from criproxy.control.settings import Log, Settings
+from criproxy.control.spans import Spans
 from criproxy.control.targets import Overhang, in_the_way, is_in_the_way, quota_for, target
 from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
@@ -75,6 +77,10 @@ class Followups:
     """Keys of containers whose StartContainer the runtime has and has not answered."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _over: Overhang = field(default_factory=Overhang)
+    spans: Spans = field(default_factory=Spans)
+    """When calls went by us on somebody's order."""
+    refused: RefusedResizes = field(default_factory=RefusedResizes)
+    """What the kubelet was told about resizes without room."""
     slots: asyncio.Semaphore = field(init=False)
     """Taken, before the container's lane, by whoever updates."""
     doubts: Doubts = field(init=False)

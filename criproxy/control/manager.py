@@ -30,6 +30,7 @@ from criproxy.engine.events import (
     PodCreated,
     PodGone,
     PodStopped,
+    Promoted,
     UnknownOutcome,
     UpdateApplied,
 )
@@ -538,8 +539,8 @@ def _is_unseen(job: _Job) -> bool:
 
 
 def _can_be_refused(event: Event) -> bool:
-    """Whether the kubelet waits for the answer; everything else tells what has happened."""
-    return _is_reservation(event) or isinstance(event, ContainerResized)
+    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
+    return _is_reservation(event) or isinstance(event, ContainerResized | Promoted)
 
 
 async def _others_first() -> None:

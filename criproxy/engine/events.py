@@ -110,6 +110,27 @@ class ContainerResized:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeRefused:
+    """There is no room for a size that the kubelet wants for the container: it goes on as it is."""
+
+    key: str
+    sizes: Sizes
+    """All of them."""
+    at_s: float = 0.0
+    """In seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """There may be room for what the container should have: exclusive CPUs, or the size that had none before.
+
+    It is placed as the policy says if there is, else nothing changes.
+    """
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
     """The policy that is passed with this event is another than before, or has other options; ends a release."""
 
@@ -177,9 +198,12 @@ WorkloadEvent = (
     | UpdateApplied
     | ContainerResized
 )
-"""About one pod or container."""
+"""About one pod or container: what happened to it, or is about to."""
+
+DesiredEvent = ResizeRefused | Promoted
+"""About what one container should have and has not."""
 
 NodeEvent = PolicyChanged | Released | TopologyChanged | Found
 """About the whole node: its cost grows with everybody who is there."""
 
-Event = WorkloadEvent | NodeEvent
+Event = WorkloadEvent | DesiredEvent | NodeEvent

@@ -24,7 +24,9 @@ from criproxy.engine.events import (
     PodResized,
     PodStopped,
     PolicyChanged,
+    Promoted,
     Released,
+    ResizeRefused,
     TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
@@ -34,6 +36,7 @@ from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
 from criproxy.engine.pod_total import pod_resized
 from criproxy.engine.preserved import Preserving
+from criproxy.engine.promotion import is_believed, of_desired, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
@@ -54,6 +57,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)
+        case ResizeRefused() | Promoted():
+            return of_desired(node, event, policy)
         case Released(reason, configuration):
             return release(node, reason, configuration)
     policy = Lifting(LET_GO) if node.released else Preserving(policy)
@@ -191,14 +196,22 @@ def _created(node: Node, reservation: str, key: str) -> Decision:
 
 def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     container = node.containers.get(key)
-    if container is None or container.state is ContainerState.EXITED or container.sizes == sizes:
+    if container is None or container.state is ContainerState.EXITED:
         return Decision(node, key=key)
-    is_same_cpu, container = container.same_cpu(sizes), container.resized(sizes)
+    if container.sizes == sizes and not container.desired:
+        return Decision(node, key=key)
+    is_same_cpu, before, container = container.same_cpu(sizes), container, container.resized(sizes)
     known = node.replace(containers=with_entries(node.containers, {key: container}))
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
-    # What does not change is not placed anew: a container that shares is not refused for lack of exclusive CPUs.
-    placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
+    try:
+        # What does not change is not placed anew: a container that shares is not refused for lack of exclusive CPUs.
+        placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
+    except Refused:
+        if not is_believed(before, sizes):
+            raise
+        known = node.replace(containers=with_entries(node.containers, {key: with_memory_of(before, sizes)}))
+        placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants))
     return Decision(after, updates_between(node, after), layout.reasons, key)

@@ -17,8 +17,8 @@ from criproxy.engine.events import ContainerCreated, ContainerCreating, Containe
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
-from criproxy.model.resources import Interval
-from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.model.resources import CfsQuota, Interval
+from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.store import Kind, Record, Store, database
@@ -55,7 +55,15 @@ OWNER = Container(
     memory_request_bytes=Interval(1 << 30, 1 << 30),
 )
 SHARER = Container(
-    key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20), hints=HINTS, warm=True, stays=True
+    key="r2",
+    pod="s",
+    name="side",
+    memory_request_bytes=Interval(0, 1 << 20),
+    hints=HINTS,
+    warm=True,
+    stays=True,
+    desired=Desired(sizes=Sizes(cpu_milli=3000, cpu_quota=CfsQuota(300_000, 100_000)), since_s=1.5, told=True),
+    missed=Missed(why=Miss.BYPASSED, since_s=2.5),
 )
 LIFE: list[Event] = [
     PodCreated(POD),
