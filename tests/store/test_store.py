@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, Pod, QosClass
@@ -102,10 +103,13 @@ async def test_everything_is_remembered(store: Store) -> None:
 
 
 async def test_what_is_gone_is_forgotten(store: Store) -> None:
-    """Rows of a container that went are removed."""
+    """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
     node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
 
-    assert reopened(store) == node == EMPTY.replace(pods={"s": POD})
+    assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
+
+    node = await keep(store, node, PodStopped("s"))
+    assert reopened(store) == node == EMPTY.replace(pods={"s": replace(POD, stopped=True)})
 
 
 async def test_sharers_share_one_object_after_a_load(store: Store) -> None:
@@ -153,7 +157,8 @@ def test_only_what_differs_is_written() -> None:
         for rows, gone in [changed(table, node, after)]
     }
 
-    assert touched == {"pods": ([], []), "containers": (["new"], []), "grants": (["new"], []), "applied": (["new"], [])}
+    new, nothing = (["new"], []), ([], [])
+    assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
