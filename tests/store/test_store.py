@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated, PodStopped
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.kept import Kept
@@ -108,7 +108,11 @@ async def test_what_is_gone_is_forgotten(store: Store) -> None:
 
     assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
 
-    node = await keep(store, node, PodStopped("s"))
+
+async def test_an_ended_pod_is_stored_and_keeps_nothing(store: Store) -> None:
+    """Nor does it after a restart."""
+    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"), PodStopped("s"))
+
     assert reopened(store) == node == EMPTY.replace(pods={"s": replace(POD, stopped=True)})
 
 
