@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
 from criproxy.engine.invariants import violations
+from criproxy.engine.kept import pod_title
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
@@ -134,6 +136,7 @@ def summary(situation: Situation) -> Values:
             "watched": format_cpuset(node.watched_cpus),
             "offline": format_cpuset(topology.offline_cpus),
         },
+        "kept": [_kept(node, uid, kept) for uid, kept in sorted(node.kept.items()) if kept.cpus - node.owned_cpus],
         "memory_nodes": format_cpuset(topology.mems),
         "numa_nodes": [
             {
@@ -148,6 +151,13 @@ def summary(situation: Situation) -> Values:
         ],
         "totals": _totals(node),
     }
+
+
+def _kept(node: Node, uid: str, kept: Kept) -> Values:
+    """CPUs that are kept for a pod; some of its containers may have them again."""
+    names = sorted(name for name, cpus in kept.by_name.items() if cpus - node.owned_cpus)
+    cpus = format_cpuset(kept.cpus - node.owned_cpus)
+    return {"pod": pod_title(node, uid), "uid": uid, "cpus": cpus, "containers": names}
 
 
 def _totals(node: Node) -> Values:

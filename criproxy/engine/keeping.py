@@ -8,9 +8,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from criproxy.engine.kept import NOTHING, keeps, of_living, owned_by, unused, with_kept_of, within_total
+from criproxy.engine.kept import (
+    NOTHING,
+    keeps,
+    of_living,
+    owned_by,
+    unused,
+    with_kept_of,
+    within_total,
+    words_of_kept,
+)
 from criproxy.engine.pod_total import PodLevel
-from criproxy.errors import NotEnough
+from criproxy.errors import NotEnough, Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import entries_of, with_entries, without
 from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
@@ -34,8 +43,24 @@ class Keeping:
 
     def place(self, node: Node, container: Container) -> Layout:
         """The policy's layout, with what is kept after it if that is another thing; raises what it raises."""
-        _, layout = self.asked(node, container)
-        return layout
+        try:
+            return self.asked(node, container)[1]
+        except NotEnough as error:
+            pod = node.pods.get(container.pod)
+            if told := words_of_kept(node, pod.uid if pod else ""):
+                raise NotEnough(f"{error}; {told}") from None
+            raise
+
+    def shown(self, node: Node, container: Container) -> Node | None:
+        """The node as the policy sees it when it places *container*; None where it is not asked about its CPUs."""
+        pod = node.pods.get(container.pod)
+        try:
+            if pod is not None and self._pod_level.place(node, container, pod):
+                return None
+            return self.asked(node, container)[0]
+        except Refused:
+            own = node.kept.get(pod.uid, NOTHING).cpus if pod else NO_CPUS
+            return _view(node, node.kept_cpus - own - node.owned_cpus)
 
     def release(self, node: Node, key: str) -> Layout:
         """The policy's layout without *key*; what is kept stays taken."""

@@ -7,7 +7,7 @@ what its living containers have alone, a pod never keeps more than its total.
 from collections.abc import Iterable, Mapping
 
 from criproxy.alloc.cpus import take_cpus
-from criproxy.model.cpuset import CpuSet
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
@@ -17,6 +17,8 @@ from criproxy.policy.api import Policy
 from criproxy.policy.exclusive import exclusive_of
 
 NOTHING = Kept()
+_TOLD = 3
+"""Pods that a sentence names."""
 
 
 def keeps(policy: Policy) -> bool:
@@ -33,6 +35,19 @@ def pod_cpus(node: Node, uid: str) -> CpuSet:
 def owned_by(node: Node, uid: str) -> CpuSet:
     """The CPUs that containers of the pod *uid* have alone, those of an older sandbox included."""
     return NO_CPUS.union(*(node.grants[key].exclusive for key in _holders(node, uid)))
+
+
+def pod_title(node: Node, uid: str) -> str:
+    """NAMESPACE/POD of the pod *uid*."""
+    return next((pod.title for pod in node.pods.values() if pod.uid == uid), uid)
+
+
+def words_of_kept(node: Node, uid: str) -> str:
+    """For sentences of refusals: what is kept for other pods than *uid*; empty if nothing is."""
+    others = [(other, kept.cpus - node.owned_cpus) for other, kept in sorted(node.kept.items()) if other != uid]
+    told = [f"{format_cpuset(cpus)} are kept for {pod_title(node, other)}" for other, cpus in others if cpus]
+    more = f" and more for {len(told) - _TOLD} other pods" if len(told) > _TOLD else ""
+    return f"CPUs {', '.join(told[:_TOLD])}{more}, whose containers have ended and may come back" if told else ""
 
 
 def by_name(node: Node, uid: str) -> dict[str, CpuSet]:

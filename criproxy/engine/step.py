@@ -113,15 +113,20 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
 
     To ask afterwards how it was decided.
     """
+    keeping = Keeping(policy)
     match event:
         case ContainerCreating(newcomer):
             beside = node.containers_of(newcomer.pod)
-            return None if _twin(beside, newcomer) else _with_newcomer(node, beside, newcomer, policy)
+            if _twin(beside, newcomer):
+                return None
+            known, container = _with_newcomer(node, beside, newcomer, keeping)
         case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
-            return node.replace(containers=with_entries(node.containers, {key: container})), container
+            known = node.replace(containers=with_entries(node.containers, {key: container}))
         case _:
             return None
+    shown = keeping.shown(known, container)
+    return None if shown is None else (shown, container)
 
 
 def _twin(beside: Sequence[Container], newcomer: Container) -> Container | None:
