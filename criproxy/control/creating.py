@@ -194,7 +194,8 @@ class Creates:
         known = self.followups.manager.node.pods.get(creating.sandbox_id)
         if known is None:
             creating.introduces = True
-            await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, creating.sandbox_id)))
+            pod = translate.pod(request.sandbox_config, creating.sandbox_id)
+            await self.followups.apply(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
             total = translate.pod_total(request.sandbox_config.linux.resources)
             if total != known.cpu_total_milli:
@@ -221,11 +222,7 @@ class Creates:
         return await self.followups.apply(ContainerCreating(smaller))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
-        node = self.followups.manager.node
-        if not node.exclusive_cpus:
-            return False
-        owners = (node.grants.get(container.key) for container in node.containers_of(sandbox_id))
-        return any(grant and grant.exclusive for grant in owners)
+        return sandbox_id in self.followups.manager.node.pods_with_exclusive
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create spoke for the place: it has no id, and no outcome is being asked for."""

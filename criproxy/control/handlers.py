@@ -66,7 +66,8 @@ class Handlers:
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
-            self.followups.submit(PodCreated(translate.pod(run.config, sandbox_id)))
+            pod = translate.pod(run.config, sandbox_id)
+            self.followups.submit(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
             self.creates.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
@@ -139,13 +140,15 @@ class Handlers:
         key = self.followups.manager.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
+            self.inquiry.inheritance.ended(self.followups.manager.node, key)
             if event is PodStopped:
                 self._keep_starts(key)
             self.followups.submit(event(key))
             return
         for container in self.followups.manager.node.containers_of(key):
             self._ask(container.key, outcome)
-        if event is PodGone:
+        pod = self.followups.manager.node.pods.get(key)
+        if event is PodGone or (pod and pod.uid in self.followups.manager.node.kept):
             self._may_go_on(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> None:

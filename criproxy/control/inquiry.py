@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from criproxy.control.followups import Followups
+from criproxy.control.inheritance import Inheritance
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -21,6 +22,7 @@ from criproxy.engine.events import (
     ContainerResized,
     ContainerStarted,
     Event,
+    PodNotReady,
     UnknownOutcome,
 )
 from criproxy.model.node import Node
@@ -39,6 +41,7 @@ class Inquiry:
     followups: Followups
     creating: set[str] = field(default_factory=set)
     """Reservations whose create ended without an answer and is being asked for."""
+    inheritance: Inheritance = field(default_factory=Inheritance)
     _ending: set[str] = field(default_factory=set)
     _suspected: set[str] = field(default_factory=set)
     """Who runs though the runtime says otherwise, for a moment so far."""
@@ -57,6 +60,33 @@ class Inquiry:
         """
         before = self.followups.manager.node
         await self.judge(before, await self.followups.runtime.list_containers(sandbox_id), sandbox_id)
+        if not sandbox_id:
+            await self.release_kept()
+
+    async def release_kept(self) -> None:
+        """Give back what is kept for pods whose sandboxes have ended without a call.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked.
+        """
+        before = self.followups.manager.node
+        if before.kept:
+            await self.judge_sandboxes(before, await self.followups.runtime.list_pod_sandbox())
+
+    async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
+        """Nothing is kept for pods whose sandbox is not ready, or not there, by a list requested after *before*."""
+        if not before.kept and not before.pods_with_exclusive:
+            return
+        ready = {item.id for item in items if item.state == api.SANDBOX_READY}
+        for key, pod in before.pods.items():
+            concerned = pod.uid in before.kept or key in before.pods_with_exclusive
+            if concerned and not pod.stopped and key not in ready:
+                await self.sandbox_ended(key)
+
+    async def sandbox_ended(self, key: str) -> None:
+        """The sandbox *key* has ended; its containers may go on."""
+        self.inheritance.ended(self.followups.manager.node, key)
+        await self.followups.apply(PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
         """Give back the places of those who have ended, by a list (of one sandbox) requested after *before*."""

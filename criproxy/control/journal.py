@@ -29,7 +29,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.model.bounded import bounded_text, bounded_texts
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Miss
@@ -290,8 +290,17 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
         text = removed
     grant = before.grants.get(container.key)
     if grant and grant.exclusive and container.key not in after.grants:
-        text += f": CPUs {format_cpuset(grant.exclusive)}, which it owned, are free"
+        text += _left(after, grant.exclusive)
     yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+
+
+def _left(after: Node, owned: CpuSet) -> str:
+    """What became of the CPUs that one who has ended owned."""
+    if kept := owned & after.kept_cpus:
+        return f": CPUs {format_cpuset(kept)}, which it owned, are kept for its pod"
+    if shared := owned & after.owned_cpus:
+        return f": CPUs {format_cpuset(shared)}, which it owned, are still its pod's"
+    return f": CPUs {format_cpuset(owned)}, which it owned, are free"
 
 
 def _in_state(node: Node, key: str) -> ContainerState | None:

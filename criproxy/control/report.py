@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
 from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized
 from criproxy.engine.invariants import violations
+from criproxy.engine.kept import pod_title
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
@@ -145,6 +147,7 @@ def summary(situation: Situation) -> Values:
             "offline": format_cpuset(topology.offline_cpus),
         },
         "shared_by_all": _shared_by_all(node),
+        "kept": [_kept(node, uid, kept) for uid, kept in sorted(node.kept.items()) if kept.cpus - node.owned_cpus],
         "memory_nodes": format_cpuset(topology.mems),
         "numa_nodes": [
             {
@@ -165,6 +168,13 @@ def _shared_by_all(node: Node) -> bool:
     """Whether there are containers that own no CPU, and each of them may run on every CPU that has no owner."""
     places = {grant.cpus for grant in node.grants.values() if not grant.exclusive}
     return places == {node.shared_cpus}
+
+
+def _kept(node: Node, uid: str, kept: Kept) -> Values:
+    """CPUs that are kept for a pod; some of its containers may have them again."""
+    names = sorted(name for name, cpus in kept.by_name.items() if cpus - node.owned_cpus)
+    cpus = format_cpuset(kept.cpus - node.owned_cpus)
+    return {"pod": pod_title(node, uid), "uid": uid, "cpus": cpus, "containers": names}
 
 
 def _totals(node: Node) -> Values:

@@ -209,6 +209,7 @@ class Resync:
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         await self._reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
+        await self.inquiry.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - {item.id for item in sandboxes}:
             await self.followups.apply(PodGone(key))
         for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():

@@ -1,6 +1,7 @@
 """What can happen to a node, as values in the past tense (or, for a held create, about to happen)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
@@ -13,6 +14,9 @@ class PodCreated:
     """The runtime made a sandbox."""
 
     pod: Pod
+    inherits: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By name of the container, what this pod had alone when its sandbox before was stopped, if that was just now:
+    what is still free of it is kept for it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,16 @@ class PodResized:
 @dataclass(frozen=True, slots=True)
 class PodStopped:
     """The sandbox was stopped, and with it every container in it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodNotReady:
+    """The sandbox has ended by itself, or the runtime does not have it: no container starts in it any more.
+
+    Those that are in it may go on.
+    """
 
     key: str
 
@@ -187,6 +201,7 @@ WorkloadEvent = (
     PodCreated
     | PodResized
     | PodStopped
+    | PodNotReady
     | PodGone
     | ContainerCreating
     | ContainerCreated

@@ -220,7 +220,7 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
         return node, (f"{had} and shares: {error}",), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=owner.mems)
-    return node.replace(grants=grants), (had, *layout.reasons), True
+    return node.replace(grants=grants, kept=layout.kept), (had, *layout.reasons), True
 
 
 def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> Grant | None:

@@ -6,11 +6,11 @@ force by the kubelet: then it is for us to make it true as soon as there is room
 
 from dataclasses import replace
 
+from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import DesiredEvent, ResizeRefused
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.growing import with_room
-from criproxy.engine.quota import Lifting
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, with_entries
@@ -25,7 +25,7 @@ def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
         return _resize_refused(node, event.key, event.sizes, event.at_s)
     if isinstance(policy, Fallback) or node.released:
         return Decision(node, key=event.key)  # nobody knows what it should have
-    return _promoted(node, event.key, Lifting(policy))
+    return _promoted(node, event.key, complete(policy))
 
 
 def _resize_refused(node: Node, key: str, sizes: Sizes, at_s: float) -> Decision:
@@ -92,7 +92,7 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
         layout = with_room(known, policy.place(known, asking), key, policy)
     except Refused:
         return Decision(node, key=key)
-    after = known.replace(grants=entries_of(known.grants, layout.grants))
+    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
     if not grows and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
     return Decision(after, updates_between(node, after), layout.reasons, key)

@@ -25,6 +25,7 @@ from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.entry import Entry
+from criproxy.policy.exclusive import Exclusive
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 from criproxy.policy.options import Misfit, Options
 from criproxy.policy.parts import no_shared_cpu, own_kept, parts_compared
@@ -63,6 +64,8 @@ class StaticOptions(Options):
     """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
     prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
     """Understood and not needed: owners get CPUs of as few level 3 caches as possible anyway, unless across cores."""
+    exclusive: Exclusive = Exclusive()
+    """What becomes of exclusive CPUs when their container ends."""
     strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
     """Whether nobody at all runs on reserved CPUs, as long as there are others."""
 

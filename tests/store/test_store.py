@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated, PodStopped
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
@@ -110,10 +111,17 @@ async def test_everything_is_remembered(store: Store) -> None:
 
 
 async def test_what_is_gone_is_forgotten(store: Store) -> None:
-    """Rows of a container that went are removed."""
+    """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
     node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
 
-    assert reopened(store) == node == EMPTY.replace(pods={"s": POD})
+    assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
+
+
+async def test_an_ended_pod_is_stored_and_keeps_nothing(store: Store) -> None:
+    """Nor does it after a restart."""
+    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"), PodStopped("s"))
+
+    assert reopened(store) == node == EMPTY.replace(pods={"s": replace(POD, stopped=True)})
 
 
 async def test_sharers_share_one_object_after_a_load(store: Store) -> None:
@@ -161,7 +169,8 @@ def test_only_what_differs_is_written() -> None:
         for rows, gone in [changed(table, node, after)]
     }
 
-    assert touched == {"pods": ([], []), "containers": (["new"], []), "grants": (["new"], []), "applied": (["new"], [])}
+    new, nothing = (["new"], []), ([], [])
+    assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
