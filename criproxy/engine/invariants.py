@@ -231,6 +231,9 @@ def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) ->
     except Refused:
         return
     after = step(during, ContainerGone(newcomer.key), policy).node
+    pod = node.pods.get(newcomer.pod)
+    if pod and (pod.uid in node.kept or (newcomer.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
+        return  # its pod gives up what it keeps beyond its total, and its siblings may have made room for it
     if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
         wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
         yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"

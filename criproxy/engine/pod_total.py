@@ -5,6 +5,7 @@ pod has alone is at most its total then, and all of its containers have the same
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from criproxy.alloc.memory import place_memory
@@ -153,3 +154,18 @@ def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
         return policy.place(node, max(owners, key=lambda each: each.cpu_milli))
     except Refused:
         return None
+
+
+def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
+    """The node after *gone*, of which nothing came: its siblings may have more CPUs than they ask for, to share them."""
+    if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
+        return node
+    siblings = _siblings(node, gone)
+    if total_of_group(node, pod, siblings) is not None:
+        return node
+    for each in siblings:
+        if not each.stays and len(node.grants[each.key].exclusive) * 1000 > each.cpu_milli:
+            with suppress(Refused):  # it stays where it is
+                layout = policy.place(node, each)
+                node = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)
+    return node

@@ -38,6 +38,7 @@ from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import with_leaver
+from criproxy.engine.pod_total import apart_again
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
@@ -279,4 +280,6 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
             layout = policy.release(after, owner)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons
+            if key is not None and before.grants[owner].exclusive and before.containers[key].reservation == key:
+                after = apart_again(after, before.containers[key], policy)
     return Decision(after, updates_between(before, after), reasons, key)

@@ -90,6 +90,25 @@ def test_places_are_judged_by_the_kernel(owned: str, shared: str, words: str) ->
     assert any(words in problem for problem in problems(owner_and_sharer(owned, shared)))
 
 
+@pytest.mark.parametrize(
+    ("ready", "kept", "words"),
+    [
+        pytest.param({"u": "k"}, {"main": parse("3")}, "", id="right"),
+        pytest.param({}, {"main": parse("3")}, "CPUs are kept for u, which has no sandbox", id="pod-has-ended"),
+        pytest.param({"u": "k"}, {"main": parse("0,3")}, "are kept for k/main, which shall own 1 CPUs", id="too-many"),
+        pytest.param({"u": "k"}, {"main": parse("1")}, "kept for k/main, and p/o runs on 1,2", id="of-another"),
+        pytest.param({"u": "k"}, {}, "3 are withheld", id="for-nobody"),
+    ],
+)
+def test_cpus_are_kept_for_pods_that_are_there(ready: dict[str, str], kept: dict[str, CpuSet], words: str) -> None:
+    """Withheld for no other reason, nor from their owners, and no more than their container had."""
+    picture = owner_and_sharer("1-2", "0", ready=ready)
+    saved = replace(picture.saved, kept={"u": kept})
+    found = problems(replace(picture, saved=saved, owns={**picture.owns, "k/main": (1,)}))
+
+    assert any(words in each for each in found) if words else found == []
+
+
 def test_a_created_owner_withholds_its_cpus() -> None:
     """What is kept for a container that has not started is no leak, but it needs a place in the store."""
     picture = owner_and_sharer("1-2", "0,3")

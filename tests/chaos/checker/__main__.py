@@ -109,15 +109,16 @@ class Checker:
     def _inspect(self, asking: Asking) -> None:
         """In a thread of its own: a call takes longer than the pause between two looks."""
         try:
-            listed, sandboxes = self._runtime.containers(), self._runtime.sandboxes()
+            listed, sandboxes, ready = self._runtime.containers(), self._runtime.sandboxes(), self._runtime.ready()
             saved = store.read(self._store)
             groups = self._cgroups.running()
             said = status.ask(self._control)
         except (Unavailable, sqlite3.Error) as error:
             asking.problems = [f"cannot look: {error}"]
             return
+        owns = dict(self._journal.owns)
         found = wrongs(
-            Picture(self._cpus, groups, listed, sandboxes, saved, dict(self._journal.owns), one_pool=self._one_pool)
+            Picture(self._cpus, groups, listed, sandboxes, saved, owns, one_pool=self._one_pool, ready=ready)
         )
         asking.problems = [*(wrong.text for wrong in found), *status.disagreements(found, said)]
 
