@@ -30,7 +30,7 @@ def _lock() -> None:
 
 def _test() -> int:
     """Run the tests on each runtime; the highest exit status."""
-    from tests.e2e.runtimes import DIFFERING, IN_MAKE_RUNTIMES  # noqa: PLC0415 (costs more than all that setup does)
+    from tests.e2e.runtimes import DIFFERING, IN_MAKE_RUNTIMES  # costs more than all that setup does
 
     statuses = []
     for runtime in IN_MAKE_RUNTIMES:
