@@ -23,15 +23,16 @@ class Runtime:
 
     def unavailable(self) -> str | None:
         """Why it cannot run on this machine; None if it can."""
-        if self.series and not self._programs():
+        if self.series and not self.programs():
             return available() or store.missing(store.by_series(self.series))
         return available()
 
     def prepare(self, cgroup_driver: CgroupDriver = "cgroupfs") -> PrivateContainerd:
         """A private one, which is yet to be started."""
-        return PrivateContainerd(cgroup_driver, self._programs(), nri=self.nri)
+        return PrivateContainerd(cgroup_driver, self.programs(), nri=self.nri)
 
-    def _programs(self) -> Path | None:
+    def programs(self) -> Path | None:
+        """The folder of its programs; None for the machine's own, or if they were not fetched."""
         return store.find(store.cache_directory(), store.by_series(self.series)) if self.series else None
 
 
