@@ -43,6 +43,11 @@ IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
 DIFFERING = ("test_placement", "test_devices", "test_survival", "test_reboot", "test_parity")
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
+GUESTS = (
+    "(four-nodes-systemd and (an_owner_gets or a_restart or systemd_puts or no_quota))"
+    " or (four-nodes-static and (an_owner_gets or put_right))"
+)
+"""The checks in guests that `make runtimes` repeats: both cgroup drivers on cgroup v2."""
 
 
 def tried_on(file: str) -> tuple[Runtime, ...]:
