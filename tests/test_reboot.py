@@ -136,6 +136,11 @@ class Rebooting:
         answer = await self.status(check=True)
         return [*answer["problems"], *answer["under_way"]]
 
+    async def places_of(self, pod: PodSpec) -> list[str]:
+        """CPUs that containers of *pod* may run on, as criproxy says."""
+        containers = (await self.status())["containers"]
+        return [one["cpus"] for one in containers if one["pod"] == pod.name and one["cpus"]]
+
     def cpus(self, container_id: str) -> CpuSet:
         """What its cgroup says."""
         cpuset = self.runtime.cpuset(container_id)
@@ -250,6 +255,7 @@ async def test_a_reboot(tmp_path: Path, name: str) -> None:
         ids = await node.late(after)
 
         assert not after.refused
+        assert await node.places_of(NEVER) == []
         await assert_as_before(node, name, pods, ids)
         if name in OWNING:
             await assert_room_for_all(node)
@@ -271,6 +277,7 @@ async def test_a_reboot_that_costs_the_store(tmp_path: Path, name: str) -> None:
         ids = await node.late(after)
 
         assert not after.refused
+        assert await node.places_of(NEVER) == []
         await assert_as_before(node, name, pods, ids)
 
 
