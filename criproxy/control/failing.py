@@ -1,15 +1,12 @@
 """Which calls failed in our handlers, and whom they were about: told in `status` and ``--check`` for an hour."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from google.protobuf.message import Message
-
 from criproxy.control.failures import Failures
 from criproxy.control.manager import Manager
-from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods import BY_PATH
+from criproxy.cri.about import about
 from criproxy.errors import CriproxyError
 from criproxy.wire.calls import Call, Rule, Table
 
@@ -39,8 +36,8 @@ class Failing:
             outcome: what became of it.
             message: its reply, where only that tells.
         """
-        about = self._about(call, message)
-        of = f" of {about}" if about else ""
+        who = self._about(call, message)
+        of = f" of {who}" if who else ""
         why = str(error) if isinstance(error, CriproxyError) else repr(error)
         after = f"; {outcome}" if outcome else ""
         self.failures.add("call", f"criproxy failed at {call.method.rpartition('/')[2]}{of}: {why}{after}")
@@ -64,26 +61,11 @@ class Failing:
 
     def _about(self, call: Call, reply: bytes | None) -> str:
         """The name of the container or pod that *call* is about; empty where nothing tells."""
-        method = BY_PATH.get(call.method)
-        try:
-            if method is not None and call.request is not None:
-                return next(self._names(method.request.FromString(call.request)), "")
-            if method is not None and reply is not None:
-                return next(self._names(method.reply.FromString(reply)), "")
-        except Exception:  # noqa: BLE001 (what cannot be read may be just what failed)
-            return ""
-        return ""
-
-    def _names(self, message: Message) -> Iterator[str]:
         node, manager = self.manager.node, self.manager
-        match message:
-            case api.CreateContainerRequest(sandbox_config=sandbox, config=config):
-                yield f"{sandbox.metadata.namespace}/{sandbox.metadata.name}/{config.metadata.name}"
-            case api.RunPodSandboxRequest(config=config):
-                yield f"{config.metadata.namespace}/{config.metadata.name}"
-            case api.ContainerStatusResponse(status=status) if status.id in node.containers:
-                yield node.containers[status.id].title
-        if container := node.containers.get(manager.resolve(getattr(message, "container_id", ""))):
-            yield container.title
-        if pod := node.pods.get(manager.resolve_pod(getattr(message, "pod_sandbox_id", ""))):
-            yield pod.title
+        if call.request is not None:
+            who = about(call.method, call.request)
+        else:
+            who = about(call.method, reply or b"", is_reply=True)
+        container = node.containers.get(manager.resolve(who.container_id))
+        pod = node.pods.get(manager.resolve_pod(who.sandbox_id))
+        return who.title or (container.title if container else pod.title if pod else "")

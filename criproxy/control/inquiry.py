@@ -205,7 +205,7 @@ class Inquiry:
             return
         self.followups.counters.unknown_outcomes += 1
         looks = 2
-        while looks:
+        while looks and key in self.followups.manager.node.containers:
             await asyncio.sleep(self.followups.settings.unknown_pause_s)
             try:
                 async with self.followups.lanes.of(key):
