@@ -41,7 +41,7 @@ def test_the_header_says_what_it_takes() -> None:
 
 
 def test_nobody_is_told_to_delete_the_kubelets_files() -> None:
-    """A kubelet with --root-dir moves podresources, and leaves its checkpoint and the plugins' sockets where they are."""
+    """A kubelet with --root-dir moves podresources; checkpoint and plugins' sockets stay where they are."""
     page = (ROOT / "docs/devices.md").read_text()
 
     assert "delete" not in page
