@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from criproxy.cri import podresources_pb2 as api
 from criproxy.discovery.patience import Hangs, Patience
@@ -86,6 +87,8 @@ class PodresourcesClient:
                 self._only_lists = _is_unknown(error)
         request = api.ListPodResourcesRequest()
         reply = await self._call("List", request, api.ListPodResourcesResponse, deadline_s - loop.time())
+        if not reply.pod_resources and len(UnknownFieldSet(reply)):
+            raise PodresourcesError(StatusCode.INTERNAL, "List: the reply cannot be read: it is another message")
         return [_devices(pod) for pod in reply.pod_resources if (pod.namespace, pod.name) == (namespace, name)]
 
     async def close(self) -> None:
@@ -97,7 +100,10 @@ class PodresourcesClient:
     async def _get(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         reply = await self._call("Get", request, api.GetPodResourcesResponse, timeout_s)
-        return [_devices(reply.pod_resources)] if reply.HasField("pod_resources") else []
+        pod = reply.pod_resources
+        if (pod.namespace, pod.name) != (namespace, name):  # one that it does not know is NOT_FOUND
+            raise PodresourcesError(StatusCode.INTERNAL, "Get: the reply cannot be read: it is not about that pod")
+        return [_devices(pod)]
 
     async def _connected(self) -> "Channel":
         """The connection, to be made by the call; what an earlier kubelet did not know is forgotten."""

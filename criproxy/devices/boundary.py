@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, Who
-from criproxy.devices.cards import Stock, Stocks, visible_value
+from criproxy.devices.cards import Stock, Stocks, told, visible_value
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Allocation, Evidence, Given
 from criproxy.devices.rules import DeviceRules
@@ -162,7 +162,10 @@ class _Case:
         by = self.given.source if self.given.given is Given.NONE else "nobody can tell"
         how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
         if self.rules.hide_unallocated == "report":
-            text = f"no card is allocated to it ({by}): enforced, {how}"
+            text = (
+                f"no card is allocated to it ({by}), and it may see what its image shows: hideUnallocated is report; "
+                f"with enforce {how}"
+            )
             return Boundary(asked, (self._found(Word.WOULD_HIDE, text),))
         text = f"no card is allocated to it ({by}): {how}"
         return Boundary(hidden, (self._found(Word.HIDDEN, text), *self._stripped(tampered)))
@@ -172,7 +175,7 @@ class _Case:
         if by_cdi and not ids:
             text = "a CDI device of it does not tell which card it is: everything is left as it came"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
-        cards = ", ".join(ids) or "a card"
+        cards = told(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
         # Beside CDI a variable would inject the card a second time, on runtimes whose hook obeys it.
         wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)

@@ -18,8 +18,8 @@ def classes(*written: str) -> str:
     [
         pytest.param(
             classes("{name: x, resources: [a.b/c]}"),
-            "2:28: devices.classes[0].name: the class 'x' does nothing: it needs visibleEnv, nodes.perDevice, cdiKinds, "
-            "stripEnv or stripMountPrefix",
+            "2:28: devices.classes[0].name: the class 'x' does nothing: it needs visibleEnv, nodes.perDevice, "
+            "cdiKinds, stripEnv or stripMountPrefix",
             id="nothing",
         ),
         pytest.param(
@@ -51,8 +51,8 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: nvidia, nodes: {shared: ['/dev/*']}}"),
-            "devices.classes[0].nodes.shared[0]: would give every container with a card /dev/mem: name the nodes of the "
-            "vendor",
+            "devices.classes[0].nodes.shared[0]: would give every container with a card /dev/mem: name the nodes of "
+            "the vendor",
             id="all-of-dev",
         ),
         pytest.param(

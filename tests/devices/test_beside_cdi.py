@@ -98,10 +98,11 @@ def test_what_would_be_hidden_is_not_called_enforced() -> None:
         rules(hide_unallocated="report"), ANYBODY, asked(), weigh((NVIDIA,), asked(), (NOTHING,), STOCKS), {}
     )
 
-    assert [finding.sentence for finding in done.findings] == [
+    (finding,) = done.findings
+    assert finding.sentence == (
         "nvidia: no card is allocated to it (podresources), and it may see what its image shows: hideUnallocated is "
         "report; with enforce NVIDIA_VISIBLE_DEVICES=void hides every card"
-    ]
+    )
 
 
 def test_ids_are_told_shortened() -> None:
