@@ -63,7 +63,9 @@ async def disk_full(scene: Scene) -> AsyncIterator[None]:
     """The disk of the state has no byte free."""
     scene.disk.full, scene.disk.failures = True, 0
     scene.ledger.failing += 1
+    saves = scene.controller.modes.active and scene.mode() is BypassMode.OFF
     yield
+    assert scene.disk.failures or not saves, "something is to be stored, and cannot be"
     scene.ledger.failing -= 1
     scene.disk.full = False
     await scene.poll(lambda: not scene.controller.problem)
@@ -145,7 +147,8 @@ async def repeated(scene: Scene) -> AsyncIterator[None]:
 async def reload_to(policy: str, scene: Scene) -> AsyncIterator[None]:
     """The policy file names another policy."""
     await scene.change_policy(policy)
-    assert scene.controller.settings.policy_name == policy
+    settings = scene.controller.settings
+    assert (settings.policy_name, settings.apply_all) == (policy, scene.everybody)
     yield
 
 
