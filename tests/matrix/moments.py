@@ -10,9 +10,11 @@ from functools import partial
 from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.observe.bypass import BypassMode
+from tests.chaos.checker.cpus import show
 from tests.control.world import cut
-from tests.matrix.scene import OURS, Asks, Scene, pod
+from tests.matrix.scene import MEMORY_BYTES, OURS, Asks, Ran, Scene, pod
 
+MORE_MEMORY_BYTES = MEMORY_BYTES + (32 << 20)
 Moment = Callable[[Scene], AbstractAsyncContextManager[None]]
 
 
@@ -110,17 +112,27 @@ async def runtime_restart(scene: Scene) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def resize(scene: Scene) -> AsyncIterator[None]:
-    """The kubelet gives the first container a third CPU, and every Guaranteed one more memory."""
+    """The kubelet gives every Guaranteed container more memory, which moves none of them, and the first a third CPU."""
     first, *_ = scene.runs
-    error = await scene.resize(first, 3000)
-    assert error is None or error.code in OURS, error
     for ran in scene.runs:
         if ran.container_id and not ran.refusal and ran.pod.qos == "Guaranteed":
-            error = await scene.resize(ran, 0, memory_bytes=96 << 20)
-            assert error is None, f"a resize of memory alone is refused: {error}"
+            await _more_memory(scene, ran)
     resources = scene.runtime.core.records.container(first.container_id).resources
-    assert resources.memory_limit_in_bytes == 96 << 20
+    assert resources.memory_limit_in_bytes == MORE_MEMORY_BYTES
+    error = await scene.resize(first, 3000)
+    assert error is None or error.code in OURS, error
     yield
+
+
+async def _more_memory(scene: Scene, ran: Ran) -> None:
+    """A resize of memory alone moves nobody, and is no reason to refuse."""
+    await scene.settled()
+    before = scene.running()[ran.container_id]
+    error = await scene.resize(ran, 0, memory_bytes=MORE_MEMORY_BYTES)
+    assert error is None, f"a resize of memory alone is refused: {error}"
+    await scene.settled()
+    after = scene.running()[ran.container_id]
+    assert after == before, f"a resize of memory alone moves {ran.pod.name} from CPUs {show(before)} to {show(after)}"
 
 
 @asynccontextmanager
