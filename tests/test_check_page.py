@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def made(source: str, name: str) -> Iterator[Made]:
             yield Made(str(kind.value), bool(wrong.value), where)
 
 
+@cache
 def in_package() -> list[Made]:
     """All notices that criproxy makes."""
     files = sorted((ROOT / "criproxy").rglob("*.py"))

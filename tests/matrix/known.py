@@ -51,6 +51,10 @@ KNOWN: Mapping[int, Defect] = {
         "static 02 03 08 25 26 27 "
         "topology-aware 02 03 08 18 25 26 27",
     ),
+    14: Defect(
+        "a resize of memory alone places a container anew that shares: it moves, or is refused for lack of CPU",
+        "none 31 35 static 04 topology-aware 04 balloons 04 pools 04",
+    ),
     15: Defect(
         "a container that is resized during a bypass keeps its old CPUs for good, and --check is silent",
         "static 24 26 topology-aware 24 26",

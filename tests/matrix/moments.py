@@ -10,9 +10,11 @@ from functools import partial
 from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.observe.bypass import BypassMode
+from tests.chaos.checker.cpus import show
 from tests.control.world import cut
-from tests.matrix.scene import OURS, Asks, Scene, pod
+from tests.matrix.scene import MEMORY_BYTES, OURS, Asks, Ran, Scene, pod
 
+MORE_MEMORY_BYTES = MEMORY_BYTES + (32 << 20)
 Moment = Callable[[Scene], AbstractAsyncContextManager[None]]
 
 
@@ -63,7 +65,9 @@ async def disk_full(scene: Scene) -> AsyncIterator[None]:
     """The disk of the state has no byte free."""
     scene.disk.full, scene.disk.failures = True, 0
     scene.ledger.failing += 1
+    saves = scene.controller.modes.active and scene.mode() is BypassMode.OFF
     yield
+    assert scene.disk.failures or not saves, "something is to be stored, and cannot be"
     scene.ledger.failing -= 1
     scene.disk.full = False
     await scene.poll(lambda: not scene.controller.problem)
@@ -108,17 +112,27 @@ async def runtime_restart(scene: Scene) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def resize(scene: Scene) -> AsyncIterator[None]:
-    """The kubelet gives the first container a third CPU, and every Guaranteed one more memory."""
+    """The kubelet gives every Guaranteed container more memory, which moves none of them, and the first a third CPU."""
     first, *_ = scene.runs
-    error = await scene.resize(first, 3000)
-    assert error is None or error.code in OURS, error
     for ran in scene.runs:
         if ran.container_id and not ran.refusal and ran.pod.qos == "Guaranteed":
-            error = await scene.resize(ran, 0, memory_bytes=96 << 20)
-            assert error is None, f"a resize of memory alone is refused: {error}"
+            await _more_memory(scene, ran)
     resources = scene.runtime.core.records.container(first.container_id).resources
-    assert resources.memory_limit_in_bytes == 96 << 20
+    assert resources.memory_limit_in_bytes == MORE_MEMORY_BYTES
+    error = await scene.resize(first, 3000)
+    assert error is None or error.code in OURS, error
     yield
+
+
+async def _more_memory(scene: Scene, ran: Ran) -> None:
+    """A resize of memory alone moves nobody, and is no reason to refuse."""
+    await scene.settled()
+    before = scene.running()[ran.container_id]
+    error = await scene.resize(ran, 0, memory_bytes=MORE_MEMORY_BYTES)
+    assert error is None, f"a resize of memory alone is refused: {error}"
+    await scene.settled()
+    after = scene.running()[ran.container_id]
+    assert after == before, f"a resize of memory alone moves {ran.pod.name} from CPUs {show(before)} to {show(after)}"
 
 
 @asynccontextmanager
@@ -145,7 +159,8 @@ async def repeated(scene: Scene) -> AsyncIterator[None]:
 async def reload_to(policy: str, scene: Scene) -> AsyncIterator[None]:
     """The policy file names another policy."""
     await scene.change_policy(policy)
-    assert scene.controller.settings.policy_name == policy
+    settings = scene.controller.settings
+    assert (settings.policy_name, settings.apply_all) == (policy, scene.everybody)
     yield
 
 

@@ -86,6 +86,8 @@ class Play:
         """The container that asks for all cards has got what the section says."""
         case, scene = self.case, self.scene
         guarded = scene.mode() is not BypassMode.ORDERED and case.devices != "devices absent"
+        if guarded and case.devices != "devices off":
+            assert scene.counters.devices, "the boundary has looked at it"
         if ran.refusal:
             return
         shown = {env.key: env.value.decode() for env in scene.config(ran).envs}[CARD]

@@ -140,7 +140,7 @@ class Scene(World):
     def __init__(self, directory: Path, policy: str, devices: str, privileged: str, *, everybody: bool) -> None:
         self.file = directory / "policy.yaml"
         self._words = partial(policy_file, devices=devices, privileged=privileged, everybody=everybody)
-        self._everybody = everybody
+        self.everybody = everybody
         self.file.write_text(self._words(policy))
         self.disk = Disk()
         self.slow = Slow()
@@ -197,7 +197,7 @@ class Scene(World):
         self.file.write_text(self._words(policy))
         await self.reload._once(asked=True)
         if not self.controller.config_problem:
-            self.ledger.reloads(policy, everybody=self._everybody)
+            self.ledger.reloads(policy, everybody=self.everybody)
 
     async def bring(self, pod: PodSpec, asks: Asks | None = None, *, direct: bool = False) -> Ran:
         """Run a pod of one container, through criproxy or beside it; a refusal is part of what comes back."""
