@@ -435,7 +435,7 @@ class Daemon:
         tasks = Tasks(log, controller.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", self._reload.run)
-        tasks.spawn("look for a criproxy behind", self._look_behind())
+        tasks.forever("look for a criproxy behind", self._look_behind)
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
         tasks.forever("watch the policy file", lambda: _told_if_impossible(watch.run()))
 

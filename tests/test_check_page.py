@@ -16,7 +16,7 @@ from criproxy.engine import invariants
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"
-SOURCES = {"of_node", "misplaced", "violations"}
+SOURCES = {"of_node", "misplaced", "undersized", "unguarded", "violations"}
 """What `report.problems` asks beside the notices: a further one needs a part of the page, and a line in this test."""
 
 CHECKED: list[Callable[..., Any]] = [*invariants.CHECKS, invariants.violations]

@@ -225,14 +225,12 @@ def problems(situation: Situation) -> Values:
 
 
 def unguarded(node: Node) -> Iterator[str]:
-    """Who has no place and may run where another owns the CPUs, as far as it is known where it is."""
+    """Who is left where it is, and may run there on CPUs that another owns; `violations` has all others."""
     for key, applied in node.applied.items():
-        container = node.containers.get(key)
-        if key in node.grants or container is None or container.state is ContainerState.EXITED:
-            continue
-        if foreign := applied.cpus & node.exclusive_cpus:
+        foreign = applied.cpus & node.exclusive_cpus
+        if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
             cpus = format_cpuset(foreign)
-            yield f"{container.title} has no place and may run on CPUs {cpus}, which another container owns"
+            yield f"{node.containers[key].title} has no place and may run on CPUs {cpus}, which another container owns"
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:
