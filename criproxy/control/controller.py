@@ -70,7 +70,7 @@ class Controller:
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
-        self.failures = Failures()
+        self.failures = Failures(log=log)
         """What failed in criproxy itself within the last hour."""
         self._log = log = CarefulLog(log, self.failures)
         self._runtime = runtime

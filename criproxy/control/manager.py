@@ -132,7 +132,7 @@ class Manager:
     ) -> None:
         self.node = node
         self.counters = Counters()
-        self.failures = failures or Failures()
+        self.failures = failures or Failures(log=log)
         self.bypassed = False
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy

@@ -4,6 +4,9 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
@@ -137,3 +140,29 @@ async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Pa
         await world.kubelet.remove_pod(sandbox_id)
 
         await world.poll(lambda: not asking(ids["main"]))
+
+
+@pytest.mark.parametrize("start", [False, True])
+async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, start: bool
+) -> None:
+    """An exception of ours ends no question: until the answer counts, the container is in doubt."""
+    learn, planted = Inquiry._learn, [ValueError("planted")]
+
+    async def fails_once(self: Inquiry, key: str, state: ContainerState | None) -> None:
+        if planted:
+            raise planted.pop()
+        await learn(self, key, state)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        inquiry = world.controller._inquiry
+        monkeypatch.setattr(Inquiry, "_learn", fails_once)
+        world.runtime.exit_container(owned)
+
+        (inquiry.start_unknown if start else inquiry.ask)(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+        await world.poll(lambda: not asking(owned))
+        assert world.controller.failures.counts["watcher"] == 1
