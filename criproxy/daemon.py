@@ -191,7 +191,7 @@ class Daemon:
             await self._start_control(stack, listeners["control"], controller)
             self._announce(listeners)
             await self._start_http(stack, listeners.get(HTTP), controller)
-            await self._start_reload(stack)
+            await self._start_reload(stack, controller)
             await _tune_allocator()
             gc.enable()
             gc.freeze()
@@ -425,7 +425,7 @@ class Daemon:
             log.warning(text, address=str(self._endpoints.http))
         log.info("serving metrics and health", address=str(self._endpoints.http))
 
-    async def _start_reload(self, stack: AsyncExitStack) -> None:
+    async def _start_reload(self, stack: AsyncExitStack, controller: "Controller") -> None:
         assert self._reload is not None
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
@@ -435,12 +435,14 @@ class Daemon:
         tasks = Tasks(log)
         stack.push_async_callback(tasks.stop)
         tasks.spawn("reload", self._reload.run())
-        tasks.spawn("look for a criproxy behind", self._look_behind())
+        tasks.spawn("look for a criproxy behind", self._look_behind(controller))
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
         tasks.spawn("watch the policy file", _until_impossible(watch.run()))
 
-    async def _look_behind(self) -> None:
+    async def _look_behind(self, controller: "Controller") -> None:
         """See again and again whether what is behind is another criproxy: both would place the same containers."""
+        while not controller.modes.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
+            await asyncio.sleep(BEHIND_PAUSE_S)
         from criproxy.cri.here import criproxy_behind
         from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 
