@@ -435,12 +435,14 @@ class Daemon:
         tasks = Tasks(log, controller.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", self._reload.run)
-        tasks.forever("look for a criproxy behind", self._look_behind)
+        tasks.forever("look for a criproxy behind", lambda: self._look_behind(controller))
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
         tasks.forever("watch the policy file", lambda: _told_if_impossible(watch.run()))
 
-    async def _look_behind(self) -> None:
+    async def _look_behind(self, controller: "Controller") -> None:
         """See again and again whether what is behind is another criproxy: both would place the same containers."""
+        while not controller.modes.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
+            await asyncio.sleep(BEHIND_PAUSE_S)
         from criproxy.cri.here import criproxy_behind
         from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 

@@ -34,7 +34,9 @@ async def test_a_criproxy_behind_is_told(tmp_path: Path, policy: str, way: str) 
     async with EmbeddedRuntime(inner / "runtime.sock"), Serve(inner, *options) as behind:
         (outer / "runtime.sock").symlink_to(behind.socket)
         path = behind.socket if way == "direct" else outer / "runtime.sock"
-        front = Serve(outer, "--runtime-endpoint", f"unix://{path}", *options)
+        (outer / "policy.yaml").write_text("policy: static\n")
+        places = ("--config", str(outer / "policy.yaml"), "--host-root", str(tmp_path))
+        front = Serve(outer, "--runtime-endpoint", f"unix://{path}", *places)
         async with front:
             async with asyncio.timeout(LIMIT_S):
                 while "criproxy-behind" not in await asyncio.to_thread(notices, front):  # noqa: ASYNC110 (nothing tells)

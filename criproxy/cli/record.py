@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -132,8 +132,9 @@ def _opened(file: str, *, force: bool) -> Iterator[IO[str]]:
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
             yield out
     finally:
-        if is_new and not os.path.getsize(file):  # noqa: PTH202 - a name as click gives it
-            os.unlink(file)  # noqa: PTH108 - the next one is not kept from its place
+        with suppress(OSError):  # somebody else may have taken it away
+            if is_new and not os.path.getsize(file):  # noqa: PTH202 - a name as click gives it
+                os.unlink(file)  # noqa: PTH108 - the next one is not kept from its place
 
 
 @contextmanager
