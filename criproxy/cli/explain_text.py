@@ -12,10 +12,12 @@ from criproxy.cli import words
 from criproxy.cli.choices_text import render_choices
 from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
 from criproxy.cli.topology_words import count
-from criproxy.model.bounded import bounded
+from criproxy.model.bounded import bounded, bounded_text
 
 Values = dict[str, Any]
 WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
+MAX_EARLIER_CHARS = 500
+"""Of what is told of each of up to a hundred other containers of the same name."""
 BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
 """Kinds of events that somebody who looks for a mistake should see first."""
 
@@ -132,4 +134,5 @@ def _earlier(others: list[Values]) -> Iterator[str]:
     for (state, text, _), same in groupby(others, key=lambda each: (each["state"], each["text"], each["id"])):
         newest, *rest = same
         times = f" ({len(rest) + 1} times since {rest[-1]['time'][:19]}Z)" if rest else ""
-        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {text}{times}"
+        said = bounded_text(text, MAX_EARLIER_CHARS)
+        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {said}{times}"

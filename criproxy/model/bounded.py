@@ -36,7 +36,16 @@ def bounded_texts(texts: Sequence[str], most: int = MAX_TEXTS, limit: int = MAX_
 def bounded(value: Any, limit: int = MAX_CHARS) -> Any:  # noqa: ANN401 (plain data, as JSON has it)
     """Plain data with every text in it `printable`, and cut."""
     if isinstance(value, str):
-        return printable(bounded_text(value, limit))
+        return _shown(value, limit)
     if isinstance(value, Mapping):
         return {bounded(key, limit): bounded(item, limit) for key, item in value.items()}
     return [bounded(item, limit) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _shown(text: str, limit: int) -> str:
+    """*text*, printable and cut; in the notation of Python it is longer than it was."""
+    cut, shown = text[:limit], printable(text[:limit])
+    while len(shown) > limit:
+        cut = cut[: max(1, len(cut) * limit // len(shown))] if len(cut) > 1 else ""
+        shown = printable(cut)
+    return shown if len(cut) == len(text) else f"{shown}… ({len(text) - len(cut)} more characters)"

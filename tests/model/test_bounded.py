@@ -58,3 +58,10 @@ def test_what_is_cut_is_told() -> None:
     assert bounded_text("x" * 10, 10) == "x" * 10
     assert bounded_texts(["a", "b", "c", "d"], 2, 10) == ("a", "b", "and 2 more")
     assert bounded_texts(["a", "b", "c"], 3, 10) == ("a", "b", "c")
+
+
+@given(st.text(alphabet=st.characters(), max_size=40), st.integers(1, 30))
+def test_what_is_shown_is_as_short_as_what_is_not(text: str, limit: int) -> None:
+    """An escape takes ten characters: these count."""
+    shown = bounded(text, limit)
+    assert len(shown) <= limit + len("… (40 more characters)")

@@ -15,25 +15,50 @@ from tests.properties.wishes import SAMPLES, WRONG
 
 LONG = ("x", "\u0300", "[", "\x1b[31m", "a/", "\n", "9", "- a\n", "é")
 BOMBS = (
-    "[" * 5000, "{a: " * 3000, "&a [*a, *a]", "9" * 5000, "2020-99-99", "!!python/object/apply:os.system [ls]", ": :", "\t",
-    "0x", "1e999", ".nan", "? [a]\n: b", "<<: {a: b}", "duration: 99999999999999999999s", "duration: -1s", "null", "[]", "{}",
-    "c: {}", '{"c": [{"match": 1}]}', "c: [{match: {key: a, operator: Nope, values: [1]}, weight: 99999999999}]", "c: [" + "d, " * 3000,
-    "- scope: {operator: In}\n", "true\x00", "TRUE ", "0", "-1", "dram," * 2000, "reserved", "default", "dram,pmem,hbm,mixed",
+    "[" * 5000, "{a: " * 3000, "&a [*a, *a]", "9" * 5000, "2020-99-99", "!!python/object/apply:os.system [ls]", ": :",
+    "\t", "0x", "1e999", ".nan", "? [a]\n: b", "<<: {a: b}", "duration: 99999999999999999999s", "duration: -1s", "null",
+    "[]", "{}", "c: {}", '{"c": [{"match": 1}]}', "c: [" + "d, " * 3000, "- scope: {operator: In}\n", "true\x00",
+    "c: [{match: {key: a, operator: Nope, values: [1]}, weight: 99999999999}]", "TRUE ", "0", "-1", "dram," * 2000,
+    "reserved", "default", "dram,pmem,hbm,mixed",
 )  # fmt: skip
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from(
     [0, 1, -1, 2, 1024, 4096, 100_000, 1 << 31, 1 << 44, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 )
-PARENTS = ("", "/kubepods/pod1", "/kubepods/burstable/pod1", "/kubepods/besteffort/pod1", "kubepods-burstable-pod1.slice")
+PARENTS = (
+    "",
+    "/kubepods/pod1",
+    "/kubepods/burstable/pod1",
+    "/kubepods/besteffort/pod1",
+    "kubepods-burstable-pod1.slice",
+)
 NAMES = ("c", "main", "web", "kube-system", "reserved")
 NAMESPACES = ("team", "team", "default", "kube-system", "gpu-operator", "*", "")
-ENVIRONMENT = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "ASCEND_VISIBLE_DEVICES", "PATH", "LD_PRELOAD", "")
+ENVIRONMENT = (
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "ASCEND_VISIBLE_DEVICES",
+    "PATH",
+    "LD_PRELOAD",
+    "",
+)
 SEEN = ("all", "void", "none", "0", "0,1", "GPU-0000", "GPU-0000,GPU-0001", "MIG-1", "-1", "0:0", "../../etc")
+_CARDS = "/var/run/nvidia-container-devices"
 MOUNTS = (
-    "/var/run/nvidia-container-devices/all", "/var/run/nvidia-container-devices/GPU-0000", "/var/run/nvidia-container-devicesall",
-    "/var/run/nvidia-container-devices/../x", "/dev", "/", "", "relative", "/var/run/nvidia-container-devices/cdi/a/b",
+    f"{_CARDS}/all", f"{_CARDS}/GPU-0000", f"{_CARDS}all", f"{_CARDS}/../x", f"{_CARDS}/cdi/a/b", "/dev",
+    "/", "", "relative",
 )  # fmt: skip
-DEVICES = ("/dev/nvidia0", "/dev/nvidia7", "/dev/nvidiactl", "/dev/../dev/nvidia0", "/dev/null", "", "nvidia0", "/dev/nvidia*")
+DEVICES = (
+    "/dev/nvidia0",
+    "/dev/nvidia7",
+    "/dev/nvidiactl",
+    "/dev/../dev/nvidia0",
+    "/dev/null",
+    "",
+    "nvidia0",
+    "/dev/nvidia*",
+)
 CDI = ("nvidia.com/gpu=0", "nvidia.com/gpu=all", "k8s.device-plugin.nvidia.com/gpu=GPU-0000", "=", "", "a/b=c")
+CPUSETS = ("", "", "0", "0-3", "9999999", "a", "-", "0-" + "9" * 400)
 MOST_ANNOTATIONS = 8000
 
 
@@ -97,11 +122,12 @@ def resources(draw: st.DrawFn) -> api.LinuxContainerResources:
         cpus = draw(st.integers(0, 4))
         return api.LinuxContainerResources(
             cpu_shares=max(2, 1024 * cpus), cpu_quota=100_000 * cpus, cpu_period=100_000,
-            memory_limit_in_bytes=draw(st.sampled_from([0, 1 << 20, 1 << 30])), oom_score_adj=draw(st.sampled_from([-997, 1000, 500])),
+            memory_limit_in_bytes=draw(st.sampled_from([0, 1 << 20, 1 << 30])),
+            oom_score_adj=draw(st.sampled_from([-997, 1000, 500])),
         )  # fmt: skip
     return api.LinuxContainerResources(
         cpu_shares=draw(INT64), cpu_quota=draw(INT64), cpu_period=draw(INT64), memory_limit_in_bytes=draw(INT64),
-        oom_score_adj=draw(INT64), cpuset_cpus=draw(st.sampled_from(["", "", "0", "0-3", "9999999", "a", "-", "0-" + "9" * 400])),
+        oom_score_adj=draw(INT64), cpuset_cpus=draw(st.sampled_from(CPUSETS)),
         cpuset_mems=draw(st.sampled_from(["", "", "0", "64", "x"])),
     )  # fmt: skip
 
@@ -117,7 +143,7 @@ def attempts(draw: st.DrawFn) -> Attempt:
         metadata=api.PodSandboxMetadata(name=name, namespace=namespace, uid=uid, attempt=draw(st.integers(0, 3))),
         labels={**labels, "io.kubernetes.pod.name": name, "io.kubernetes.pod.namespace": namespace},
         annotations=draw(annotations(container)),
-        linux=api.LinuxPodSandboxConfig(cgroup_parent=draw(st.sampled_from(PARENTS) | TEXTS)),
+        linux=api.LinuxPodSandboxConfig(cgroup_parent=draw(st.sampled_from(PARENTS))),
     )
     config = api.ContainerConfig(
         metadata=api.ContainerMetadata(name=container, attempt=draw(st.sampled_from([0, 1, (1 << 32) - 1]))),
@@ -135,7 +161,8 @@ def attempts(draw: st.DrawFn) -> Attempt:
 def _devices(draw: st.DrawFn, config: api.ContainerConfig) -> None:
     """What asks for cards that nobody allocated."""
     for key in draw(st.lists(st.sampled_from(ENVIRONMENT) | TEXTS, max_size=2)):
-        config.envs.add(key=key, value=draw(st.sampled_from(SEEN) | TEXTS))
+        value = draw((st.sampled_from(SEEN) | TEXTS).map(str.encode) | st.binary(max_size=20))
+        config.envs.add(key=key, value=value)
     for path in draw(st.lists(st.sampled_from(MOUNTS) | TEXTS, max_size=2)):
         config.mounts.add(container_path=path, host_path=draw(st.sampled_from(["/dev/null", "", "/"]) | TEXTS))
     for path in draw(st.lists(st.sampled_from(DEVICES) | TEXTS, max_size=2)):
