@@ -5,7 +5,7 @@ the answer of the runtime fails: these are the very reasons why somebody came wi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
@@ -17,6 +17,7 @@ from criproxy.control.shortfalls import shortfall
 from criproxy.engine.events import ContainerResized, Promoted
 from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
+from criproxy.model.entries import changed_keys
 from criproxy.model.node import Node
 from criproxy.model.workload import MAY_RUN, Container, ContainerState
 from criproxy.policy.api import Policy
@@ -36,6 +37,9 @@ class Promotions:
 
     followups: Followups
     is_ready: Callable[[], bool]
+    _known: Mapping[str, Container] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+    """Keys of those among `_known` containers that may lack something; so nobody looks at all for each change."""
     _lacks: dict[str, tuple[Container, bool]] = field(default_factory=dict)
     """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
     _asked: Policy | None = None
@@ -46,18 +50,32 @@ class Promotions:
         manager, tried = self.followups.manager, None
         while True:
             node = manager.node
+            self._learn(node)
             self._forget_silent(node)
-            if node is not tried and _anybody(node, self.followups.settings.promote) and self._may_try():
+            if node is not tried and self._anybody() and self._may_try():
                 await self._try_all(node)
                 tried = node
                 await asyncio.sleep(self.followups.settings.promote_quiet_s)
             if manager.node is node:
-                await self._pause(node)
+                await self._pause()
+
+    def _learn(self, node: Node) -> None:
+        """Look at the containers that have changed."""
+        for key in changed_keys(self._known, node.containers):
+            container = node.containers.get(key)
+            waits = container is not None and (container.missed or container.desired)
+            (self._waiting.add if waits else self._waiting.discard)(key)
+        self._known = node.containers
+
+    def _anybody(self) -> bool:
+        """Whether somebody may have to be tried."""
+        return bool(self._waiting) or self.followups.settings.promote is Promote.WHEN_FREE
 
     def _forget_silent(self, node: Node) -> None:
         """End the refusals that nobody wants to be otherwise any more."""
         followups = self.followups
-        for key in followups.refused.silent(node, time(), followups.settings.resize_silence_s):
+        waiting = [node.containers[key] for key in self._waiting]
+        for key in followups.refused.silent(waiting, time(), followups.settings.resize_silence_s):
             text = "the kubelet does not repeat the resize that was refused: it was taken back"
             followups.manager.note(key, Kind.RESIZED, text)
             followups.submit(ContainerResized(key, node.containers[key].sizes))
@@ -67,16 +85,18 @@ class Promotions:
         is_well = manager.store_error is None and not manager.bypassed
         return is_well and not manager.node.released and self.is_ready()
 
-    async def _pause(self, node: Node) -> None:
+    async def _pause(self) -> None:
         """Until the node has changed; not for ever while somebody waits for what is no part of it, such as the disk."""
-        limit_s = self.followups.settings.promote_pause_s if _anybody(node, self.followups.settings.promote) else None
+        limit_s = self.followups.settings.promote_pause_s if self._anybody() else None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.followups.manager.changed()
 
     async def _try_all(self, node: Node) -> None:
         manager = self.followups.manager
-        for key in await asyncio.to_thread(self._fitting, node, manager.policy):
+        everybody = self.followups.settings.promote is Promote.WHEN_FREE
+        keys = list(node.containers if everybody else self._waiting)
+        for key in await asyncio.to_thread(self._fitting, node, keys, manager.policy):
             if not self._may_try():
                 return
             with suppress(PolicyFailed, PolicyFault):  # counted, and told by whoever asks it next
@@ -84,12 +104,12 @@ class Promotions:
                 after = (await self.followups.apply(Promoted(key))).node
                 manager.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
-    def _fitting(self, node: Node, policy: Policy) -> list[str]:
-        """The keys of those for whom there is room on *node*, who waits longest first; slow."""
+    def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
+        """Those of *keys* for whom there is room on *node*, who waits longest first; slow."""
         if policy is not self._asked:
             self._asked, self._lacks = policy, {}
         self._lacks = {key: self._lacks[key] for key in self._lacks.keys() & node.containers.keys()}
-        candidates = (one for one in node.containers.values() if self._may_get_more(node, one, policy))
+        candidates = (node.containers[key] for key in keys if self._may_get_more(node, node.containers[key], policy))
         return [one.key for one in sorted(candidates, key=_since_s) if _fits(node, one.key, policy)]
 
     def _may_get_more(self, node: Node, container: Container, policy: Policy) -> bool:
@@ -108,11 +128,6 @@ class Promotions:
             before = container, shortfall(node, policy, container.key) is not None
             self._lacks[container.key] = before
         return before[1]
-
-
-def _anybody(node: Node, wanted: Promote) -> bool:
-    """Whether somebody on *node* may have to be tried."""
-    return wanted is Promote.WHEN_FREE or any(one.missed or one.desired for one in node.containers.values())
 
 
 def _fits(node: Node, key: str, policy: Policy) -> bool:

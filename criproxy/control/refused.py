@@ -4,7 +4,7 @@ The node remembers the sizes (`Container.desired`); what the kubelet was told, a
 begins anew with each start of criproxy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from time import time
 
@@ -38,13 +38,13 @@ class RefusedResizes:
         self._told = kept
         return kept
 
-    def silent(self, node: Node, now_s: float, silence_s: float) -> list[str]:
+    def silent(self, containers: Iterable[Container], now_s: float, silence_s: float) -> list[str]:
         """The keys of those whose resize the kubelet has not repeated for so long: somebody took it back.
 
         It makes no call for a pod that asks again for what it has.
         """
-        told = self.told(node)
-        waiting = (one for one in node.containers.values() if one.desired and not one.desired.told)
+        told = self._told
+        waiting = (one for one in containers if one.desired and not one.desired.told)
         heard_s = {one.key: told[one.key].at_s if one.key in told else self._since_s for one in waiting}
         return [key for key, at_s in heard_s.items() if now_s - at_s > silence_s]
 

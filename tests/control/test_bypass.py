@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.creating import Creates
-from criproxy.control.settings import OnError, Settings
+from criproxy.control.settings import OnError, Promote, Settings
 from criproxy.control.starting import Starts
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -65,7 +65,7 @@ class Placing(World):
 
 async def test_a_broken_policy_engages_the_bypass_and_owners_stay_alone(tmp_path: Path) -> None:
     """Newcomers share, owners that end give their CPUs back, and all is placed again once the policy works."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(FAST, promote=Promote.OFF)) as world:
         owned = await world.run(owner("owner", 2))
         world.fragile.broken = True
         newcomers = [await world.run(owner(f"n{number}", 1)) for number in range(FAILURES + 3)]
