@@ -16,6 +16,7 @@ from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, CpuQuota, Grant
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -77,7 +78,7 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     if node.released:
         return still_released(node, topology)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
-    kept = {} if node.topology.cpus - topology.cpus else None
+    kept: dict[str, Kept] | None = {} if node.topology.cpus - topology.cpus else None
     moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
     if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
         return Decision(node)
