@@ -45,7 +45,15 @@ def render(
         return no_answer(values)
     notices = [*notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
     policy = f", policy {values['policy']}" if values["policy"] else ""
-    head: list[RenderableType] = [title_of(values, policy), *notices, Text(), _numa(values), *_sets(values), Text()]
+    head: list[RenderableType] = [
+        title_of(values, policy),
+        *notices,
+        Text(),
+        _numa(values),
+        *_sets(values),
+        *_kept(values),
+        Text(),
+    ]
     rows = values["containers"]
     kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
     parts: list[RenderableType] = [*head, _totals(values)]
@@ -100,6 +108,13 @@ def _sets(values: Values) -> Iterator[Text]:
         meaning = "owned by nobody" if pooled else said
         if cpus := values["cpus"][name]:
             yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
+
+
+def _kept(values: Values) -> Iterator[Text]:
+    """For which pods CPUs are kept whose containers have ended; nothing from a daemon that does not say."""
+    for each in values.get("kept", ()):
+        who = f"{each['pod']} ({', '.join(each['containers'])} ended)"
+        yield Text(f"{words.cpus(each['cpus'])}: kept for {who}", style=QUIET)
 
 
 def _totals(values: Values) -> Text:

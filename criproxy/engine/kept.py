@@ -87,7 +87,8 @@ def within_total(kept: Kept, owned: CpuSet, pod: Pod, topology: Topology) -> Kep
         return kept
     room, found = pod.cap_milli // 1000 - len(owned), owned
     names: dict[str, CpuSet] = {}
-    for name, cpus in reversed(list(kept.by_name.items())):
+    for name in reversed(list(kept.by_name)):
+        cpus = kept.by_name[name]
         more = cpus - found
         stay = more if len(more) <= room else take_cpus(topology, more, max(room, 0))
         names[name] = (cpus & found) | stay

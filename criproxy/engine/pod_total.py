@@ -157,7 +157,7 @@ def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
 
 
 def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
-    """The node after *gone*, of which nothing came: its siblings may have more CPUs than they ask for, to share them."""
+    """The node after *gone*, of which nothing came: its siblings may have had more CPUs because of it."""
     if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
         return node
     siblings = _siblings(node, gone)

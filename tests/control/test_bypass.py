@@ -16,11 +16,11 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.policy.static import StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.wire.calls import Call, Outcome
 from tests.control.test_trouble import overlaps
-from tests.control.world import FAST, Slow, World, owner, sharer
+from tests.control.world import FAST, STATIC, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
 HURRY = replace(FAST, handler_timeout_s=1.5, bypass_timeout_s=1.0)
@@ -48,7 +48,7 @@ class Placing(World):
     """A world whose bypass is connected as the daemon connects it, and whose policy may break."""
 
     def __init__(self, directory: Path, settings: Settings = FAST, options: RuntimeOptions | None = None) -> None:
-        self.fragile = Fragile(StaticOptions.model_validate({"reservedCpus": "0"}))
+        self.fragile = Fragile(STATIC.options)
         super().__init__(directory, options, settings, self.fragile)
 
     async def start_criproxy(self) -> None:

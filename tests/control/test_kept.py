@@ -19,7 +19,7 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.sim.kubelet import ContainerSpec, PodSpec
 from criproxy.sim.machines import machine
 from criproxy.sim.runtime import IMAGE, RuntimeOptions
-from tests.control.world import GIB, World, owner
+from tests.control.world import GIB, KEEPING, World, owner
 
 LIMIT_S = 20.0
 
@@ -27,7 +27,7 @@ LIMIT_S = 20.0
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Four CPUs, of which CPU 0 is reserved, under the static policy."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=KEEPING) as world:
         yield world
 
 
@@ -73,6 +73,7 @@ async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None
     """It is stored; what the runtime lists says that the pod is still there."""
     pod = owner("loop", 2)
     sandbox, ids = await world.kubelet.run_pod(pod)
+    await world.booked()
     world.runtime.exit_container(ids["main"])
     await world.controller._inquiry.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
@@ -105,8 +106,9 @@ async def test_a_failing_stop_of_the_sandbox_leaks_nothing(tmp_path: Path) -> No
     """The kubelet repeats it; what counts is that the sandbox has ended, and the lists say so."""
     pod = owner("loop", 3)
     options = RuntimeOptions(missing=frozenset({"StopPodSandbox"}))
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, options) as world:
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, policy=KEEPING) as world:
         sandbox, ids = await world.kubelet.run_pod(pod)
+        await world.booked()
         world.runtime.exit_container(ids["main"])
         await world.controller._inquiry.release_exited()
         with pytest.raises(RuntimeCallError):
@@ -127,8 +129,7 @@ async def test_a_sandbox_that_ended_unseen_is_found_in_a_list(world: World, gone
     await world.start_criproxy()
     sandbox, ids = await world.kubelet.run_pod(pod)
     world.runtime.exit_container(ids["main"])
-    await world.controller._inquiry.release_exited()  # as a list tells
-    assert kept(world, pod) == "1-2"
+    await world.until(lambda: kept(world, pod) == "1-2")
     if gone:
         await world.direct.call(
             "RemovePodSandbox", api.RemovePodSandboxRequest(pod_sandbox_id=sandbox), api.RemovePodSandboxResponse, 5.0
@@ -169,6 +170,7 @@ async def test_a_lost_store_keeps_nothing_and_leaks_nothing(world: World, tmp_pa
     """A container that had crashed just then comes back as a new one."""
     pod = owner("loop", 2)
     sandbox, ids = await world.kubelet.run_pod(pod)
+    await world.booked()
     world.runtime.exit_container(ids["main"])
     await world.controller._inquiry.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
@@ -187,6 +189,7 @@ async def test_status_tells_what_is_kept_for_whom(world: World) -> None:
 
     pod = owner("loop", 2)
     _, ids = await world.kubelet.run_pod(pod)
+    await world.booked()
     world.runtime.exit_container(ids["main"])
     await world.controller._inquiry.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
