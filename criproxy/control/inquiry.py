@@ -6,6 +6,7 @@ by that list.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -96,6 +97,17 @@ class Inquiry:
             event = _ended(container, listed.get(container.key))
             if event and await self.has_ended(container, is_listed=container.key in listed):
                 await self.followups.ended(event, "lists")
+
+    async def judge_created(
+        self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
+    ) -> None:
+        """Give back the places of those who will `never_to_start`, by lists requested after *before*."""
+        for key in never_to_start(sandboxes, items):
+            container = before.containers.get(key)
+            if container is None or container.state is not ContainerState.CREATED or self.is_doubtful(key):
+                continue
+            if await self.undisturbed(container):
+                await self.followups.ended(ContainerExited(key), "lists")
 
     async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
         """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
@@ -250,7 +262,18 @@ class Inquiry:
             await self.settle(key, unknown=True)
         del self._starts[key]
         self.followups.doubts.start_settled(key)
+        await self._judge_unstarted(key)
         self.followups.kick([key], look=True)
+
+    async def _judge_unstarted(self, key: str) -> None:
+        """The start of *key* was none; as long as that was in doubt, `judge_created` could not judge it."""
+        before = self.followups.manager.node
+        if (container := before.containers.get(key)) is None or container.state is not ContainerState.CREATED:
+            return
+        runtime = self.followups.runtime
+        with suppress(RuntimeCallError):  # the next comparison says it, too
+            sandboxes, items = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
+            await self.judge_created(before, sandboxes, items)
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists tell its outcome."""
@@ -319,6 +342,17 @@ class Inquiry:
             self._told.add(container.key)
             text = "the runtime has lost a container whose processes run: it keeps its place"
             self.followups.log.warning(text, container=container.title, id=container.key)
+
+
+def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:
+    """Containers that were created in a sandbox that is not ready any more, as a reboot leaves them.
+
+    Runtimes start nobody there, and no call tells of it: the kubelet makes another sandbox, and removes this one some
+    time later.
+    """
+    ended = {sandbox.id for sandbox in sandboxes if sandbox.state == api.SANDBOX_NOTREADY}
+    created = (item for item in items if item.state == api.CONTAINER_CREATED)
+    return frozenset(item.id for item in created if item.pod_sandbox_id in ended)
 
 
 def stamped(items: Iterable[api.Container], reservation: str) -> api.Container | None:

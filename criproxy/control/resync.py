@@ -12,7 +12,7 @@ from time import monotonic
 from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
-from criproxy.control.inquiry import Inquiry, stamped, unconfirmed
+from criproxy.control.inquiry import Inquiry, never_to_start, stamped, unconfirmed
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -227,9 +227,12 @@ class Resync:
         sandbox_id: str = "",
     ) -> None:
         await self.inquiry.judge(before, containers, sandbox_id)
+        await self.inquiry.judge_created(before, sandboxes, containers)
         for item in containers:
             await self._has_started(item)
-        adopting = self._adoption.take_in(sandboxes, containers, self._is_disturbed, with_exited=self._is_first)
+        lost = never_to_start(sandboxes, containers)
+        able = [item for item in containers if item.id not in lost]
+        adopting = self._adoption.take_in(sandboxes, able, self._is_disturbed, with_exited=self._is_first)
         for key in await adopting:
             found = self.followups.manager.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:
