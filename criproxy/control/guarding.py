@@ -28,7 +28,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Known, Source, Subject, weigh, without_nodes
 from criproxy.devices.nearness import hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.discovery.cards import DriverFiles, find_cards
+from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import CpuSet
@@ -89,6 +89,8 @@ class DeviceGuard:
     _begun: bool = False
     """Whether what the history knows has been recalled."""
     _looked_for: tuple[DeviceClass, ...] = ()
+    _names: frozenset[str] | None = None
+    """What was there by name at the last look; None where it has to be repeated."""
     _stocks: Stocks = field(default_factory=dict)
     """The machine's cards of the classes that were looked for."""
     _patience: Patience = field(default_factory=Patience)
@@ -323,20 +325,33 @@ class DeviceGuard:
         if self._looked_for != rules.classes:
             await self._look(rules.classes)
         evidence = weigh(rules.classes, asked, known, self._stocks)
-        if self._is_news(rules.classes, asked, evidence):
+        if self._is_news(rules.classes, asked, evidence) and await self._has_changed(rules.classes):
             await self._look(rules.classes)
             evidence = weigh(rules.classes, asked, known, self._stocks)
         return evidence
 
     async def _look(self, classes: tuple[DeviceClass, ...]) -> None:
         """Look at the machine's cards; while something hangs, what was known of them stays."""
-        look = partial(find_cards, classes, self.followups.settings.host_root, self._files)
-        try:
-            self._stocks = await self._patience.wait(CARDS, look, LOOK_TIMEOUT_S)
+        host_root, files = self.followups.settings.host_root, self._files
+        self._names = None
+
+        def look() -> tuple[frozenset[str], Stocks]:
+            return names_seen(classes, host_root), find_cards(classes, host_root, files)
+
+        with suppress(Hangs):  # it is in `problem`
+            names, self._stocks = await self._patience.wait(CARDS, look, LOOK_TIMEOUT_S)
             self._looked_for = classes
-        except Hangs:
-            pass  # it is in `problem`
+            self._names = None if self._patience.hanging else names
         self._tell_of_hanging()
+
+    async def _has_changed(self, classes: tuple[DeviceClass, ...]) -> bool:
+        """Whether a look at the machine may show other cards than the last one: it costs milliseconds."""
+        if self._names is None:
+            return True
+        look = partial(names_seen, classes, self.followups.settings.host_root)
+        with suppress(Hangs):
+            return await self._patience.wait("the folders of devices", look, LOOK_TIMEOUT_S) != self._names
+        return False
 
     async def cards(self, classes: tuple[DeviceClass, ...]) -> Stocks:
         """The machine's cards of *classes*, looked at now unless that hangs."""

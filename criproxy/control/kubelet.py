@@ -23,6 +23,8 @@ from criproxy.errors import StatusCode
 
 ASK_TIMEOUT_S = 10.0
 """How long an answer may take that nobody waits for any more; that of the kubelet's own clients."""
+SURELY_S = 3.0
+"""A kubelet that is silent for so long hangs; before, it may just be slow, as when all pods of a node come at once."""
 HANGING_S = 0.05
 """How long a create waits for what is known to hang: it may be back."""
 RECHECK_S = 5.0
@@ -130,7 +132,8 @@ class Kubelet:
         self._closed = True
         tasks: set[asyncio.Task[Any]] = {task for look in self._looks.values() for task in look.tasks}
         tasks |= {self._recheck} if self._recheck else set()
-        self.patience.back(self._name)  # nobody will hear of it
+        for name in (self._name, str(self._client.socket), str(self._checkpoint.path)):
+            self.patience.back(name)  # nobody asks any more
         self._looks.clear()
         for task in tasks:
             task.cancel()
@@ -140,7 +143,7 @@ class Kubelet:
     def _patience_s(self, pending: AbstractSet[object], look: _Look) -> float:
         """How long to wait: hardly for a kubelet that is known to hang, and not at all for a file that does."""
         hangs = self.patience.hanging
-        if look.answer in pending and self._name not in hangs:
+        if look.answer in pending and hangs.get(self._name, 0.0) < SURELY_S:
             return self.files.timeout_s
         if look.reading in pending and str(self._checkpoint.path) not in hangs:
             return self.files.timeout_s

@@ -12,7 +12,7 @@ from time import monotonic
 
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
-from criproxy.discovery.cdi import CdiSpecs
+from criproxy.discovery.cdi import FOLDERS, CdiSpecs
 from criproxy.discovery.files import entries, read_text
 from criproxy.discovery.patience import Hangs, Patience
 from criproxy.discovery.places import place_of
@@ -60,6 +60,20 @@ def find_cards(
     """
     files = files or DriverFiles()
     return {kind.name: _stock(kind, host_root, files) for kind in classes}
+
+
+def names_seen(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
+    """What is there by name where nodes, drivers and CDI specifications are: while it is the same, so are the cards."""
+    folders = {
+        NVIDIA_GPUS,
+        *(split(path)[0].lstrip("/") for kind in classes for path in (*kind.per_device, *kind.shared)),
+    }
+    names = {f"{folder}/{name}" for folder in folders for name in entries(host_root / folder)}
+    for folder in FOLDERS:
+        for name in entries(host_root / folder):
+            with suppress(OSError):
+                names.add(f"{folder}/{name} {(host_root / folder / name).stat().st_mtime_ns}")
+    return frozenset(names)
 
 
 def look_for_cards(classes: Iterable[DeviceClass], host_root: Path, timeout_s: float = 2.0) -> dict[str, Stock]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control import guarding
+from criproxy.control import kubelet as module
 from criproxy.control.answers import Answers
 from criproxy.control.kubelet import Kubelet
 from criproxy.devices.rules import KubeletFiles
@@ -149,8 +150,9 @@ async def test_a_checkpoint_that_hangs_costs_one_create(tmp_path: Path) -> None:
     await kubelet.stop()
 
 
-async def test_podresources_that_hangs_is_told_at_once(tmp_path: Path) -> None:
+async def test_podresources_that_hangs_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log says so as soon as a create has waited in vain, and so does status; later pods wait no second more."""
+    monkeypatch.setattr(module, "SURELY_S", 0.0)
     kubelet = Allocations(tmp_path / "k/sock", tmp_path / "k/checkpoint")
     await kubelet.start()
     kubelet.answers.clear()
@@ -201,3 +203,27 @@ async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:
         told = [bytes(await answers.devices({})) for _ in range(12)]
         assert [b"GPU-a" in each for each in told] == [True] * 12
         await pool_is_free()
+
+
+async def test_a_part_of_a_card_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as no node, driver or specification comes or goes, the machine has the cards that it had."""
+    looks = list[object]()
+    usual = guarding.find_cards
+
+    def counted(*arguments: object) -> object:
+        looks.append(arguments)
+        return usual(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(guarding, "find_cards", counted)
+    async with world(tmp_path) as node:
+        knows(node, Podresources(main="MIG-1"))
+        for _ in range(3):
+            await create(node, ALL)
+        before = len(looks)
+        await create(node, ALL)
+        assert len(looks) == before
+
+        (tmp_path / "dev/nvidia2").touch()
+        await create(node, ALL)
+
+        assert len(looks) == before + 1
