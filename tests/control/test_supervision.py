@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from criproxy.control.failures import Failures
 
 from criproxy.control import report
 from criproxy.control.coldstarts import ColdStarts
 from criproxy.control.drift import Drift
 from criproxy.control.exits import Exits
+from criproxy.control.failures import Failures
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.kernel import CpusetGroup
 from criproxy.control.modes import Modes

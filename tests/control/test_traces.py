@@ -39,8 +39,6 @@ CONTAINERD_2_1 = RuntimeOptions(missing=frozenset({"UpdatePodSandboxResources"})
 RECORDED = recordings(Path(os.environ.get("CRIPROXY_SHARED") or ROOT.parent / "shared"))
 PARTS = "pod-level resources: the first container takes the pod's CPU for itself, and the second is refused (defect 13)"
 NOT_YET: Mapping[tuple[str, str], str] = {
-    ("pod_level_resources", "static"): PARTS,
-    ("pod_level_resources", "topology-aware"): PARTS,
 }
 """Recording and policy of which something does not hold yet, and what."""
 

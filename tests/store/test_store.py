@@ -169,7 +169,8 @@ def test_only_what_differs_is_written() -> None:
         for rows, gone in [changed(table, node, after)]
     }
 
-    new, nothing = (["new"], []), ([], [])
+    new: tuple[list[str], list[str]] = (["new"], [])
+    nothing: tuple[list[str], list[str]] = ([], [])
     assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 
