@@ -155,10 +155,18 @@ class Inquiry:
         self.followups.tasks.forever(f"ask for {key}", partial(self._ask, key))
 
     async def _ask(self, key: str) -> None:
-        while self._wanted[key]:
-            self._wanted[key] = False
-            await self.settle(key)
-        del self._wanted[key]
+        await self._until_answered(self._wanted, key, unknown=False)
+
+    async def _until_answered(self, wanted: dict[str, bool], key: str, *, unknown: bool) -> None:
+        """Ask for *key* as often as it is *wanted*; what is raised leaves it wanted."""
+        while wanted[key]:
+            wanted[key] = False
+            try:
+                await self.settle(key, unknown=unknown)
+            except BaseException:
+                wanted[key] = True
+                raise
+        del wanted[key]
 
     async def settle(self, key: str, *, unknown: bool = False) -> None:
         """Ask for the state of a container until the runtime answers, or the container is known no more.
@@ -257,10 +265,7 @@ class Inquiry:
         self._starts[key] = True
 
     async def _settle_start(self, key: str) -> None:
-        while self._starts[key]:
-            self._starts[key] = False
-            await self.settle(key, unknown=True)
-        del self._starts[key]
+        await self._until_answered(self._starts, key, unknown=True)
         self.followups.doubts.start_settled(key)
         await self._judge_unstarted(key)
         self.followups.kick([key], look=True)
