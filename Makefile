@@ -8,7 +8,7 @@ KILLS ?= 60
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz properties chaos vm protos lock clean
+.PHONY: help setup demo test lint format bench fuzz properties tenant chaos runtimes vm protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,9 +45,15 @@ properties: setup ## try every policy on EXAMPLES (500) random machines and live
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
 	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/vm) $(ARGS)
 
+tenant: setup ## put EXAMPLES (500) hostile pods among others under every policy, from SEED, on all CPUs
+	@$(PYTHON_VENV) -W ignore -m tests.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)
+
 chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED; then for planted faults
 	@$(PYTHON_VENV) -m tests.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
 	@$(PYTHON_VENV) -m pytest --chance tests/chaos
+
+runtimes: setup ## the e2e tests on containerd 2.x, with and without NRI; ARGS=--lock takes what Debian's sid has now
+	@$(PYTHON_VENV) -m tests.runtimes $(or $(ARGS),--test)
 
 protos: setup ## generate the message modules from protos/
 	.ci/protos.sh

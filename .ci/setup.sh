@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package, a kernel for guests.
+# Makes a fresh checkout ready: Debian packages, .venv with the locked libraries, this package, a kernel for guests,
+# a newer containerd for tests.
 # Does nothing, and needs no network, when nothing is missing.
 #
 #   PYTHON=python3.12 .ci/setup.sh     another interpreter than the distribution's, or the first one that is new enough
@@ -122,8 +123,16 @@ fetch_guest_kernel() {
     .venv/bin/python -m tests.vm --fetch || say "no kernel for guests. What needs them is skipped with that reason"
 }
 
+# ------------------------------------------------------------------ the newer containerd of tests/e2e
+
+fetch_runtime() {
+    is_x86_64 && may_use_apt || return 0
+    .venv/bin/python -m tests.runtimes --fetch 1.7 || say "no containerd 1.7. What needs it is skipped with that reason"
+}
+
 install_packages
 make_venv
 unless_stamped libraries "$LOCK" --require-hashes --requirement "$LOCK"
 unless_stamped criproxy pyproject.toml --no-deps --no-build-isolation --editable .
 fetch_guest_kernel
+fetch_runtime

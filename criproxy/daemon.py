@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from criproxy import __version__
+from criproxy.cri.here import TABLE as HERE
 from criproxy.cri.paths import touched_paths
 from criproxy.errors import UsageError
 from criproxy.observe.address import Address
@@ -36,8 +37,9 @@ from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen, unix_path
 
 if TYPE_CHECKING:
-    from criproxy.control.configuration import Configuration
+    from criproxy.control.configuration import BadFile, Configuration
     from criproxy.control.controller import Controller
+    from criproxy.control.goodfile import Keeping
     from criproxy.control.notices import Notice
     from criproxy.control.recording import Recorder
     from criproxy.control.reload import Reload
@@ -52,6 +54,8 @@ CYCLES_AFTER = 3_000
 """So many objects more than before, and Python looks for cycles among the new ones. We make next to none (9 objects in
 300 creates), and a look goes through maps of all containers: with 1,000 of them and Python's own 700 it stopped
 everything for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
+BEHIND_FIRST_S, BEHIND_PAUSE_S = 2.0, 60.0
+"""When it is looked for a criproxy behind this one: after a start and while nobody answers, and from then on."""
 PROBE_S = 1.0
 """How long the runtime may take to accept the connection that tells whether it is there."""
 
@@ -123,10 +127,28 @@ class Endpoints:
             pairs["criproxy-image"] = (unix_path(options.image_listen, "--image-listen"), image)
         control = unix_path(options.control_socket, "--control-socket")
         http = Address.parse(options.http) if options.http is not None else None
-        ours = [control, *(path for path, _ in pairs.values()), *([http.path] if http and http.path else [])]
-        if len(set(ours)) != len(ours) or not set(ours).isdisjoint(endpoint for _, endpoint in pairs.values()):
-            raise UsageError("two of the sockets have the same path, so that one would take the other's calls")
+        beside, behind = pairs.get("criproxy-image", ("", ""))
+        named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
+        named["--http"] = http.path or "" if http else ""
+        _hold_apart(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
         return cls(pairs, control, http)
+
+
+def _hold_apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """See that no socket of *ours* is another one, or one of *theirs*; they may be one. An empty path is none.
+
+    Raises:
+        UsageError: two are the same, by their paths or by where links lead.
+    """
+    taken: dict[str, str] = {}
+    for option, path in [*ours.items(), *theirs.items()]:
+        if not path:
+            continue
+        real = os.path.realpath(path)
+        if (other := taken.get(real)) is not None:
+            raise UsageError(f"{other} and {option} are both {real}, so that one would take the other's calls")
+        if option in ours:
+            taken[real] = option
 
 
 class Daemon:
@@ -137,7 +159,7 @@ class Daemon:
         self._endpoints = endpoints
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
         self._dropped_lines = 0
         self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy] = []
@@ -145,9 +167,12 @@ class Daemon:
         self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
         self._bypass_text: str | None = None
         self._controller: Controller | None = None
-        self._bypassed_configuration = ""
-        """The one with which the automatic bypass began."""
+        self._bypassed_configuration = ("", "")
+        """The policy and configuration with which the automatic bypass began."""
         self._reload: Reload | None = None
+        self._keeping: Keeping | None = None
+        self._behind = ""
+        """That the runtime is no runtime, in a sentence."""
         self._recorder: Recorder | None = None
         self._stop = asyncio.Event()
 
@@ -166,7 +191,7 @@ class Daemon:
             await self._start_control(stack, listeners["control"], controller)
             self._announce(listeners)
             await self._start_http(stack, listeners.get(HTTP), controller)
-            await self._start_reload(stack)
+            await self._start_reload(stack, controller)
             await _tune_allocator()
             gc.enable()
             gc.freeze()
@@ -212,35 +237,63 @@ class Daemon:
         try:
             for module in CONTROL_MODULES:
                 await asyncio.to_thread(import_module, module)
-            return await self._controller_on(stack, *await asyncio.to_thread(self._read_machine))
+            topology, configuration = await asyncio.to_thread(self._read_machine)
+            return await self._controller_on(stack, topology, configuration)
         except BaseException as error:
             early.fail(f"criproxy cannot serve: {error}")
             await self._drain()
             raise
 
-    def _read_machine(self) -> "tuple[Topology, Configuration]":
-        """What there is, and what the policy file says; may block."""
-        from criproxy.control.configuration import load_configuration
+    def _read_machine(self) -> "tuple[Topology, Configuration | BadFile]":
+        """What there is, and what the policy file says; may block.
+
+        Raises:
+            BadFile: nobody has ever run here, and it cannot be used.
+        """
+        from criproxy.control.configuration import BadFile, load_configuration
+        from criproxy.control.goodfile import is_new, read_good
         from criproxy.control.settings import Settings
         from criproxy.discovery.machine import discover
 
-        topology = discover(self._options.host_root)
-        base = Settings(host_root=self._options.host_root)
-        return topology, load_configuration(self._options.config, topology, base)
+        topology, state_dir = discover(self._options.host_root), self._options.state_dir
+        base, good = Settings(host_root=self._options.host_root), read_good(state_dir)
+        required = good is not None  # once there was a file, its absence is a mistake of somebody
+        try:
+            return topology, load_configuration(self._options.config, topology, base, required=required)
+        except BadFile as error:
+            if is_new(state_dir):
+                raise
+            return topology, error
+
+    def _instead(self, bad: "BadFile", topology: "Topology", configuration: str) -> "Configuration":
+        """What is in force where the file is *bad* and *configuration* was the last that decided; may block."""
+        from criproxy.control.configuration import configuration_instead
+        from criproxy.control.goodfile import read_good
+        from criproxy.control.settings import Settings
+
+        base = Settings(host_root=self._options.host_root, configuration=configuration)
+        return configuration_instead(bad, read_good(self._options.state_dir), topology, base)
 
     async def _controller_on(
-        self, stack: AsyncExitStack, topology: "Topology", configuration: "Configuration"
+        self, stack: AsyncExitStack, topology: "Topology", found: "Configuration | BadFile"
     ) -> "Controller":
+        from criproxy.control.configuration import BadFile
         from criproxy.control.controller import Controller
-        from criproxy.control.reload import Reload
+        from criproxy.control.goodfile import Keeping
+        from criproxy.control.reload import Reload, first_of
         from criproxy.cri.runtime import RuntimeClient
         from criproxy.store.store import Store
 
-        configuration.tell(log)
         store = Store(self._options.state_dir, may_fail=True)
         stack.callback(store.close)
         if store.set_aside is not None:
             log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
+        if isinstance(found, BadFile):
+            last = (await asyncio.to_thread(store.load, topology)).configuration
+            configuration = await asyncio.to_thread(self._instead, found, topology, last)
+        else:
+            configuration = found
+        configuration.tell(log)
         controller = Controller(
             configuration.settings,
             topology,
@@ -249,10 +302,19 @@ class Daemon:
             RuntimeClient(f"unix://{self._endpoints.pairs[MAIN][1]}"),
             structlog.get_logger("criproxy.control"),
         )
+        if configuration.problem:
+            controller.config_problem = first_of(configuration.problem)
+            controller.config_instead = configuration.instead
         stack.push_async_callback(controller.stop)
         await controller.start()
         self._controller = controller
-        self._reload = Reload(self._options.config, configuration, controller, self._notifier, self._status_text, log)
+        self._keeping = keeping = Keeping(self._options.state_dir, log)
+        stack.push_async_callback(keeping.close)
+        if not (configuration.misfits or configuration.problem):
+            keeping.keep(configuration.good)
+        self._reload = Reload(
+            self._options.config, configuration, controller, self._notifier, self._status_text, log, keeping.keep
+        )
         return controller
 
     def _touch(self, controller: "Controller", early: Early) -> None:
@@ -265,7 +327,8 @@ class Daemon:
         early.settle(table, main.on_error)
 
     def _table(self, table: Table) -> Table:
-        """*table* with the calls that are traced."""
+        """*table* with what every criproxy answers, and the calls that are traced."""
+        table = {**table, **HERE}
         if not self._traced:
             return table
         from criproxy.cri.trace import traced
@@ -285,7 +348,7 @@ class Daemon:
         return on_error
 
     def _mode_changed(self, controller: "Controller", proxy: Proxy) -> None:
-        changed = controller.settings.configuration != self._bypassed_configuration
+        changed = self._deciding(controller) != self._bypassed_configuration
         if changed and self._bypass.mode is BypassMode.AUTOMATIC:
             self._bypass.set(BypassMode.OFF, "trying another configuration")
         proxy.use(self._table(controller.table()))
@@ -322,8 +385,13 @@ class Daemon:
         """What `criproxy status` tells beside what the controller knows."""
         from criproxy.control.notices import Notice
 
-        bypass = self._bypass
-        return [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
+        bypass, unkept = self._bypass, self._keeping.problem if self._keeping else ""
+        found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
+        if self._behind:
+            found.append(Notice("criproxy-behind", self._behind))
+        if unkept:
+            found.append(Notice("config-not-kept", f"a start with a bad policy file could not go on as now: {unkept}"))
+        return found
 
     def _announce(self, listeners: Mapping[str, Listener]) -> None:
         places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
@@ -352,25 +420,62 @@ class Daemon:
         server = HttpServer(Sources(metrics.render, self._healthy, lambda: self._ready(controller)))
         stack.push_async_callback(server.stop)
         await server.start(listener)
+        if self._endpoints.http is not None and not self._endpoints.http.is_local:
+            text = "--http is open to everybody who reaches this node: nobody is asked who they are"
+            log.warning(text, address=str(self._endpoints.http))
         log.info("serving metrics and health", address=str(self._endpoints.http))
 
-    async def _start_reload(self, stack: AsyncExitStack) -> None:
+    async def _start_reload(self, stack: AsyncExitStack, controller: "Controller") -> None:
         assert self._reload is not None
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration import DEFAULT_CONFIG
         from criproxy.control.tasks import Tasks
 
-        tasks = Tasks(log)
+        tasks = Tasks(log, controller.failures)
         stack.push_async_callback(tasks.stop)
-        tasks.spawn("reload", self._reload.run())
+        tasks.forever("reload", self._reload.run)
+        tasks.forever("look for a criproxy behind", lambda: self._look_behind(controller))
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
-        tasks.spawn("watch the policy file", _until_impossible(watch.run()))
+        tasks.forever("watch the policy file", lambda: _told_if_impossible(watch.run()))
+
+    async def _look_behind(self, controller: "Controller") -> None:
+        """See again and again whether what is behind is another criproxy: both would place the same containers."""
+        while not controller.modes.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
+            await asyncio.sleep(BEHIND_PAUSE_S)
+        from criproxy.cri.here import criproxy_behind
+        from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+
+        path = self._endpoints.pairs[MAIN][1]
+        await asyncio.sleep(BEHIND_FIRST_S)  # others load much at a start
+        while True:
+            client = RuntimeClient(f"unix://{path}", PROBE_S)
+            found: str | None = None
+            try:
+                found = await criproxy_behind(client)
+            except RuntimeCallError:
+                pass  # it is away: what comes may be another one
+            finally:
+                await client.close()
+            if found is not None:
+                self._tell_behind(path, found)
+            await asyncio.sleep(BEHIND_FIRST_S if found is None else BEHIND_PAUSE_S)
+
+    def _tell_behind(self, path: str, found: str) -> None:
+        text = f"what listens on {path} is another criproxy ({found}), and no runtime: name the runtime's own socket"
+        text = f"{text} with --runtime-endpoint, or two of them place the same containers"
+        if found and not self._behind:
+            log.error("the runtime is another criproxy", endpoint=path, found=found)
+        self._behind = text if found else ""
 
     def _bypassed(self, mode: BypassMode) -> None:
         if self._controller is not None:
-            self._bypassed_configuration = self._controller.settings.configuration
+            self._bypassed_configuration = self._deciding(self._controller)
             self._controller.bypass(mode)
+
+    @staticmethod
+    def _deciding(controller: "Controller") -> tuple[str, str]:
+        return controller.settings.policy_name, controller.settings.configuration
 
     def _ailing(self) -> bool:
         return self._controller is not None and self._controller.problem is not None
@@ -386,7 +491,8 @@ class Daemon:
         if controller is not None and controller.node.released:
             unusual.append(f"RELEASED, no container is placed: {controller.node.released}")
         if controller is not None and controller.config_problem is not None:
-            unusual.append(f"POLICY FILE NOT USED, the one before is in force: {controller.config_problem}")
+            instead = controller.config_instead or "the one before is in force"
+            unusual.append(f"POLICY FILE NOT USED, {instead}: {controller.config_problem}")
         return "; ".join(unusual) or self._serving
 
     async def _healthy(self) -> str | None:
@@ -406,6 +512,10 @@ class Daemon:
         if dropped != self._dropped_lines:
             log.warning("log lines were dropped: nobody read them in time", lines=dropped - self._dropped_lines)
             self._dropped_lines = dropped
+
+    def _beat_failed(self, error: Exception) -> None:
+        if self._controller is None or self._controller.failures.add("watcher", f"a heartbeat failed: {error!r}"):
+            log.error("a heartbeat failed", exc_info=error)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -432,11 +542,12 @@ def _resolved(names: tuple[str, ...]) -> frozenset[str]:
     return resolve(names)
 
 
-async def _until_impossible(watch: Awaitable[None]) -> None:
+async def _told_if_impossible(watch: Awaitable[None]) -> None:
     try:
         await watch
     except OSError as error:
         log.warning("a changed policy file is not noticed: send SIGHUP after a change", error=str(error))
+        raise
 
 
 async def _tune_allocator() -> None:

@@ -34,6 +34,7 @@ def shared_dir() -> Path:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which the tests marked ``chance`` run."""
     parser.addoption("--chance", action="store_true", help="run only the tests whose verdict needs luck (make chaos)")
+    parser.addoption("--runtime", metavar="NAME", help="the one containerd for tests/e2e, such as 2 (make runtimes)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -76,7 +76,9 @@ class Serve:
             ready = await self.message("READY=1")
         except TimeoutError:
             raise AssertionError(f"not ready; it said: {self.log.read_text()}") from None
-        assert any(line.startswith("STATUS=serving on ") for line in ready)
+        assert any(
+            line.startswith(("STATUS=serving on ", "STATUS=POLICY FILE NOT USED", "STATUS=RELEASED")) for line in ready
+        )
         return self
 
     async def spawn(self) -> None:

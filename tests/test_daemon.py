@@ -75,21 +75,6 @@ async def test_an_absent_runtime_is_waited_for(tmp_path: Path) -> None:
         assert await serve.stop() == 0
 
 
-async def test_a_node_that_lost_a_cpu_comes_up(tmp_path: Path, runtime: EmbeddedRuntime) -> None:
-    """A policy file that asks for what the machine has not is used as far as it goes, and said loudly."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text('policy: static\nreservedCpus: "0,4000"\n')
-    policy.chmod(0o600)
-    async with Serve(tmp_path, "--config", str(policy), "--log-format", "json") as serve:
-        assert await version(serve.socket) == "criproxy-sim"
-        assert await serve.stop() == 0
-    lines = [json.loads(line) for line in serve.log.read_text().splitlines()]
-
-    (complaint,) = [line for line in lines if line["event"] == "policy file does not fit this machine"]
-    assert (complaint["level"], complaint["option"]) == ("error", "reservedCpus")
-    assert complaint["reason"].startswith("CPU 4000 is not online in this machine")
-
-
 @pytest.mark.parametrize(("latency_s", "answered"), [(0.7, True), (60.0, False)])
 async def test_a_call_under_way_gets_two_seconds(tmp_path: Path, latency_s: float, answered: bool) -> None:
     """At SIGTERM a call that ends soon is answered; one that does not is cut, and we end all the same."""

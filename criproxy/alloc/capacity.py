@@ -178,7 +178,7 @@ class Loads:
         return grant.pool, grant.cpus, grant.exclusive
 
     def _part(self, node: Node, key: str, grant: Grant) -> _Part | None:
-        if grant.pool == self._ignored:
+        if grant.pool == self._ignored or grant.is_preserved:
             return None
         shares, container = not grant.exclusive or grant.shares, node.containers.get(key)
         milli = shared_milli(container, len(grant.exclusive)) if container and shares else 0

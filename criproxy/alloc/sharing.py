@@ -81,7 +81,7 @@ class Division:
             return moved[hidden][place]
 
         for key, grant in grants.items():
-            if grant.exclusive and not grant.shares:
+            if (grant.exclusive and not grant.shares) or grant.is_preserved:
                 continue
             place = grant.cpus, grant.mems, grant.home_mems, grant.exclusive, grant.pool
             new = settle(grant, place, hidden=False)

@@ -6,7 +6,11 @@ from typing import Any
 import click
 
 from criproxy import __version__
+from criproxy.cli.saying import say
 from criproxy.errors import CriproxyError
+from criproxy.model.bounded import bounded_text
+
+_MAX_ERROR_CHARS = 8000
 
 COMMANDS = {
     "bypass": "criproxy.cli.bypass",
@@ -43,7 +47,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except CriproxyError as error:
-            click.echo(f"Error: {error}", err=True)
+            say(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
             ctx.exit(error.exit_status)
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from criproxy.cli.console import HEADING, QUIET, TROUBLE
 from criproxy.model.amounts import format_bytes
+from criproxy.model.bounded import bounded
 
 Values = dict[str, Any]
 HEADINGS = {
@@ -22,7 +23,7 @@ HEADINGS = {
 
 def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
     """The choices of an answer of `Places.explain`, the oldest first."""
-    for choice in choices:
+    for choice in map(bounded, choices):
         at = f", at {choice['time'][11:19]} UTC" if choice["time"] else ""
         if choice["candidates"]:
             title = HEADINGS[choice["decision"]].format(of=choice["candidates"]["of"])

@@ -12,6 +12,7 @@ from criproxy.cli.answers_text import no_answer, notices_of, title_of
 from criproxy.cli.console import HEADING, NOTE, QUIET
 from criproxy.cli.topology_words import count
 from criproxy.devices.links import Distance
+from criproxy.model.bounded import bounded
 
 Values = dict[str, Any]
 WIDE = 120
@@ -30,6 +31,7 @@ MEANINGS = {
 
 def render(values: Values, width: int, height: int | None = None) -> RenderableType:
     """An answer of `Places.devices`, for *width* columns."""
+    values = bounded(values)
     if "error" in values:
         return no_answer(values)
     parts: list[RenderableType] = [title_of(values), *notices_of(values)]

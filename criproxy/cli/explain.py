@@ -17,7 +17,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     places = Places(
         given.get("control_socket") or DEFAULT_CONTROL_SOCKET, Path(given.get("state_dir") or Places().state_dir)
     )
-    return [CompletionItem(name) for name in places.names() if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in places.names() if name.startswith(incomplete) and name.isprintable()]
 
 
 @click.command(short_help="Tell what a container asked for, what it got, when and why.")

@@ -11,19 +11,26 @@ from rich.text import Text
 from criproxy.cli import words
 from criproxy.cli.choices_text import render_choices
 from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.topology_words import count
+from criproxy.model.bounded import bounded, bounded_text
 
 Values = dict[str, Any]
 WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
+MAX_EARLIER_CHARS = 500
+"""Of what is told of each of up to a hundred other containers of the same name."""
 BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
 """Kinds of events that somebody who looks for a mistake should see first."""
 
 
 def render(values: Values) -> RenderableType:
     """An answer of `Places.explain`."""
+    values = bounded(values)
     row = values["container"]
     parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]
     parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
+    if short := values.get("should_own"):  # a daemon of an earlier version does not say it
+        parts.append(Text(_should_own(short), style=TROUBLE))
     if values["waits_for"]:
         parts.append(Text(f"It cannot start before others leave its CPUs: {', '.join(values['waits_for'])}", TROUBLE))
     if values["asked"]:
@@ -69,6 +76,12 @@ def _place(row: Values) -> str:
         place = f"Shares {words.cpus(row['cpus'])}"
     memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
     return f"{place}{memory}{pool}{_elsewhere(row)}"
+
+
+def _should_own(short: Values) -> str:
+    since = f" since {short['since']}" if short["since"] else ""
+    now = f"owns {short['owns_cpus']}" if short["owns_cpus"] else "shares"
+    return f"It should own {count(short['should_own_cpus'], 'CPU')}, and {now}{since}: {short['why']}"
 
 
 def _elsewhere(row: Values) -> str:
@@ -121,4 +134,5 @@ def _earlier(others: list[Values]) -> Iterator[str]:
     for (state, text, _), same in groupby(others, key=lambda each: (each["state"], each["text"], each["id"])):
         newest, *rest = same
         times = f" ({len(rest) + 1} times since {rest[-1]['time'][:19]}Z)" if rest else ""
-        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {text}{times}"
+        said = bounded_text(text, MAX_EARLIER_CHARS)
+        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {said}{times}"

@@ -8,7 +8,9 @@ import click
 
 from criproxy.cli.asking import places_options
 from criproxy.cli.client import NoDaemon, ask
+from criproxy.cli.saying import say
 from criproxy.errors import CriproxyError
+from criproxy.model.bounded import bounded
 
 TIMEOUT_S = 45.0
 """The daemon learns for 5 s what runs, if it does not know, and waits for its updates for 20 s."""
@@ -49,7 +51,7 @@ def command(
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
     except NoDaemon as error:
         values = _offline(error, state_dir, runtime_endpoint, host_root, undo=undo) | {"source": "store"}
-    click.echo(json.dumps(values)) if output == "json" else _show(values, undo=undo)
+    click.echo(json.dumps(values)) if output == "json" else _show(bounded(values), undo=undo)
     left = any(row["outcome"] == "left" for row in values["containers"])
     ctx.exit(int(left or bool(values["not_remembered"] or values.get("not_seen"))))
 
@@ -89,7 +91,7 @@ def _show(values: Values, *, undo: bool) -> None:
             outcome = f"{row['outcome']}: {row['error']}" if row["error"] else row["outcome"]
             table.add_row(row["container"], row["cpus_before"] or "-", row["cpus"] or "-", outcome)
         show(table)
-    click.echo(_summary(values, undo=undo))
+    say(_summary(values, undo=undo))
 
 
 def _summary(values: Values, *, undo: bool) -> str:

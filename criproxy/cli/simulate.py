@@ -7,6 +7,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from criproxy.cli.machines import EXISTING, cards_chosen, chosen, machine_options
+from criproxy.cli.saying import say
+from criproxy.model.bounded import printable
 
 if TYPE_CHECKING:
     from criproxy.model.topology import Topology
@@ -134,7 +136,7 @@ def _cases(
     instead = _by(policies[0], topology) if policies else Instead(topology)
     contents = examine(file, ids)
     for mistake in contents.all_mistakes:
-        click.echo(mistake.located(file), err=True)
+        say(mistake.located(file), err=True)
     results = _results(runs(contents.vectors, instead), instead)
     if output == "json":
         _print_json(results, contents, verbose=verbose, explain=explain)
@@ -172,9 +174,9 @@ def _print(results: "list[Result]", contents: "Contents", *, verbose: bool, expl
 
     width = max((len(result.vector.id) for result in results), default=0)
     for result in results:
-        click.secho(line(result, width), fg="red" if result.failure else None)
+        click.secho(printable(line(result, width)), fg="red" if result.failure else None)
         for reason in reasons(result) if verbose else ():
-            click.echo(reason)
+            say(reason)
         if explain:
             show_choices(result)
     unread = f", {len(contents.wrong)} not read: see above" if contents.wrong else ""

@@ -27,7 +27,7 @@ def show(hardware: Hardware) -> None:
     topology = hardware.topology
     root = nest(topology)
     extras = Extras(root, hardware)
-    tree = Tree(f"[bold]{words.title(topology)}[/]")
+    tree = Tree(f"[bold]{escape(words.title(topology))}[/]")
     _add_extras(tree, root, hardware, extras)
     _grow(tree, root, hardware, extras)
     console.print(tree)

@@ -1,5 +1,6 @@
 """Finding, reading and checking the policy file of this node."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,9 +8,10 @@ from criproxy.config.choice import Choice, choose
 from criproxy.config.document import parse
 from criproxy.config.files import read_text
 from criproxy.config.mistake import Mistake, told
-from criproxy.config.settings import Settings, to_settings
+from criproxy.config.settings import Settings, read_settings
 from criproxy.errors import ConfigError
 from criproxy.model.topology import Topology
+from criproxy.policy.api import Policy
 from criproxy.policy.usable import HostReader
 
 
@@ -22,6 +24,17 @@ class Report:
     """None if there are mistakes."""
     mistakes: list[Mistake]
     """In the order of the file."""
+    policy: Policy | None = None
+    """Made of the settings; None if there are mistakes."""
+    text: str | None = None
+    """What the file says; None where it cannot be read."""
+    unfit: Settings | None = None
+    """The settings where nothing is wrong but that this machine has not all that they ask for."""
+
+    @property
+    def error(self) -> ConfigError:
+        """All mistakes, a line each."""
+        return ConfigError("\n".join(mistake.located(self.choice.file) for mistake in self.mistakes))
 
 
 def load(
@@ -46,15 +59,42 @@ def load(
     """
     report = examine(choose(path, hostname, group), topology, host)
     if report.settings is None:
-        raise ConfigError("\n".join(mistake.located(report.choice.file) for mistake in report.mistakes))
+        raise report.error
     return report.settings
 
 
 def examine(choice: Choice, topology: Topology | None = None, host: HostReader | None = None) -> Report:
-    """Read one file; whatever is in it, what is wrong comes back as mistakes."""
+    """Read one file and judge it; whatever is in it, what is wrong comes back as mistakes."""
     text, mistakes = read_text(choice.file)
-    settings = None
-    if text is not None:
-        settings, of_content = to_settings(parse(text), choice.file, topology, host)
-        mistakes += of_content
-    return Report(choice, None if mistakes else settings, told(mistakes))
+    if text is None:
+        return Report(choice, None, told(mistakes))
+    return judge(text, choice, topology, host, mistakes)
+
+
+def judge(
+    text: str,
+    choice: Choice,
+    topology: Topology | None = None,
+    host: HostReader | None = None,
+    before: Sequence[Mistake] = (),
+) -> Report:
+    """The one judge of a configuration: what `criproxy check`, a start and a reload of the daemon go by.
+
+    Args:
+        text: what the file says.
+        choice: which file that is.
+        topology: as for `load`.
+        host: as for `load`.
+        before: what is wrong with the file itself.
+    """
+    contents = read_settings(parse(text), choice.file, topology, host)
+    wrong, policy = [*before, *contents.wrong], None
+    if contents.settings is not None and not wrong:
+        try:
+            policy = contents.settings.build_policy()
+        except ConfigError as error:
+            wrong = [Mistake(0, 0, str(error).removeprefix(f"{choice.file}: "))]
+    mistakes = told([*wrong, *contents.unfit])
+    if mistakes:
+        return Report(choice, None, mistakes, None, text, None if wrong else contents.settings)
+    return Report(choice, contents.settings, [], policy, text)

@@ -15,7 +15,7 @@ from criproxy.config.explain import dotted, explain, names_of
 from criproxy.config.mistake import Mistake
 from criproxy.config.registry import find
 from criproxy.devices.options import DeviceOptions
-from criproxy.errors import ConfigError
+from criproxy.errors import ConfigError, CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy import BUILTIN, Entry
@@ -39,6 +39,10 @@ class Common(BaseModel):
     """What becomes of a container that runs already and that criproxy did not place: it stays on the CPUs that it is
     on, but for those that others own; or it is left alone, and as long as it runs no container becomes the owner of a
     CPU that it is on."""
+    promote: Literal["off", "when-free"] | None = None
+    """Which Guaranteed containers that share, and should own CPUs by the policy, get these when there is room: none of
+    them, or all. Where nothing is said, those that were created while criproxy failed or was bypassed, and not those
+    that criproxy found running or that shared before the policy changed."""
     apply: Literal["new", "all"] = "new"
     """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
     and keep of their CPUs what they can, or get others near their memory, which never moves."""
@@ -100,6 +104,18 @@ class Settings:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What came of reading a document."""
+
+    settings: Settings | None
+    """None if something is *wrong*."""
+    wrong: list[Mistake]
+    """Mistakes on any machine."""
+    unfit: list[Mistake]
+    """What it asks for and this machine has not."""
+
+
 def to_settings(
     document: Document,
     source: Path,
@@ -107,10 +123,22 @@ def to_settings(
     host: HostReader | None = None,
 ) -> tuple[Settings | None, list[Mistake]]:
     """The settings, or None and all mistakes; with *topology* also what that machine cannot give; see `load`."""
-    mistakes = list(document.mistakes)
+    contents = read_settings(document, source, topology, host)
+    mistakes = [*contents.wrong, *contents.unfit]
+    return None if mistakes else contents.settings, mistakes
+
+
+def read_settings(
+    document: Document,
+    source: Path,
+    topology: Topology | None = None,
+    host: HostReader | None = None,
+) -> Contents:
+    """The settings, if nothing is wrong on any machine, and all mistakes; arguments as for `to_settings`."""
+    mistakes, unfit = list(document.mistakes), list[Mistake]()
     data = document.data
     if not isinstance(data, dict):
-        return None, mistakes or [Mistake(1, 1, _not_options(data))]
+        return Contents(None, mistakes or [Mistake(1, 1, _not_options(data))], [])
     common_names = set(names_of(Common))
     common = _validate(Common, {k: v for k, v in data.items() if k in common_names}, document, mistakes)
     if isinstance(common, Common) and common.devices is not None:
@@ -122,11 +150,30 @@ def to_settings(
     model = entry.options if entry else _nobodys_options(rest)
     options = _validate(model, rest, document, mistakes)
     if isinstance(options, Options):
-        options = options.resolved(host) if host else options
-        mistakes += _misfits(options, document, topology)
+        options, of_options, unfit = _held_to(options, document, topology, host)
+        mistakes += of_options
     if mistakes or not isinstance(common, Common) or not isinstance(options, Options) or entry is None:
-        return None, mistakes
-    return Settings(common, options, entry, source), []
+        return Contents(None, mistakes, unfit)
+    return Contents(Settings(common, options, entry, source), [], unfit)
+
+
+def _held_to(
+    options: Options, document: Document, topology: Topology | None, host: HostReader | None
+) -> tuple[Options, list[Mistake], list[Mistake]]:
+    """The options with what the host says of them, what contradicts itself; if nothing does, what does not fit."""
+    try:
+        options = options.resolved(host) if host else options
+        if found := list(_placed(options.contradictions(), document)):
+            return options, found, []
+        return options, [], list(_placed(options.misfits(topology), document)) if topology is not None else []
+    except Exception as error:  # noqa: BLE001 (a policy of another package may raise anything; then it is not used)
+        if isinstance(error, CriproxyError):
+            return options, [Mistake(0, 0, str(error))], []
+        return options, [Mistake(*document.place(("policy",), of_key=False), _raised(error))], []
+
+
+def _raised(error: Exception) -> str:
+    return f"policy: its package failed at these options: {type(error).__name__}: {error}"
 
 
 def _entry(name: object, document: Document, mistakes: list[Mistake]) -> Entry | None:
@@ -159,12 +206,6 @@ def _validate(
         found = (explain(detail, model, document, also) for detail in error.errors(include_url=False))
         mistakes += [mistake for mistake in found if (mistake.line, mistake.column) not in told]
         return None
-
-
-def _misfits(options: Options, document: Document, topology: Topology | None) -> Iterator[Mistake]:
-    """What contradicts itself; if nothing does, what the machine cannot give."""
-    found = list(options.contradictions()) or (list(options.misfits(topology)) if topology is not None else [])
-    yield from _placed(found, document)
 
 
 def _placed(found: Iterable[Misfit], document: Document) -> Iterator[Mistake]:

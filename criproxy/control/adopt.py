@@ -5,9 +5,10 @@ leaves it there; what that cannot mean for others is in `engine.found`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from criproxy.control.followups import Followups
@@ -15,13 +16,14 @@ from criproxy.control.guarding import DeviceGuard, Guarded
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.stamp import read_stamp
+from criproxy.cri.stamp import read_missed, read_stamp
 from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.node import Node
-from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
+from criproxy.model.resources import MAX_MACHINE_MILLI
+from criproxy.model.workload import MAY_RUN, ContainerState, Miss, Missed, Pod, QosClass
 from criproxy.store.record import Kind
 
 _AT_ONCE = 16
@@ -31,6 +33,9 @@ EVIDENCE_S = 2.0
 """How long the containers of one list may be held up by the kubelet, which knows where the cards of strangers are."""
 
 STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
+
+POD_UID = "io.kubernetes.pod.uid"
+"""The label by which a kubelet knows its containers."""
 
 T = TypeVar("T")
 Disturbed = Callable[..., bool]
@@ -80,7 +85,8 @@ class Adoption:
                 if look and not disturbed(item.id, item.pod_sandbox_id)
             ]
             pods = {item.pod_sandbox_id: look.parent for item, look in found}
-            event = self._event([look.present for _, look in found], self._pods(listed, pods))
+            totals = _totals(item for item, _ in found)
+            event = self._event([look.present for _, look in found], self._pods(listed, pods, totals))
             await self.followups.apply(event)
             taken += [look.present.container.key for _, look in found]
             for container in (look.present.container for _, look in found if look.present.container.stays):
@@ -144,11 +150,18 @@ class Adoption:
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
         found = await self._devices(item, reply)
         if not container.reservation:  # ours say themselves where their cards are
-            container = replace(container, hints=found.hints, stays=found.stays)
+            container = replace(container, hints=found.hints, stays=found.stays, missed=self._missed(item))
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
+
+    def _missed(self, item: api.Container) -> Missed | None:
+        """Why a container without our stamp has none, if that is our fault or came of a bypass."""
+        created_s = item.created_at / 1e9
+        if self.followups.spans.cover(created_s) and POD_UID in item.labels:
+            return Missed(why=Miss.BYPASSED, since_s=created_s)
+        return read_missed(item.annotations)
 
     async def _devices(self, item: api.Container, reply: api.ContainerStatusResponse) -> Guarded:
         """What is known of the cards of a container that nobody remembers, unless finding out takes too long."""
@@ -161,11 +174,16 @@ class Adoption:
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:
         return Found(tuple(pods), tuple(presents), watch=self.followups.settings.adopt is Adopt.WATCH)
 
-    def _pods(self, listed: Mapping[str, api.PodSandbox], wanted: Mapping[str, str]) -> list[Pod]:
+    def _pods(
+        self,
+        listed: Mapping[str, api.PodSandbox],
+        wanted: Mapping[str, str],
+        totals: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[Pod]:
         """The unknown ones of the sandboxes *wanted*, of which the path of the cgroup may be known."""
         known = self.followups.manager.node.pods
         return [
-            translate.found_pod(listed[key], parent)
+            translate.found_pod(listed[key], parent, totals.get(key, 0))
             for key, parent in wanted.items()
             if key in listed and key not in known
         ]
@@ -202,6 +220,16 @@ class _Look:
     present: Present
     parent: str
     """The cgroup of its pod; empty where it is not known."""
+
+
+def _totals(items: Iterable[api.Container]) -> dict[str, int]:
+    """By sandbox the CPU of its whole pod, by the stamp of the container that came last."""
+    found: dict[str, int] = {}
+    for item in sorted(items, key=lambda item: item.created_at):
+        stamp = read_stamp(item.annotations)
+        if stamp and stamp.pod_cpu_milli > 0:
+            found[item.pod_sandbox_id] = min(stamp.pod_cpu_milli, MAX_MACHINE_MILLI)
+    return found
 
 
 def _rank(item: api.Container) -> int:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from criproxy.control.followups import Followups
 from criproxy.cri.runtime import RuntimeCallError
@@ -31,20 +32,22 @@ class ColdStarts:
         manager = self.followups.manager
         known: Mapping[str, Container] = {}
         while True:
-            node = manager.node
-            for key in changed_keys(known, node.containers):
-                if key not in self._waiting and (duration_s := cold_for_s(node, key)):
-                    self._waiting.add(key)
-                    self.followups.tasks.spawn(f"cold start of {key}", self._end(key, duration_s))
-            known = node.containers
+            known = self._look(known)
             await manager.changed()
 
+    def _look(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
+        """Wait for the end of each cold start that is not waited for yet; the containers that were looked at."""
+        node = self.followups.manager.node
+        for key in changed_keys(known, node.containers):
+            if key not in self._waiting and (duration_s := cold_for_s(node, key)):
+                self._waiting.add(key)
+                self.followups.tasks.forever("end cold starts", partial(self._end, key, duration_s))
+        return node.containers
+
     async def _end(self, key: str, duration_s: float) -> None:
-        try:
-            await asyncio.sleep(max(0.0, duration_s - await self._ran_s(key)))
-            await self.followups.apply(ColdStartEnded(key))
-        finally:
-            self._waiting.discard(key)
+        await asyncio.sleep(max(0.0, duration_s - await self._ran_s(key)))
+        await self.followups.apply(ColdStartEnded(key))
+        self._waiting.discard(key)
 
     async def _ran_s(self, key: str) -> float:
         """Since when it runs; as if it had just started where the runtime does not tell."""

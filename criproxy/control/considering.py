@@ -16,6 +16,7 @@ from typing import Any
 from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.engine.guard import Guarded
 from criproxy.engine.leavers import Leavers, leavers
 from criproxy.engine.step import placing
 from criproxy.errors import NotEnough
@@ -115,6 +116,8 @@ class Considering:
         if not isinstance(event, ContainerCreating | ContainerResized) or not (refused or isinstance(result, Decision)):
             return
         # `isinstance` with a protocol takes longer than all the rest here.
+        if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
+            return  # the kubelet repeats it every second
         if before.released or not (refused or hasattr(policy, "candidates")):
             return
         name = _name(event)
@@ -181,6 +184,12 @@ class Considering:
         return found
 
 
+def _was_refused(before: Node, event: ContainerResized) -> bool:
+    """Whether the same size has been refused before."""
+    container = before.containers.get(event.key)
+    return container is not None and container.desired is not None and container.desired.sizes == event.sizes
+
+
 def _answer(question: _Question, *, search: bool) -> Considered | None:
     found = weighed(question.before, question.event, question.policy, refused=question.refused, search=search)
     return Considered(found[0], question.at_s, found[1]) if found else None
@@ -198,6 +207,7 @@ def weighed(
         refused: whether it refused.
         search: whether to look for those who would have to leave, if it did.
     """
+    policy = policy.tried() if isinstance(policy, Guarded) else policy
     asked = placing(before, event, policy)
     if asked is None:
         return None

@@ -243,7 +243,8 @@ class DeviceGuard:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
-        self._telling.tell(rules, container, done, {}, ())
+        with self.followups.manager.failures.harmless("what a create may see of devices"):
+            self._telling.tell(rules, container, done, {}, ())
         return Guarded(changed=request.SerializeToString(deterministic=True) != before)
 
     async def _guard(
@@ -264,7 +265,8 @@ class DeviceGuard:
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, evidence, self._stocks)
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
-        self._telling.tell(rules, container, done, evidence, cards)
+        with self.followups.manager.failures.harmless("what a create may see of devices"):
+            self._telling.tell(rules, container, done, evidence, cards)
         if done.refusal:
             raise DeviceRefused(done.refusal)
         if done.asked != asked:

@@ -13,7 +13,15 @@ from criproxy.control.starting import Starts, Updates
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
-from criproxy.engine.events import ContainerExited, ContainerGone, PodCreated, PodGone, PodStopped, UnknownOutcome
+from criproxy.engine.events import (
+    ContainerExited,
+    ContainerGone,
+    PodCreated,
+    PodGone,
+    PodResized,
+    PodStopped,
+    UnknownOutcome,
+)
 from criproxy.errors import Fault
 from criproxy.model.workload import ContainerState
 from criproxy.wire.calls import Call, DoneHandler, HoldHandler, Outcome, OutcomeKind, Refuse, Rule, Table, Verdict
@@ -58,7 +66,8 @@ class Handlers:
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
-            self.followups.submit(PodCreated(translate.pod(run.config, sandbox_id)))
+            pod = translate.pod(run.config, sandbox_id)
+            self.followups.submit(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
             self.creates.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
@@ -75,7 +84,12 @@ class Handlers:
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
         """The pod has another size: whatever the runtime did with its containers is looked at."""
-        sandbox_id = translate.read(api.UpdatePodSandboxResourcesRequest, request).pod_sandbox_id
+        update = translate.read(api.UpdatePodSandboxResourcesRequest, request)
+        sandbox_id = update.pod_sandbox_id
+        if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
+            # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
+            total, key = translate.pod_total(update.resources), self.followups.manager.resolve_pod(sandbox_id)
+            self.followups.submit(PodResized(key, total))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             key = self.followups.manager.resolve_pod(sandbox_id)
             self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
@@ -97,7 +111,8 @@ class Handlers:
         """A start ended; lists from before it say nothing of the container."""
         self.starts.done(call, outcome)
         if call.request is not None:
-            self.resync.touch(translate.read(api.StartContainerRequest, call.request).container_id)
+            container_id = translate.read(api.StartContainerRequest, call.request).container_id
+            self.resync.touch(self.followups.manager.resolve(container_id))
 
     def container_stopped(self, request: bytes, outcome: Outcome) -> None:
         """A container has ended and gives up its place; one that never ran may still be started."""
@@ -125,13 +140,15 @@ class Handlers:
         key = self.followups.manager.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
+            self.inquiry.inheritance.ended(self.followups.manager.node, key)
             if event is PodStopped:
                 self._keep_starts(key)
             self.followups.submit(event(key))
             return
         for container in self.followups.manager.node.containers_of(key):
             self._ask(container.key, outcome)
-        if event is PodGone:
+        pod = self.followups.manager.node.pods.get(key)
+        if event is PodGone or (pod and pod.uid in self.followups.manager.node.kept):
             self._may_go_on(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> None:
@@ -149,7 +166,7 @@ class Handlers:
                 continue
             self.inquiry.ends(container.key)
             if not asked:
-                self.followups.tasks.spawn(f"ask for {container.key}", self.inquiry.settle(container.key))
+                self.inquiry.ask(container.key)
 
     def _outlasts_a_stop(self, key: str) -> bool:
         """Whether the runtime ends nothing when it is told to stop *key*: it does not know that it runs, or will."""
@@ -159,7 +176,7 @@ class Handlers:
         """Ask for the state of a container after a call that should have ended it did not say so."""
         container = self.followups.manager.node.containers.get(key)
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
-            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.settle(key))
+            self.inquiry.ask(key)
 
     def _checked(self, rule: Rule) -> Rule:
         """*rule*; where booking a call's end fails, the runtime is asked what is true."""
@@ -177,7 +194,7 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
         manager, settings, counters = self.followups.manager, self.followups.settings, self.followups.counters
-        limits = self.limits
+        limits, failures = self.limits, manager.failures
 
         async def when_known(call: Call, message: bytes) -> Verdict:
             limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s
@@ -193,7 +210,8 @@ class Handlers:
                 raise
             limits.end(limit)
             if isinstance(verdict, Refuse):
-                counters.refusals[verdict.code.name] += 1
+                with failures.harmless("a count"):
+                    counters.refusals[verdict.code.name] += 1
             return verdict
 
         return when_known

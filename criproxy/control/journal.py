@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.control.notices import Refusal
@@ -21,15 +21,18 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
+    Promoted,
     Released,
+    ResizeRefused,
     TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
 )
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.bounded import bounded_text, bounded_texts
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.store.record import Fact, Kind, Record
 
 REFUSAL_S = 3600.0
@@ -59,10 +62,14 @@ class Journal:
 
     Args:
         clock: seconds since the epoch.
+        failed: told why an entry could not be put into words; it is left out.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, failed: Callable[[Exception], None] = lambda error: None
+    ) -> None:
         self._clock = clock
+        self._failed = failed
         self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, Refusal] = {}
         """By name, in the order in which they were heard of last."""
@@ -91,8 +98,13 @@ class Journal:
 
     def take(self) -> list[Record]:
         """Everything that waits; it is the caller's to write."""
-        taken = [entry() if callable(entry) else entry for entry in self._pending]
-        self._pending.clear()
+        waiting, taken = list(self._pending), list[Record]()
+        self._pending.clear()  # before: what cannot be put into words now never can
+        for entry in waiting:
+            try:
+                taken.append(entry() if callable(entry) else entry)
+            except Exception as error:  # noqa: BLE001 (whatever it is, the others are written)
+                self._failed(error)
         return taken
 
     def _record(self, entry: Entry) -> Record:
@@ -100,24 +112,31 @@ class Journal:
         if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
             self._remember(about.title, entry)
         at_s = self._clock() if entry.at_s is None else entry.at_s
+        sentences, facts = bounded_texts(entry.sentences), _bounded_facts(entry.facts)
         if about is None:
-            return Record(at_s, "", "", entry.kind, entry.sentences, "", entry.facts)
-        return Record(at_s, about.key, about.title, entry.kind, entry.sentences, about.life, entry.facts)
+            return Record(at_s, "", "", entry.kind, sentences, "", facts)
+        return Record(at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
 
     def _remember(self, title: str, entry: Entry) -> None:
         before = self._refusals.pop(title, None)
         if entry.kind is Kind.REFUSED:
             times = before.times + 1 if before else 1
-            self._refusals[title] = Refusal(title, " ".join(entry.sentences), times, self._clock())
+            text = bounded_text(" ".join(bounded_texts(entry.sentences)))
+            self._refusals[title] = Refusal(title, text, times, self._clock())
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
+
+
+def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
+    """*facts*, of which some have texts that tenants wrote, each cut."""
+    return {key: bounded_text(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
 
 
 def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
     """What there is to tell of an event that led from *before* to *decision*."""
     after = decision.node
     match event:
-        case PodCreated() | UpdateApplied():  # whoever sent the update tells more
+        case PodCreated() | UpdateApplied() | ResizeRefused():  # whoever sent the update, or refused, tells more
             return
         case ContainerCreating(container):
             yield _placed(container, decision)
@@ -137,14 +156,18 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
         case PodStopped(key) | PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", ())
-        case ContainerResized(key) | ColdStartEnded(key) if key in after.containers:
-            warm = ("its cold start is over",) if isinstance(event, ColdStartEnded) else ()
-            yield Entry(after.containers[key], Kind.RESIZED, (*warm, *decision.reasons), _facts(decision.grant))
+        case ContainerResized(key) | ColdStartEnded(key) | Promoted(key) if key in after.containers:
+            yield from _placed_anew(before, event, decision, after.containers[key])
         case Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
         case _ if decision.reasons:
             yield from _of_everybody(decision)
 
+
+_ANEW: dict[type[Event], tuple[str, ...]] = {
+    ColdStartEnded: ("its cold start is over",),
+    Promoted: ("there is room for what it should have",),
+}
 
 _CAUSES: dict[type[Event], str] = {
     ContainerCreated: "its create message said what was right before others came or went",
@@ -162,6 +185,8 @@ def cause(event: Event, node: Node) -> str:
         case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
             verb = "was resized" if isinstance(event, ContainerResized) else "ended"
             return f"{node.containers[key].title} {verb}"
+        case Promoted(key) if key in node.containers:
+            return f"{node.containers[key].title} got what it should have"
         case ColdStartEnded(key) if key in node.containers:
             return f"the cold start of {node.containers[key].title} was over"
         case PodStopped(key) | PodGone(key) if key in node.pods:
@@ -193,6 +218,12 @@ def told_quota(has: Applied, other: Applied) -> str:
     return " without CFS quota" if has.lifted else " with a CFS quota"
 
 
+def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
+    reasons = (*_ANEW.get(type(event), ()), *decision.reasons)
+    if reasons and (decision.node is not before or not isinstance(event, Promoted)):
+        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
+
+
 def _placed(newcomer: Container, decision: Decision) -> Entry:
     if decision.key != newcomer.key:
         text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
@@ -208,13 +239,21 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
         if key in before.containers or key not in after.containers:
             continue
         container, grant = after.containers[key], after.grants.get(key)
-        origin = "is ours by its stamp" if container.reservation else "was started by somebody else"
+        origin = "is ours by its stamp" if container.reservation else _origin(container)
         where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
         placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
         own = reasons.get(container, ())
         yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
     if decision.reasons:
         yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+
+
+def _origin(container: Container) -> str:
+    """Whence a container comes that has no stamp of ours."""
+    if container.missed is None:
+        return "was started by somebody else"
+    failed = container.missed.why is Miss.FAILED
+    return "was created while criproxy failed" if failed else "was created during a bypass"
 
 
 def _of_everybody(decision: Decision) -> Iterator[Entry]:
@@ -251,8 +290,17 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
         text = removed
     grant = before.grants.get(container.key)
     if grant and grant.exclusive and container.key not in after.grants:
-        text += f": CPUs {format_cpuset(grant.exclusive)}, which it owned, are free"
+        text += _left(after, grant.exclusive)
     yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+
+
+def _left(after: Node, owned: CpuSet) -> str:
+    """What became of the CPUs that one who has ended owned."""
+    if kept := owned & after.kept_cpus:
+        return f": CPUs {format_cpuset(kept)}, which it owned, are kept for its pod"
+    if shared := owned & after.owned_cpus:
+        return f": CPUs {format_cpuset(shared)}, which it owned, are still its pod's"
+    return f": CPUs {format_cpuset(owned)}, which it owned, are free"
 
 
 def _in_state(node: Node, key: str) -> ContainerState | None:

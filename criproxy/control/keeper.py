@@ -13,11 +13,13 @@ from time import monotonic
 from typing import Protocol
 
 from criproxy.control.counters import Counters
+from criproxy.control.failures import Failures
 from criproxy.control.settings import Log, StoreLimits
-from criproxy.errors import StoreError
+from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.record import Kind, Record
+from criproxy.store.writing import LeftOut
 
 MAX_WAITING = 64
 """Changes that wait for the disk with their history; of older ones only the outcome is written."""
@@ -25,6 +27,16 @@ MAX_WAITING = 64
 
 class NodeStore(Protocol):
     """Where a node is kept over restarts."""
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The rows that are not there though the last save succeeded: their values cannot be written."""
+        ...
+
+    @property
+    def lost_records(self) -> int:
+        """How many records could not be written for their values so far."""
+        ...
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last."""
@@ -41,6 +53,12 @@ class NodeStore(Protocol):
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
         ...
+
+
+class CannotBeStored(CriproxyError):
+    """State of one container that no disk would take, such as a number that is too large; the text names it."""
+
+    code = StatusCode.INVALID_ARGUMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +80,18 @@ class Keeper:
         limits: how long to wait, and when to try again.
         counters: failures are counted here.
         log: told when the disk begins to fail, and when it is back.
+        failures: told of what cannot be written for its value.
     """
 
-    def __init__(self, node: Node, store: NodeStore, limits: StoreLimits, counters: Counters, log: Log) -> None:
+    def __init__(
+        self,
+        node: Node,
+        store: NodeStore,
+        limits: StoreLimits,
+        counters: Counters,
+        log: Log,
+        failures: Failures | None = None,
+    ) -> None:
         self.error: StoreError | None = None
         """Why what is on disk is out of date; None when it is not."""
         self.failing_since_s: float | None = None
@@ -77,21 +104,32 @@ class Keeper:
         self._limits = limits
         self._counters = counters
         self._log = log
+        self._failures = failures or Failures()
+        self._told: Sequence[LeftOut] = ()
+        """What was left out of which the log was told."""
+        self._lost_records = 0
         self._waiting: deque[Change] = deque(maxlen=MAX_WAITING)
         self._stuck: asyncio.Future[None] | None = None
         """A write that took too long and may still succeed."""
         self._stuck_node = node
         self._retry: asyncio.Task[None] | None = None
 
-    async def save(self, change: Change, *, needed: bool) -> None:
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """What is not on disk although the disk works: rows whose values cannot be written."""
+        return self._store.left_out
+
+    async def save(self, change: Change, *, needed: bool, own: str = "") -> None:
         """Write *change*.
 
         Args:
             change: what was decided.
             needed: nothing may come of it unless it is on disk; all others count in any case, and are written later.
+            own: the container without whose row the rest of it is of no use, where it is *needed*.
 
         Raises:
             StoreError: it is *needed* and not on disk.
+            CannotBeStored: the row of *own* cannot be written, whatever the disk does.
         """
         if self.error is None:
             try:
@@ -100,12 +138,26 @@ class Keeper:
                 self._begin_to_fail(error)
             else:
                 self._truth = change.node
+                self._tell_left_out()
+                if own and (left := next((left for left in self.left_out if left.key == own), None)):
+                    raise CannotBeStored(f"the state of {left.title} cannot be stored: {left.reason}")
                 return
         if not needed:
             self._truth = change.node
             self._waiting.append(change)
         elif self.error is not None:
             raise StoreError(str(self.error))
+
+    def _tell_left_out(self) -> None:
+        """Count and log what was left out just now; it is not tried again until it changes."""
+        now, lost = self.left_out, self._store.lost_records - self._lost_records
+        for left in now if now is not self._told else ():
+            if left not in self._told:
+                self._failures.counts["row"] += 1
+                self._log.error("state that cannot be stored is left out", about=left.title, error=left.reason)
+        self._told, self._lost_records = now, self._lost_records + lost
+        if lost:
+            self._failures.add("telling", "an entry of the history could not be stored: its values cannot be written")
 
     def has(self, node: Node) -> bool:
         """Whether *node* is what is on disk, or will be as soon as the disk works."""
@@ -156,8 +208,8 @@ class Keeper:
             try:
                 await self._unstick()
                 await self._catch_up()
-            except StoreError as error:
-                self.error = error
+            except Exception as error:  # noqa: BLE001 (nobody else tries it: whatever it was, it is tried again)
+                self.error = error if isinstance(error, StoreError) else StoreError(f"not stored: {error!r}")
             else:
                 failed_s = monotonic() - (self.failing_since_s or 0.0)
                 self.error = self.failing_since_s = None

@@ -73,13 +73,13 @@ class Modes:
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
         if self._is_needed:
-            self.followups.tasks.spawn("go on as the node was left", self._go_on_when_known())
+            self.followups.tasks.forever("go on as the node was left", self._go_on_when_known)
             self._activate()
         else:
             self._go_on()
 
     async def change(self, policy: Policy, settings: Settings) -> Decision:
-        """Go on with another *policy* and other *settings*; ends a release.
+        """Go on with another *policy* and other *settings*; ends a release, unless the configuration is that of before.
 
         Raises:
             PolicyFailed: the policy failed at those who are here; everything is as before.
@@ -87,7 +87,10 @@ class Modes:
         async with self._one:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._learn()
-            event = PolicyChanged(settings.apply_all, settings.configuration)
+            before = self._node.configuration
+            apply_all = settings.apply_all or before == UNDONE
+            same = settings.configuration == before  # it was away for as long as its file was bad
+            event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.followups.submit(event, policy))
             self.followups.settings = settings
             self.followups.manager.stir()  # who waits for a node that nobody holds may go on
@@ -182,7 +185,7 @@ class Modes:
         if not self._begun:
             self._begun = True
             self.begin()
-            self.followups.tasks.spawn("follow lifted quotas", self._follow_quotas())
+            self.followups.tasks.forever("follow lifted quotas", self._follow_quotas)
         self.changed()
 
     def _see_quotas(self) -> None:
@@ -193,17 +196,20 @@ class Modes:
     async def _follow_quotas(self) -> None:
         """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
         while True:
-            edited = self.edits
-            self._see_quotas()
-            if self.edits is not edited:
-                self.changed()
+            self._see_quotas_again()
             await self.followups.manager.changed()
+
+    def _see_quotas_again(self) -> None:
+        edited = self.edits
+        self._see_quotas()
+        if self.edits is not edited:
+            self.changed()
 
     def _switched(self) -> None:
         self.changed()
         if self.active and not self.places and not self._idling:
             self._idling = True
-            self.followups.tasks.spawn("hold until nobody has a place", self._idle())
+            self.followups.tasks.forever("hold until nobody has a place", self._idle)
 
     async def _idle(self) -> None:
         """With the policy none, hold and watch calls for as long as anybody has a place."""

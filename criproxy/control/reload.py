@@ -11,6 +11,7 @@ from typing import Protocol
 
 from criproxy.control.configuration import Configuration, load_configuration
 from criproxy.control.controller import Controller
+from criproxy.control.goodfile import GoodFile
 from criproxy.control.manager import PolicyFailed
 from criproxy.control.settings import Log
 from criproxy.errors import CriproxyError
@@ -41,6 +42,7 @@ class Reload:
         manager: told when a reload begins and ends.
         status: one line for *manager*: how we are after it.
         log: told what came of it.
+        keep: given what has come into force, for the next start.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class Reload:
         manager: Manager,
         status: Callable[[], str],
         log: Log,
+        keep: Callable[[GoodFile], None] = lambda _: None,
     ) -> None:
         self.in_force = in_force
+        self._keep = keep
         self._config = config
         self._controller = controller
         self._manager = manager
@@ -89,8 +93,9 @@ class Reload:
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
         problem = self._controller.config_problem
-        if new.settings.configuration == self._controller.settings.configuration:
-            self._controller.config_problem = None
+        same = new.settings.configuration == self._controller.settings.configuration
+        if same and not self.in_force.is_fallback:
+            self._now_in_force(new)
             if asked or problem:
                 self._log.info("the policy file says what is in force", file=str(new.source))
             return problem is not None
@@ -103,29 +108,42 @@ class Reload:
             decision = await self._controller.modes.change(new.policy, new.settings)
         except (CriproxyError, PolicyFailed) as error:
             return self._failed(f"{new.source}: {error}", asked=True)
-        self.in_force = new
-        self._controller.config_problem = None
+        self._now_in_force(new)
         self._controller.counters.reloads_ok += 1
         new.tell(self._log)
         apply = "all" if new.settings.apply_all else "new"
         self._log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
         return True
 
+    def _now_in_force(self, new: Configuration) -> None:
+        self.in_force = new
+        self._controller.config_problem = None
+        self._controller.config_instead = ""
+        if not new.misfits:  # what is kept was good on all of the machine
+            self._keep(new.good)
+
     def _failed(self, error: str, *, asked: bool) -> bool:
         """Say why the configuration stays as it was, once for each reason or whenever somebody asked."""
-        mistakes = error.splitlines()
-        more = f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
-        problem = mistakes[0] + more
+        mistakes, problem = error.splitlines(), first_of(error)
         if not asked and problem == self._controller.config_problem:
             return False
         self._controller.config_problem = problem
         self._controller.counters.reloads_failed += 1
         for mistake in mistakes[:_TOLD]:
             self._log.error("the policy file cannot be used: the configuration before stays in force", mistake=mistake)
+        self._controller.config_instead = self.in_force.instead or "the one before is in force"
         return True
 
     def _load(self) -> Configuration:
         # Once there was a file, its absence is a mistake of somebody: nobody is unpinned because of it.
-        required = self.in_force.source is not None
+        required = self.in_force.source is not None or bool(self.in_force.problem)
         node, settings = self._controller.node, self._controller.settings
-        return load_configuration(self._config, node.topology, settings, required=required)
+        good = (settings.configuration,)  # what the machine has lost since then does not make it a bad one
+        return load_configuration(self._config, node.topology, settings, required=required, good=good)
+
+
+def first_of(error: str) -> str:
+    """The first of many mistakes, and how many more there are."""
+    mistakes = error.splitlines() or [""]
+    more = f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
+    return mistakes[0] + more

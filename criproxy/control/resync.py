@@ -12,7 +12,7 @@ from time import monotonic
 from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
-from criproxy.control.inquiry import Inquiry, stamped, unconfirmed
+from criproxy.control.inquiry import Inquiry, never_to_start, stamped, unconfirmed
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -56,10 +56,12 @@ class Resync:
     """What the store remembers to be under way is from before our start."""
     _wanted: bool = True
     """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
+    _look_s: float | None = None
+    """When, on the loop's clock, to compare because of removals that may be under way; None: there are none."""
+    _last_look_s: float = 0.0
+    """With which such comparison the last of them is done."""
     _finding: bool = False
     """Whether somebody is finding out who has which cards."""
-    _looks: int = _LOOKS
-    """Comparisons that are to follow soon: removals that were cut when criproxy last ended may go on, too."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -107,12 +109,14 @@ class Resync:
 
     async def run(self) -> None:
         """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever."""
+        self.unsettled()  # removals that were cut when criproxy last ended may go on, too
         while True:
             thorough, self._wanted = self._wanted, False
             try:
                 await self.again(thorough=thorough)
             except Exception as error:
-                self.followups.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+                if self.followups.tasks.failures.add("watcher", f"asking the runtime what runs failed: {error!r}"):
+                    self.followups.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
                 self.followups.counters.resync_failures += 1
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 self.soon()
@@ -129,8 +133,11 @@ class Resync:
 
         Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
         """
-        self._looks = _LOOKS
-        self._stirred.set()
+        now_s, pause_s = asyncio.get_running_loop().time(), self.followups.settings.unknown_pause_s
+        self._last_look_s = now_s + _LOOKS * pause_s
+        if self._look_s is None:
+            self._look_s = now_s + pause_s
+            self._stirred.set()
 
     def touch(self, key: str) -> None:
         """A call about the container or sandbox *key* has ended: lists requested before say nothing about it."""
@@ -179,15 +186,18 @@ class Resync:
 
     async def _due(self) -> None:
         """Wait until somebody asks for the next comparison, or it is time."""
-        settings, begun_s = self.followups.settings, asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        interval_s = loop.time() + self.followups.settings.resync_interval_s
         while not self._wanted:
             self._stirred.clear()
-            pause_s = settings.unknown_pause_s if self._looks else settings.resync_interval_s
             try:
-                async with asyncio.timeout_at(begun_s + min(pause_s, settings.resync_interval_s)):
+                async with asyncio.timeout_at(min(interval_s, self._look_s or interval_s)):
                     await self._stirred.wait()
             except TimeoutError:
-                self._looks = max(0, self._looks - 1)
+                if self._look_s is not None and self._look_s <= interval_s:
+                    pause_s = self.followups.settings.unknown_pause_s
+                    goes_on = self._look_s + pause_s / 2 < self._last_look_s
+                    self._look_s = self._look_s + pause_s if goes_on else None
                 return
 
     async def _compare(self, *, thorough: bool) -> None:
@@ -199,6 +209,7 @@ class Resync:
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         await self._reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
+        await self.inquiry.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - {item.id for item in sandboxes}:
             await self.followups.apply(PodGone(key))
         for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():
@@ -216,9 +227,12 @@ class Resync:
         sandbox_id: str = "",
     ) -> None:
         await self.inquiry.judge(before, containers, sandbox_id)
+        await self.inquiry.judge_created(before, sandboxes, containers)
         for item in containers:
             await self._has_started(item)
-        adopting = self._adoption.take_in(sandboxes, containers, self._is_disturbed, with_exited=self._is_first)
+        lost = never_to_start(sandboxes, containers)
+        able = [item for item in containers if item.id not in lost]
+        adopting = self._adoption.take_in(sandboxes, able, self._is_disturbed, with_exited=self._is_first)
         for key in await adopting:
             found = self.followups.manager.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:

@@ -1,23 +1,48 @@
 """Background work of the controller: kept alive, ended together, and never failing in silence."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
+from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
+"""Before supervised work begins again; the pause doubles with each failure."""
+CALM_S = 60.0
+"""What has gone on for so long begins again after the first pause."""
+
+Work = Coroutine[object, object, None]
 
 
 class Tasks:
-    """The tasks that run beside the calls; one that raises is logged."""
+    """The tasks that run beside the calls; one that raises is logged, counted, and told for an hour.
 
-    def __init__(self, log: Log) -> None:
+    Args:
+        log: told of what fails, once for each sentence.
+        failures: told of everything that fails.
+        first_pause_s: before supervised work that has failed begins again.
+    """
+
+    def __init__(self, log: Log, failures: Failures, first_pause_s: float = FIRST_PAUSE_S) -> None:
+        self.failures = failures
         self._log = log
+        self._first_pause_s = first_pause_s
         self._running: set[asyncio.Task[None]] = set()
 
-    def spawn(self, name: str, work: Coroutine[object, object, None]) -> None:
-        """Run *work* in the background."""
+    def spawn(self, name: str, work: Work) -> None:
+        """Run *work* in the background; if it fails, that was it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
+
+    def forever(self, name: str, loop: Callable[[], Work]) -> None:
+        """Run *loop* in the background, and again after each exception, with growing pauses, until it returns.
+
+        Args:
+            name: what people read of it: what it watches.
+            loop: makes the work that has no end, or has to reach it.
+        """
+        self.spawn(name, self._forever(name, loop))
 
     async def stop(self) -> None:
         """Cancel what is still running and wait for its end."""
@@ -25,7 +50,28 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
+    async def _forever(self, name: str, loop: Callable[[], Work]) -> None:
+        clock, pause_s = asyncio.get_running_loop(), self._first_pause_s
+        while True:
+            begun_s = clock.time()
+            try:
+                await loop()
+            except Exception as error:  # noqa: BLE001 (whatever it is, the work has to go on)
+                self.failed("watcher", name, error)
+            else:
+                return
+            if clock.time() - begun_s > CALM_S:
+                pause_s = self._first_pause_s
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def failed(self, kind: str, name: str, error: BaseException) -> None:
+        """Count, tell and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
+        after = "; it has begun again" if kind == "watcher" else ""
+        if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
+            self._log.error("background work failed", work=name, error=str(error), exc_info=error)
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self._log.error("background work failed", work=task.get_name(), error=str(error), exc_info=error)
+            self.failed("background", task.get_name(), error)

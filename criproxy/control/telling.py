@@ -13,8 +13,10 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
+    Promoted,
     TopologyChanged,
 )
+from criproxy.model.bounded import bounded_texts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
@@ -23,6 +25,8 @@ from criproxy.model.workload import Container
 
 def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float) -> None:
     """Write the line of a decision that placed, moved or released somebody; nothing for all others."""
+    if isinstance(event, PolicyChanged) and decision.node is before:
+        return  # looked at once more, as after each start with containers that nobody places
     sentence = _sentence(event, decision)
     if sentence is not None:
         keys = {**_who(decision), **_place(decision.grant)}
@@ -31,7 +35,7 @@ def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float
     else:
         return
     if decision.reasons:
-        keys["reasons"] = list(decision.reasons)
+        keys["reasons"] = list(bounded_texts(decision.reasons))
     log.info(sentence, **keys, moved=len(decision.updates), decision_ms=round(took_s * 1000, 2))
 
 
@@ -41,6 +45,8 @@ def _sentence(event: Event, decision: Decision) -> str | None:
             return "container placed" if decision.key == container.key else "create repeated"
         case PolicyChanged():
             return "policy changed"
+        case Promoted() if decision.reasons:
+            return "container promoted"
         case ContainerResized() | TopologyChanged() if decision.reasons:
             return "container resized" if isinstance(event, ContainerResized) else "machine changed"
     return None

@@ -7,8 +7,14 @@ moved, so the stamp says nothing of CPUs.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
+
+from criproxy.model.plain import from_plain, to_plain
+from criproxy.model.workload import Missed
 
 ANNOTATION = "criproxy/placement"
+MAX_INT64 = (1 << 63) - 1
+_MAX_ID_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Stamp:
     """For each of its cards the NUMA nodes next to it, in kernel notation with ``;`` between them."""
     stays: bool = False
     """Whether an update might take its cards away."""
+    pod_cpu_milli: int = 0
+    """The CPU of its whole pod, as it was told then; 0 where nobody said so."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""
@@ -51,9 +59,37 @@ def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
     """
     try:
         values = json.loads(annotations.get(ANNOTATION, "null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict):
         return None
-    known = {name: value for name, value in values.items() if type(value) is _TYPES.get(name)}
-    return Stamp(**known) if {"reservation", "qos"} <= known.keys() else None
+    known = {name: _bounded(value) for name, value in values.items() if type(value) is _TYPES.get(name)}
+    stamp = Stamp(**known) if {"reservation", "qos"} <= known.keys() else None
+    return stamp if stamp and _is_id(stamp.reservation) else None
+
+
+def _bounded(value: Any) -> Any:  # noqa: ANN401 (a value of any field)
+    """A number as CRI could have said it: the annotation is only as true as who wrote it."""
+    return min(max(value, 0), MAX_INT64) if type(value) is int else value
+
+
+def _is_id(text: str) -> bool:
+    """Whether it may be a reservation: these are short and plain."""
+    return 0 < len(text) <= _MAX_ID_LENGTH and text.isascii() and text.isprintable()
+
+
+MISSED = "criproxy/missed"
+"""The annotation of a container at whose create criproxy failed: why it has no place, and since when."""
+
+
+def missed_text(missed: Missed) -> str:
+    """The value of `MISSED`."""
+    return _ENCODER.encode(to_plain(missed))
+
+
+def read_missed(annotations: Mapping[str, str]) -> Missed | None:
+    """What a container's *annotations* say of it; None if they say nothing, or what cannot be ours."""
+    try:
+        return from_plain(Missed, json.loads(annotations[MISSED]))
+    except (KeyError, ValueError):
+        return None

@@ -20,6 +20,7 @@ from criproxy.model.grant import Applied
 from criproxy.model.resources import (
     BEST_EFFORT_OOM_SCORE_ADJ,
     GUARANTEED_OOM_SCORE_ADJ,
+    MAX_MACHINE_MILLI,
     MAX_SHARES,
     MAX_SHARES_MILLI,
     CfsQuota,
@@ -59,7 +60,7 @@ def read(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}: {error}") from error
+        raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from error
 
 
 def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
@@ -86,7 +87,20 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
         cgroup_parent=config.linux.cgroup_parent,
         labels=dict(config.labels),
         annotations=policy_annotations(config.annotations),
+        cpu_total_milli=pod_total(config.linux.resources),
     )
+
+
+def pod_total(resources: api.LinuxContainerResources) -> int:
+    """The CPU of a whole pod, in milli, by the *resources* of its sandbox; 0 where they say nothing of it.
+
+    Shares end at 256 CPUs; of more than that the quota tells, if there is one.
+    """
+    total = shares_to_milli(resources.cpu_shares)
+    if total < MAX_SHARES_MILLI:
+        return total
+    limit = quota_to_milli(resources.cpu_quota, resources.cpu_period) or 0
+    return max(total, min(limit, MAX_MACHINE_MILLI))
 
 
 def container(request: api.CreateContainerRequest, reservation: str, capacity_bytes: int = 0) -> Container:
@@ -158,8 +172,8 @@ def _memory_request(before: Container, score: int, limit_bytes: int | None, capa
     return Interval(min(found.low, limit_bytes), min(found.high, limit_bytes))
 
 
-def stamp_of(placed: Container) -> Stamp:
-    """What the annotation shall say of *placed*."""
+def stamp_of(placed: Container, pod_cpu_milli: int = 0) -> Stamp:
+    """What the annotation shall say of *placed*, whose pod has that much CPU as a whole."""
     quota, request = placed.asked_quota, placed.memory_request_bytes
     return Stamp(
         reservation=placed.reservation,
@@ -173,6 +187,7 @@ def stamp_of(placed: Container) -> Stamp:
         memory_request_high_bytes=request.high if request else 0,
         hints=";".join(map(format_cpuset, placed.hints)),
         stays=placed.stays,
+        pod_cpu_milli=pod_cpu_milli,
     )
 
 
@@ -181,8 +196,8 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
     return _STATES.get(found.state, ContainerState.UNKNOWN)
 
 
-def found_pod(item: api.PodSandbox, cgroup_parent: str = "") -> Pod:
-    """A sandbox from a list, which does not tell its cgroup: see `cgroup_parent_in`."""
+def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
+    """A sandbox from a list, which does not tell its cgroup (see `cgroup_parent_in`) nor its CPU as a whole."""
     names = item.metadata
     return Pod(
         key=item.id,
@@ -194,6 +209,8 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "") -> Pod:
         cgroup_parent=cgroup_parent,
         labels=dict(item.labels),
         annotations=policy_annotations(item.annotations),
+        cpu_total_milli=cpu_total_milli,
+        stopped=item.state == api.SANDBOX_NOTREADY,
     )
 
 
@@ -245,8 +262,8 @@ def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.
 
 def _stamped_sizes(stamp: Stamp) -> Sizes:
     return Sizes(
-        cpu_milli=stamp.cpu_milli,
-        cpu_limit_milli=_limit(stamp.cpu_limit_milli),
+        cpu_milli=min(stamp.cpu_milli, MAX_MACHINE_MILLI),
+        cpu_limit_milli=_limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI)),
         cpu_quota=stamped_quota(stamp),
         memory_limit_bytes=_limit(stamp.memory_limit_bytes),
         memory_request_bytes=_interval(stamp.memory_request_low_bytes, stamp.memory_request_high_bytes),
@@ -262,7 +279,9 @@ def _stamped_hints(stamp: Stamp) -> tuple[CpuSet, ...]:
 
 def stamped_quota(stamp: Stamp) -> CfsQuota | None:
     """The CPU limit that *stamp* says was asked; an old one knows only the limit that it is."""
-    return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(_limit(stamp.cpu_limit_milli))
+    return CfsQuota.sent(stamp.cpu_quota_us, stamp.cpu_period_us) or CfsQuota.of_limit(
+        _limit(min(stamp.cpu_limit_milli, MAX_MACHINE_MILLI))
+    )
 
 
 def cgroup_parent_in(info: Mapping[str, str]) -> str:
@@ -307,7 +326,7 @@ def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
     """``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None where there is none."""
     try:
         linux = json.loads(info.get("info", "{}"))["runtimeSpec"]["linux"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return linux if isinstance(linux, dict) else None
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Found, Present
+from criproxy.engine.preserved import preserved
 from criproxy.engine.quota import honest, owns_all
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import with_entries, without
-from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant
+from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -99,6 +100,8 @@ def _anywhere(node: Node) -> Applied:
 def _newcomer(node: Node, present: Present, policy: Policy) -> _Newcomer | None:
     """None if the policy leaves it alone."""
     wish = _wish(node, policy, present.container)
+    if wish is None and node.exclusive_cpus:  # by the policy none, after another one
+        wish = Grant(node.topology.cpus, NO_CPUS, pool=PRESERVED)
     if wish is None:
         return None
     has = present.has.cpus & node.topology.cpus if present.has else NO_CPUS
@@ -154,7 +157,7 @@ def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple
     owning = {owner.container.key for owner in owners}
     sharers = [newcomer for newcomer in newcomers if newcomer.container.key not in owning]
     node = _share(node, sharers + homeless)
-    node, told = _kept_off(node)
+    node, told = _kept_off(preserved(node))
     node = _with_quotas(node, newcomers)
     applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in newcomers if n.present.has}
     return node.replace(applied={**node.applied, **applied}), (*reasons, *told)
@@ -180,8 +183,9 @@ class _Others:
 
     def __init__(self, node: Node, newcomers: Iterable[_Newcomer]) -> None:
         # Most share one of a few sets.
-        self._sets = Counter(newcomer.has for newcomer in newcomers)
-        self._sets.update(grant.cpus for grant in node.grants.values())
+        # Who is left alone is everywhere: that keeps nobody from going on alone.
+        self._sets = Counter(newcomer.has for newcomer in newcomers if not newcomer.wish.is_preserved)
+        self._sets.update(grant.cpus for grant in node.grants.values() if not grant.is_preserved)
 
     def besides(self, newcomer: _Newcomer) -> CpuSet:
         """All CPUs that somebody but *newcomer* is on."""
@@ -216,7 +220,7 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
         return node, (f"{had} and shares: {error}",), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=owner.mems)
-    return node.replace(grants=grants), (had, *layout.reasons), True
+    return node.replace(grants=grants, kept=layout.kept), (had, *layout.reasons), True
 
 
 def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> Grant | None:
@@ -238,6 +242,7 @@ def _share(node: Node, sharers: Iterable[_Newcomer]) -> Node:
     made: dict[tuple[CpuSet, CpuSet, str], Grant] = {}
     for sharer in sharers:
         pool = sharer.wish.pool if sharer.has and sharer.has <= sharer.wish.cpus else ""
+        pool = PRESERVED if sharer.wish.is_preserved else pool
         place = sharer.has, sharer.mems, pool
         if place not in made:
             cpus = sharer.has - node.exclusive_cpus or node.shared_cpus

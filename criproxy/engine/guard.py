@@ -36,6 +36,10 @@ class Guarded:
         self._name = name
         self.options = options
 
+    def tried(self) -> "Guarded":
+        """The same for answers that nobody will act on: what is wrong with them is not counted here."""
+        return Guarded(self._policy, self._name, self.options)
+
     def place(self, node: Node, container: Container) -> Layout:
         """The policy's layout.
 
@@ -71,9 +75,9 @@ class Guarded:
     def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
         """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""
         reserved = self.options.reserved(node.topology)
-        found = violations(node.replace(grants=layout.grants), reserved)
+        found = violations(node.replace(grants=layout.grants), reserved, grants_only=True)
         if found:
-            known = set(violations(node.replace(grants=before), reserved))
+            known = set(violations(node.replace(grants=before), reserved, grants_only=True))
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(

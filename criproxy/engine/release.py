@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from criproxy.engine.decision import Decision, Update
 from criproxy.engine.updates import updates_between
-from criproxy.model.grant import Applied, CpuQuota, Grant, Layout, in_place
+from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout, in_place
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -42,7 +42,7 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, grants[key]) for key in sorted(grants) if key != node.containers[key].reservation)
     after = node.replace(
-        grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration
+        grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration, kept={}
     )
     return Decision(after, updates, (f"{len(grants)} containers are let go and nobody is placed: {reason}",))
 
@@ -54,6 +54,8 @@ def _freed(node: Node, key: str, whole: Grant) -> Grant:
     """
     old, container = node.grants.get(key), node.containers[key]
     may_be_lifted = bool(container.reservation) if old is None else old.quota is not CpuQuota.LEFT
+    if old is not None and old.is_preserved:
+        return replace(whole, pool=PRESERVED)
     if container.asked_quota is None or not may_be_lifted:
         return whole
     return replace(whole, quota=CpuQuota.RESTORED)
@@ -62,7 +64,10 @@ def _freed(node: Node, key: str, whole: Grant) -> Grant:
 def still_released(node: Node, topology: Topology) -> Decision:
     """A released node on the machine *topology*: who is left gets all of that one."""
     whole = {quota: Grant(topology.cpus, topology.mems, quota=quota) for quota in CpuQuota}
-    grants = {key: whole[grant.quota] for key, grant in node.grants.items()}
+    grants = {
+        key: replace(whole[grant.quota], pool=PRESERVED) if grant.is_preserved else whole[grant.quota]
+        for key, grant in node.grants.items()
+    }
     if topology == node.topology and grants == node.grants:
         return Decision(node)
     after = node.replace(topology=topology, grants=grants)

@@ -6,8 +6,13 @@ from enum import Enum
 from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.kept import Kept
 
 NO_CPUS: CpuSet = frozenset()
+
+PRESERVED = "(preserved)"
+"""The `Grant.pool` of containers that are left alone: all CPUs of the machine that are not exclusive. Only the engine
+gives such grants, and no policy counts what is in that pool."""
 
 
 class CpuQuota(Enum):
@@ -48,6 +53,11 @@ class Grant:
         if (self.mems, self.home_mems) == (other.mems, other.home_mems):
             return self
         return replace(self, mems=other.mems, home_mems=other.home_mems)
+
+    @property
+    def is_preserved(self) -> bool:
+        """Whether it follows what is not exclusive, and no policy moves it; see `engine.preserved`."""
+        return self.pool == PRESERVED
 
     @property
     def shares(self) -> bool:
@@ -95,3 +105,5 @@ class Layout:
     """By container key. Grants that did not change are the very same objects."""
     reasons: tuple[str, ...] = ()
     """Why, one sentence each, for ``explain`` and the log."""
+    kept: Mapping[str, Kept] | None = None
+    """Another `Node.kept`. Set by the engine; policies need not care."""

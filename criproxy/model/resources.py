@@ -6,12 +6,16 @@ inverse is exact, and the embedded machines send what a kubelet would send.
 
 from dataclasses import dataclass
 
+from criproxy.model.cpuset import MAX_ID
+
 MIN_SHARES = 2
 MAX_SHARES = 262_144
 MAX_SHARES_MILLI = 256_000
 """The request from which the kubelet sends MAX_SHARES."""
 MIN_REQUEST_MILLI = 2
 """The kubelet sends MIN_SHARES for a request of this and for less."""
+MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000
+"""No machine has more: the end of a request of which only the beginning is known, and of every limit."""
 DEFAULT_PERIOD_US = 100_000
 MIN_QUOTA_US = 1_000
 LIFTED_US = -1
@@ -76,11 +80,13 @@ def quota_to_milli(quota_us: int, period_us: int) -> int | None:
     """The limit in milli-CPU, None where there is none (a quota of 0, or -1 when it was lifted).
 
     Exact for periods of 1 ms and more, except that limits whose quota would be under 1 ms (10 milli-CPU
-    at the usual period) read as that much. A period of 0 means the default, 100 ms.
+    at the usual period) read as that much. A period of 0 means the default, 100 ms. What is beyond all machines is the
+    limit of the largest one.
     """
     if quota_us <= 0:
         return None
-    return -(-quota_us * 1000 // (period_us if period_us > 0 else DEFAULT_PERIOD_US))
+    milli = -(-quota_us * 1000 // (period_us if period_us > 0 else DEFAULT_PERIOD_US))
+    return min(milli, MAX_MACHINE_MILLI)
 
 
 def request_to_oom_score_adj(request_bytes: int, capacity_bytes: int) -> int:

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from criproxy.model.cpuset import MAX_ID, CpuSet
-from criproxy.model.resources import MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
-
-MAX_MACHINE_MILLI = (MAX_ID + 1) * 1000
-"""No machine has more: the end of a request of which only the beginning is known."""
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.resources import MAX_MACHINE_MILLI, MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
 
 
 class QosClass(Enum):
@@ -52,6 +49,15 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Those that a policy may read, see `model.annotations`."""
+    cpu_total_milli: int = 0
+    """The CPU of the whole pod, as its sandbox was told last; 0 where nobody said so."""
+    stopped: bool = False
+    """Whether the sandbox has ended: no container starts in it any more."""
+
+    @property
+    def cap_milli(self) -> int | None:
+        """The CPU of the whole pod where it is known exactly: CRI does not tell 256 CPUs from more of them."""
+        return self.cpu_total_milli if MIN_REQUEST_MILLI < self.cpu_total_milli < MAX_SHARES_MILLI else None
 
     @property
     def title(self) -> str:
@@ -69,6 +75,34 @@ class Sizes:
     """The limit as it was sent."""
     memory_limit_bytes: int | None = None
     memory_request_bytes: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """Sizes that a container should have and has not, because there was no room."""
+
+    sizes: Sizes
+    since_s: float = 0.0
+    """When they were refused first, in seconds since the epoch."""
+    told: bool = False
+    """Whether the runtime was told them at a create: the kubelet believes them in force then, and asks no more."""
+
+
+class Miss(Enum):
+    """Why the policy was not asked at a create."""
+
+    FAILED = "failed"
+    """Criproxy itself failed: its disk, its policy, a handler that hung."""
+    BYPASSED = "bypassed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """That a container came without being placed as the policy says."""
+
+    why: Miss
+    since_s: float = 0.0
+    """When it came, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +135,10 @@ class Container:
     """Whether it has run for as long as its annotation ``cold-start`` says: its memory may be of all kinds then."""
     stays: bool = False
     """Whether no update of ours may reach it: that could take its cards away."""
+    desired: Desired | None = None
+    """What it should have beyond its sizes: a resize without room; None where it has what was asked for."""
+    missed: Missed | None = None
+    """Set where it came while the policy was not asked; None once it has been placed."""
 
     @property
     def title(self) -> str:
@@ -142,8 +180,13 @@ class Container:
             memory_request_bytes=self.memory_request_bytes,
         )
 
+    def same_cpu(self, sizes: Sizes) -> bool:
+        """Whether *sizes* differ from its own in memory at the most."""
+        asked = sizes.cpu_milli, sizes.cpu_limit_milli, sizes.cpu_quota
+        return asked == (self.cpu_milli, self.cpu_limit_milli, self.asked_quota)
+
     def resized(self, sizes: Sizes) -> "Container":
-        """The same container with another size."""
+        """The same container with another size, and so without one that it should have beyond that."""
         return replace(
             self,
             cpu_milli=sizes.cpu_milli,
@@ -151,4 +194,5 @@ class Container:
             cpu_quota=sizes.cpu_quota,
             memory_limit_bytes=sizes.memory_limit_bytes,
             memory_request_bytes=sizes.memory_request_bytes,
+            desired=None,
         )

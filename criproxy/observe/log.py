@@ -12,9 +12,11 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from criproxy.model.bounded import bounded_text
 from criproxy.observe.writer import LineWriter
 
 
@@ -39,7 +41,13 @@ LEVELS = ("debug", "info", "warning", "error")
 
 _PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "exception": 3, "critical": 2}
 _PLAIN = re.compile(r"[\w./:@%+,~-]+", re.ASCII)
+_MAX_VALUE_CHARS = 16_384
+"""Of one value; a traced call's message is as long."""
+_MAX_RENDERED_CHARS = 32_768
+"""Of one value with all its parts, as it stands in a line."""
 _OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
+
+UNTOLD = "a log line could not be written"
 
 EventDict = dict[str, Any]
 
@@ -57,7 +65,11 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)
-        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+        try:
+            text = record.getMessage()
+        except Exception as error:  # noqa: BLE001 (it is a library's line, and nobody's call)
+            text = f"{UNTOLD}: {error!r}"
+        logger.log(record.levelno, text, exc_info=record.exc_info)
 
 
 def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWriter:
@@ -74,11 +86,12 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
         processors=[
             structlog.contextvars.merge_contextvars,
             _add_logger_name,
+            _cut,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             *_renderers(log_format, fd),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=_careful(structlog.make_filtering_bound_logger(number), writer, chosen(log_format, fd)),
         logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
         cache_logger_on_first_use=True,
     )
@@ -87,6 +100,30 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
     logging.getLogger("criproxy").setLevel(number)
     atexit.register(writer.flush, 1.0)
     return writer
+
+
+def _careful(logger: Any, writer: LineWriter, log_format: str) -> type:  # noqa: ANN401 (a class that structlog made)
+    """The class *logger*, whose lines fail nobody: in place of one that cannot be told comes one that says so."""
+
+    class Careful(logger):  # type: ignore[misc]  # structlog makes it
+        def _proxy_to_logger(self, method_name: str, event: str | None = None, **keys: Any) -> Any:  # noqa: ANN401
+            try:
+                return super()._proxy_to_logger(method_name, event, **keys)
+            except Exception as error:  # noqa: BLE001 (whatever it is, a call may be behind it)
+                with suppress(Exception):
+                    _tell_failure(writer, log_format, str(event), error)
+                return None
+
+    return Careful
+
+
+def _tell_failure(writer: LineWriter, log_format: str, event: str, error: Exception) -> None:
+    values = {"level": "error", "event": UNTOLD, "line": event, "reason": f"{type(error).__name__}: {error}"}
+    if log_format == "json":
+        writer.write(json.dumps(values))
+    else:
+        prefix = "<3>" if log_format == "journal" else ""
+        writer.write(f"{prefix}{UNTOLD} line={render_value(event)} reason={render_value(values['reason'])}")
 
 
 def is_journal(fd: int, environ: "os._Environ[str] | dict[str, str]" = os.environ) -> bool:
@@ -120,6 +157,14 @@ def _add_logger_name(logger: _Logger, _method: str, event: EventDict) -> EventDi
     return event
 
 
+def _cut(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
+    """Cut what is too long for a line: names and values of tenants have no bound of their own."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
+            event[key] = bounded_text(value, _MAX_VALUE_CHARS)
+    return event
+
+
 def _flatten(_logger: _Logger, _method: str, event: EventDict) -> EventDict:
     """Show values in the notation of the journal; keep the traceback as it is."""
     return {key: value if key in _OUR_KEYS else _LiteralText(render_value(value)) for key, value in event.items()}
@@ -145,6 +190,9 @@ def _render_journal(_logger: _Logger, method: str, event: EventDict) -> str:
 
 def render_value(value: object) -> str:
     """*value* for a line: bare where it is one plain word, else as JSON, so that no value can forge a line."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value):
+    if isinstance(value, str) and len(value) <= _MAX_VALUE_CHARS and _PLAIN.fullmatch(value):
         return value
-    return json.dumps(value, default=str, ensure_ascii=False)
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    if not text.isprintable():  # JSON leaves alone what turns the direction of writing, or is an escape of its own
+        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return bounded_text(text, _MAX_RENDERED_CHARS)

@@ -6,10 +6,9 @@ not written; the reasons of the decision tell it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from json import dumps
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, YAMLError, load, parse
 
@@ -20,9 +19,11 @@ except ImportError:  # a PyYAML without libyaml
 
 from criproxy.errors import BadAnnotation
 from criproxy.model.annotations import DOMAINS, effective
+from criproxy.model.bounded import bounded_text
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.keys import RESTRICTED
+from criproxy.policy.keys import Rules, may_use
+from criproxy.policy.options import Options
 from criproxy.policy.unheeded import annotation_notes
 
 T = TypeVar("T")
@@ -31,6 +32,9 @@ POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
 _MAX_DEPTH = 16
+_MAX_VALUE_CHARS = 16_384
+"""Of one annotation: to read it takes time, in which nobody else is placed."""
+_MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -42,13 +46,20 @@ class Wishes:
         node: where the pod is.
         container: whose.
         allowed: namespace pattern → keys (both with * and ?) that may be used there; empty: all but `RESTRICTED`.
+        denied: the same for keys that may not be used there, whatever is allowed.
     """
 
     node: Node
     container: Container
-    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allowed: Rules = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     """A sentence for each annotation that was there and may not be used."""
+    denied: Rules = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, options: Options, node: Node, container: Container) -> Self:
+        """Those that the *options* of a policy let it have."""
+        return cls(node, container, options.annotations.allow, denied=options.annotations.deny)
 
     def notes(self) -> tuple[str, ...]:
         """A sentence for each annotation that was there and had no effect, as far as has been read."""
@@ -86,10 +97,11 @@ class Wishes:
             self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
             return None
         try:
-            return convert(value)
+            return convert(_short(value))
         except ValueError as error:
+            why = bounded_text(str(error), _MAX_WHY_CHARS)
             raise BadAnnotation(
-                f"container {self.container.title}: annotation {name} cannot be understood: {error}"
+                f"container {self.container.title}: annotation {name} cannot be understood: {why}"
             ) from None
 
     def scope(self, key: str) -> int:
@@ -112,12 +124,13 @@ class Wishes:
         )
 
     def _may_use(self, key: str) -> bool:
-        if not self.allowed:
-            return key not in RESTRICTED
-        return any(
-            fnmatchcase(self.container.namespace, namespace) and any(fnmatchcase(key, pattern) for pattern in keys)
-            for namespace, keys in self.allowed.items()
-        )
+        return may_use(self.container.namespace, key, self.allowed, self.denied)
+
+
+def _short(text: str) -> str:
+    if len(text) > _MAX_VALUE_CHARS:
+        raise ValueError(f"it has {len(text)} characters, and {_MAX_VALUE_CHARS} is the most")
+    return text
 
 
 def _boolean(text: str) -> bool:
@@ -136,7 +149,7 @@ def _old_form(annotations: Mapping[str, str], key: str, container: str) -> tuple
         if key in POD_WIDE:
             return name, annotations[name]
         try:
-            data = _plain_data(annotations[name])
+            data = _plain_data(_short(annotations[name]))
         except ValueError:
             return name, annotations[name]
         if not isinstance(data, Mapping):
@@ -160,7 +173,12 @@ def _plain_data(text: str) -> object:
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if isinstance(event, AliasEvent) or depth > _MAX_DEPTH:
                 raise ValueError(f"it has aliases (*), or is nested deeper than {_MAX_DEPTH} levels: write it plainly")
+    except YAMLError as error:
+        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    try:
         data: object = load(text, Loader=_Loader)
     except YAMLError as error:
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    except Exception:  # noqa: BLE001 (dates and numbers that there are not, keys that are lists: the library says so in its own ways)
+        raise ValueError("it is no YAML that says something: numbers, dates or keys in it cannot be") from None
     return data

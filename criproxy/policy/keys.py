@@ -59,7 +59,11 @@ KEYS: Mapping[str, Key] = {
     ),
     "pick-resources-by-hints": Key(_BOOL, "whether CPUs of its own are chosen device by device, next to each of them"),
     "cpu.preserve": Key(
-        _BOOL, "whether its CPUs are left as they are: criproxy does not place it", ("topology-aware", "balloons")
+        _BOOL,
+        "whether it is not placed: it runs on all CPUs of the machine that are not exclusive; only where "
+        "`annotations.allow` lets it",
+        ("topology-aware", "balloons"),
+        restricted=True,
     ),
     "memory-type": Key(
         "some of `dram`, `pmem`, `hbm`, or `mixed`",
@@ -84,7 +88,26 @@ KEYS: Mapping[str, Key] = {
 """Every key that some policy reads."""
 
 RESTRICTED = frozenset(key for key, known in KEYS.items() if known.restricted)
-"""Keys that no namespace may use unless the policy file says so: they reach the CPUs that keep the node alive."""
+"""Keys that no namespace may use unless the policy file says so: they reach CPUs that keep the node alive, or that the
+policy gave to others."""
+
+
+Rules = Mapping[str, tuple[str, ...]]
+"""Namespace pattern → patterns of keys, both with * and ?."""
+
+
+def may_use(namespace: str, key: str, allowed: Rules, denied: Rules) -> bool:
+    """Whether pods of *namespace* may use the annotation *key*; if nothing is *allowed*, all but `RESTRICTED` are."""
+    if denied and _says(denied, namespace, key):
+        return False
+    return _says(allowed, namespace, key) if allowed else key not in RESTRICTED
+
+
+def _says(rules: Rules, namespace: str, key: str) -> bool:
+    return any(
+        fnmatchcase(namespace, pattern) and any(fnmatchcase(key, each) for each in keys)
+        for pattern, keys in rules.items()
+    )
 
 
 def matches_any(pattern: str) -> bool:

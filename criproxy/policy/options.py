@@ -90,7 +90,10 @@ class AnnotationOptions(BaseModel):
 
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """By namespace (* and ? stand for anything): the annotations that its pods may use, without domain and scope; * is
-    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus may be used everywhere."""
+    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus and cpu.preserve may be used
+    everywhere."""
+    deny: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
+    """By namespace, written alike: the annotations that its pods may not use, whatever `allow` says."""
 
 
 class _View(NamedTuple):
@@ -169,6 +172,16 @@ class Options(BaseModel):
         if usable and reserved >= usable:
             yield Misfit(path, f"reserves every CPU that pods may use ({format_cpuset(usable)}): leave at least one")
 
+    def rest(self, topology: Topology) -> CpuSet:
+        """The available CPUs of a machine that are not reserved: with none there is nothing to place anybody on."""
+        available, asked = self.available_resources.cpu, self.reserved_resources.cpu
+        if available is not None and available.cpus is None:
+            return frozenset()
+        cpus = topology.cpus if available is None else available.of(topology.cpus)
+        if asked is not None and asked.cpus is None and asked.count >= len(cpus):
+            return frozenset()
+        return cpus - self.reserved(topology)
+
     def _view(self, topology: Topology) -> "_View":
         """What these options make of a machine, kept until there is another."""
         view = self._seen[0] if self._seen else None
@@ -206,7 +219,7 @@ def _unavailable(available: AvailableCpus, topology: Topology) -> Iterator[Misfi
     elif not available.excluded and not available.cgroup:
         yield from missing_cpus(path, available.cpus, topology)
     if topology.cpus and not available.of(topology.cpus):
-        text = f"leaves none of the CPUs that pods may use, {format_cpuset(topology.cpus)}: all of them are used"
+        text = f"leaves none of the CPUs that pods may use, {format_cpuset(topology.cpus)}: name some of these"
         yield Misfit(path, text)
 
 
@@ -218,7 +231,9 @@ def options_of(policy: object) -> Options:
 
 def may_use(options: Options, key: str) -> bool:
     """Whether some namespace may use the annotation *key*."""
-    allowed = options.annotations.allow
+    allowed, denied = options.annotations.allow, options.annotations.deny
+    if any(fnmatchcase(key, pattern) for pattern in denied.get("*", ())):
+        return False
     return not allowed or any(fnmatchcase(key, pattern) for patterns in allowed.values() for pattern in patterns)
 
 

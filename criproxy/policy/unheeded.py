@@ -12,9 +12,15 @@ from types import MappingProxyType
 from pydantic import BaseModel
 
 from criproxy.model.annotations import DOMAINS
+from criproxy.model.bounded import bounded_text
 from criproxy.policy.keys import KEYS
 from criproxy.policy.options import Misfit, Path
 
+_MOST_NOTES = 8
+"""Of annotations that nobody reads: of a pod with thousands of them the others are counted."""
+_MAX_NAME_CHARS = 316
+"""The longest that Kubernetes lets an annotation have."""
+_LONGEST_KEY = 63
 _FREQUENCIES = "criproxy sets no frequencies"
 _SCHEDULING = "criproxy sets no scheduling, for which CRI has no field"
 _INTERRUPTS = "criproxy moves no interrupts"
@@ -77,13 +83,15 @@ def annotation_notes(annotations: Iterable[str], container: str) -> Iterator[str
         annotations: their full names, only those of `DOMAINS`.
         container: its name in the pod.
     """
-    for name in annotations:
-        key, scope = _parsed(name)
-        if key in KEYS or scope not in ("", "pod", f"container.{container}"):
-            continue
-        near = get_close_matches(key, KEYS, n=1)
+    scopes = ("", "pod", f"container.{container}")
+    parsed = ((name, *_parsed(name)) for name in annotations)
+    unread = [(name, key) for name, key, scope in parsed if key not in KEYS and scope in scopes]
+    for name, key in unread[:_MOST_NOTES]:
+        near = get_close_matches(key, KEYS, n=1) if len(key) <= _LONGEST_KEY else []
         why = ANNOTATIONS.get(key) or "no policy reads it" + (f"; did you mean {near[0]!r}?" if near else "")
-        yield f"annotation {name} is not acted on: {why}"
+        yield f"annotation {bounded_text(name, _MAX_NAME_CHARS)} is not acted on: {why}"
+    if len(unread) > _MOST_NOTES:
+        yield f"{len(unread) - _MOST_NOTES} more annotations are not acted on"
 
 
 @lru_cache(maxsize=1024)

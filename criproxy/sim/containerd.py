@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -21,7 +22,7 @@ import grpc
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
-from criproxy.sim import busybox, leftovers
+from criproxy.sim import busybox, containerd_config, leftovers
 from criproxy.sim.cgroups import CgroupDriver, PodCgroups
 
 IMAGE = "criproxy.test/busybox:1"
@@ -32,30 +33,6 @@ _READY_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 30.0
 _LEFT = re.compile(r"cannot delete running task (\w+)")
-_CONFIG = """version = 2
-root = "{directory}/root"
-state = "{directory}/state"
-disabled_plugins = ["io.containerd.internal.v1.restart", "io.containerd.snapshotter.v1.devmapper"]
-[grpc]
-address = "{directory}/containerd.sock"
-[plugins."io.containerd.internal.v1.opt"]
-path = "{directory}/opt"
-[plugins."io.containerd.grpc.v1.cri"]
-restrict_oom_score_adj = true
-sandbox_image = "{pause}"
-stream_server_address = "127.0.0.1"
-stream_server_port = "0"
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "{directory}/cni/bin"
-conf_dir = "{directory}/cni/net.d"
-[plugins."io.containerd.grpc.v1.cri".containerd]
-snapshotter = "{snapshotter}"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-Root = "{directory}/runc"
-SystemdCgroup = {systemd_cgroup}
-"""
 _CHANNEL_OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.initial_reconnect_backoff_ms", 20),
@@ -77,11 +54,18 @@ def left_task(refusal: str) -> str:
     return left[1] if left else ""
 
 
+def programs_folder() -> Path | None:
+    """The folder of another containerd than the machine's, by CRIPROXY_CONTAINERD; None if that is not set."""
+    given = os.environ.get("CRIPROXY_CONTAINERD")
+    return Path(given).resolve() if given else None
+
+
 def available() -> str | None:
     """Return why a private containerd cannot run on this machine; None if it can."""
     if os.geteuid() != 0:
         return "containerd needs root"
-    missing = [program for program in _PROGRAMS if not shutil.which(program)]
+    path = _path(programs_folder())
+    missing = [program for program in _PROGRAMS if not shutil.which(program, path=path)]
     if missing:
         return f"not installed: {', '.join(missing)}"
     if not _is_static(_busybox()):
@@ -101,9 +85,20 @@ class PrivateContainerd:
     Blocking: on an event loop, call the methods in a thread.
     """
 
-    def __init__(self, cgroup_driver: CgroupDriver = "cgroupfs") -> None:
-        """Prepare one; with the driver ``systemd`` that has to be the machine's first process."""
+    def __init__(
+        self, cgroup_driver: CgroupDriver = "cgroupfs", programs: Path | None = None, *, nri: bool = False
+    ) -> None:
+        """Prepare one.
+
+        Args:
+            cgroup_driver: with ``systemd``, that has to be the machine's first process.
+            programs: a folder whose containerd, shim, ctr and runc are used; None: CRIPROXY_CONTAINERD, else those
+                of the machine.
+            nri: whether containerd takes NRI plugins, on a socket of its own; 1.6 cannot.
+        """
         self._cgroup_driver = cgroup_driver
+        self._environment = {**os.environ, "PATH": _path(programs or programs_folder())}
+        self._nri = nri
         self.directory = Path(tempfile.mkdtemp(prefix="criproxy-containerd-"))
         self.socket = self.directory / "containerd.sock"
         self.cgroups = PodCgroups(f"/{self.directory.name}")
@@ -120,6 +115,11 @@ class PrivateContainerd:
         """The process id of the daemon, 0 while it does not run."""
         return self._process.pid if self._process else 0
 
+    @cached_property
+    def version(self) -> containerd_config.Version:
+        """Major and minor version of containerd."""
+        return containerd_config.version_of(self._program("containerd"))
+
     @property
     def log(self) -> str:
         """What the daemon has written since the first start."""
@@ -128,23 +128,38 @@ class PrivateContainerd:
     def start(self) -> None:
         """Start with an empty store but for `IMAGE`; ContainerdError, with nothing left behind, if that fails."""
         try:
-            (self.directory / "config.toml").write_text(
-                _CONFIG.format(
-                    directory=self.directory,
-                    pause=_PAUSE,
-                    snapshotter=_snapshotter(self.directory),
-                    systemd_cgroup=str(self._cgroup_driver == "systemd").lower(),
-                )
-            )
+            (self.directory / "config.toml").write_text(self._config())
             self._launch()
             self.import_image(IMAGE, _PAUSE)
         except BaseException:
             self._discard()
             raise
 
+    def _config(self) -> str:
+        return containerd_config.render(
+            self.version,
+            self.directory,
+            pause=_PAUSE,
+            snapshotter=_snapshotter(self.directory),
+            cgroup_driver=self._cgroup_driver,
+            nri=self._nri,
+        )
+
     def restart(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the daemon with the signal *how* and start it again; containers go on meanwhile."""
         self._end(how)
+        self._launch()
+
+    def reboot(self) -> None:
+        """What a reboot of the machine does to it: no process is left, nor what is kept in memory, and it starts again.
+
+        It then knows its sandboxes, none of them ready, and its containers, none of them running.
+        """
+        self._end(signal.SIGKILL)
+        leftovers.remove(self.directory)
+        self.cgroups.remove()
+        for folder in ("state", "runc"):
+            shutil.rmtree(self.directory / folder, ignore_errors=True)
         self._launch()
 
     def remove_pods(self) -> None:
@@ -222,9 +237,11 @@ class PrivateContainerd:
 
     def _launch(self) -> None:
         with (self.directory / "log").open("ab") as log:
-            command = ["containerd", "--config", str(self.directory / "config.toml")]
+            command = [self._program("containerd"), "--config", str(self.directory / "config.toml")]
             # A session of its own: an interrupt at the terminal is for us, and we then stop it in order.
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=self._environment, start_new_session=True
+            )
         self._wait_until(self._answers, "answer")
 
     def _ends_within(self, timeout_s: float) -> bool:
@@ -257,8 +274,11 @@ class PrivateContainerd:
         self._wait_until(lambda: all(map(self._has, names)), "know its images")
 
     def _ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
+        command = [self._program("ctr"), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def _program(self, name: str) -> str:
+        return shutil.which(name, path=self._environment["PATH"]) or name
 
     def _answers(self) -> bool:
         try:
@@ -280,6 +300,11 @@ class PrivateContainerd:
             if time.monotonic() > deadline:
                 raise ContainerdError(f"containerd did not {what} within {_READY_TIMEOUT_S:.0f} s:\n{self.log[-2000:]}")
             time.sleep(0.01)  # what is waited for happens inside containerd, which tells nobody
+
+
+def _path(programs: Path | None) -> str:
+    """Where commands are looked for, first in the folder *programs*."""
+    return os.pathsep.join(filter(None, (str(programs or ""), os.environ.get("PATH", os.defpath))))
 
 
 def _busybox() -> Path:

@@ -4,6 +4,7 @@ Everything is found by the folder of that containerd or by the ids of its contai
 """
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -93,8 +94,10 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def shim_socket(bundle: Path) -> Path | None:
-    """Return where the shim of a bundle listens."""
-    address = bundle / "address"
+    """Return where the shim of a bundle listens: containerd 2 writes more about it, in another file."""
+    address, bootstrap = bundle / "address", bundle / "bootstrap.json"
+    if bootstrap.is_file():
+        return Path(json.loads(bootstrap.read_text())["address"].removeprefix("unix://"))
     return Path(address.read_text().removeprefix("unix://")) if address.is_file() else None
 
 

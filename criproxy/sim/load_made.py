@@ -114,6 +114,7 @@ class _Making:
                 qos=plan.qos,
                 labels=plan.labels,
                 annotations=plan.annotations,
+                cpu_total_milli=plan.cpu_total_milli,
             )
         )
         for planned in plan.containers:

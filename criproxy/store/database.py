@@ -13,8 +13,9 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives
 from criproxy.store.record import Kind, Record
-from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, PODS, Table, changed, tables
+from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, KEPT, PODS, Table, tables
 from criproxy.store.schema import VERSION, migrate, version_of
+from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
 NAME = "criproxy.db"
 WORDS = ("released", "configuration")
@@ -43,6 +44,17 @@ class Database:
                 self.set_aside = self._rename_away(str(error))
                 self._connection = self._open()
             self._history = History(self._connection)
+            self._writer = Writer(self._connection)
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The rows of the node as it was saved last that are not on disk, since their values cannot be written."""
+        return self._writer.left_out
+
+    @property
+    def lost_records(self) -> int:
+        """How many records could not be written for their values so far."""
+        return self._history.lost
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""
@@ -50,22 +62,19 @@ class Database:
             return read_node(self._connection, topology)
 
     def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
-        """Write in one transaction what differs, and the records."""
+        """Write in one transaction what differs, and the records; what cannot be written for its value is left out."""
         with _as_store_error(self.path), self._transaction():
             # In any case something, so that it fails where the disk does.
             self._connection.execute(f"PRAGMA user_version = {VERSION}")
+            self._writer.begin(after, list(tables()))
             for table in tables():
-                rows, gone = changed(table, before, after)
-                if gone:
-                    self._connection.executemany(table.delete, gone)
-                if rows:
-                    self._connection.executemany(table.upsert, rows)
+                keys, gone = self._writer.write(table, before, after)
                 if gone and table is CONTAINERS:
-                    self._history.end(_ended(before, after, [key for (key,) in gone], [row[0] for row in rows]))
+                    self._end(_ended(before, after, gone, keys))
             for word in WORDS:
                 if getattr(before, word) != getattr(after, word):
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
-            self._history.add(records)
+            self._add(records)
 
     def find(self, text: str) -> list[Record]:
         """The records of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
@@ -85,6 +94,25 @@ class Database:
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
         self._connection.close()
+
+    def _add(self, records: Sequence[Record]) -> None:
+        """Write *records*; whatever is wrong with them, the node is written."""
+        try:
+            with savepoint(self._connection):
+                self._history.add(records)
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            self._history.lost += len(records)
+
+    def _end(self, lives: set[str]) -> None:
+        """Let the records of *lives* make room for others; a life that is no text has none."""
+        try:
+            with savepoint(self._connection):
+                self._history.end(lives)
+        except Exception as error:
+            if not is_of_value(error):
+                raise
 
     def _open(self) -> sqlite3.Connection:
         # Made by the thread that starts, used by the thread that writes, never by both at once.
@@ -140,8 +168,10 @@ class Database:
             yield
             self._connection.execute("COMMIT")
             self._history.commit()
+            self._writer.commit()
         except BaseException:
             self._history.rollback()
+            self._writer.rollback()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
@@ -159,6 +189,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         containers=read(CONTAINERS),
         grants=read(GRANTS),
         applied=read(APPLIED),
+        kept=read(KEPT),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from criproxy.store.record import LAST, REPEATING, Kind, Record
+from criproxy.store.writing import is_of_value, savepoint
 
 MAX_ROWS = 20_000
 MAX_BYTES = 8 << 20
@@ -37,6 +38,8 @@ class History:
         self._committed: tuple[int, int] | None = None
         self._now: tuple[int, int] | None = None
         """Rows and bytes. Counted at the first record, which is not on the way of a start."""
+        self.lost = 0
+        """Records that could not be written for their values: they are left out, and nothing else is."""
 
     def commit(self) -> None:
         """What was added counts from now on."""
@@ -47,7 +50,32 @@ class History:
         self._now = self._committed
 
     def add(self, records: Iterable[Record]) -> None:
-        """Write *records*, in order, and drop what is too old or too much."""
+        """Write *records*, in order, and drop what is too old or too much; none of them fails the others."""
+        records = list(records)
+        if not records:
+            return
+        before = self._now
+        try:
+            with savepoint(self._connection):
+                self._add(records)
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            self._now = before
+            for record in records:
+                self._add_alone(record)
+
+    def _add_alone(self, record: Record) -> None:
+        before = self._now
+        try:
+            with savepoint(self._connection):
+                self._add([record])
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            self._now, self.lost = before, self.lost + 1
+
+    def _add(self, records: Iterable[Record]) -> None:
         for record in records:
             rows, size = self._insert(record, *(self._now or self._counted()))
             while rows > MAX_ROWS or size > MAX_BYTES:

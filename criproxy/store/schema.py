@@ -60,6 +60,15 @@ MIGRATIONS = (
     ALTER TABLE applied ADD COLUMN lifted INTEGER NOT NULL DEFAULT 0;
     """,
     "ALTER TABLE containers ADD COLUMN stays INTEGER NOT NULL DEFAULT 0;",
+    """
+    ALTER TABLE pods ADD COLUMN cpu_total_milli INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE pods ADD COLUMN stopped INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE kept (key TEXT PRIMARY KEY, cpus TEXT NOT NULL) WITHOUT ROWID;
+    """,
+    """
+    ALTER TABLE containers ADD COLUMN desired TEXT NOT NULL DEFAULT '';
+    ALTER TABLE containers ADD COLUMN missed TEXT NOT NULL DEFAULT '';
+    """,
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

@@ -13,6 +13,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.database import Database
 from criproxy.store.record import Kind, Record
+from criproxy.store.writing import LeftOut
 
 T = TypeVar("T")
 LOCK_NAME = "lock"
@@ -55,6 +56,16 @@ class Store:
         """One sentence about an earlier database that could not be used and was renamed; to be logged loudly."""
         return self._database.set_aside if self._database else None
 
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The rows that are not on disk though the last save succeeded: their values cannot be written."""
+        return self._database.left_out if self._database else ()
+
+    @property
+    def lost_records(self) -> int:
+        """How many records could not be written for their values so far."""
+        return self._database.lost_records if self._database else 0
+
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*. Blocks; for the start, before the first save."""
         return self._database.load(topology) if self._database else Node(topology)
@@ -62,7 +73,8 @@ class Store:
     def save(self, before: Node, after: Node, records: Sequence[Record] = ()) -> "asyncio.Future[None]":
         """Write the rows in which *after* differs from *before*, and *records*, in one transaction.
 
-        *before* is the state of the last save that succeeded: so the disk catches up after a failed one.
+        *before* is the state of the last save that succeeded: so the disk catches up after a failed one. A row or a
+        record that cannot be written for its value is left out, and it alone; see `left_out`.
 
         Raises:
             StoreError: nothing was written: the disk is full, read-only or broken. The next save tries again.

@@ -248,13 +248,14 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  policy              none\n"
         "  onError             shared  (default)\n"
         "  adopt               pin  (default)\n"
+        "  promote             null  (default)\n"
         "  apply               new  (default)\n"
         "  devices             null  (default)\n"
         "  reservedCpus        0-1\n"
         '  availableResources  {"cpu": null}  (default)\n'
         '  reservedResources   {"cpu": null}  (default)\n'
         "  cpuQuota            keep  (default)\n"
-        '  annotations         {"allow": {}}  (default)\n'
+        '  annotations         {"allow": {}, "deny": {}}  (default)\n'
         "  rules               nri  (default)\n"
     )
     assert result.exit_code == 0
@@ -378,10 +379,11 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "policy": "none",
                     "onError": "shared",
                     "adopt": "pin",
+                    "promote": None,
                     "apply": "new",
                     "devices": None,
                     "reservedCpus": "0",
-                    "annotations": {"allow": {}},
+                    "annotations": {"allow": {}, "deny": {}},
                     "rules": "nri",
                     "availableResources": {"cpu": None},
                     "reservedResources": {"cpu": None},

@@ -10,9 +10,11 @@ import pytest
 from criproxy.control import considering
 from criproxy.control.considering import MAX_FACTS, MAX_WAITING, Choice, Considered, Considering, Decided
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
+from criproxy.engine.guard import Guarded
 from criproxy.engine.leavers import Leavers
 from criproxy.engine.step import step
 from criproxy.errors import BadAnnotation, NotEnough, Refused
+from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain
 from criproxy.model.workload import Container, QosClass, Sizes
@@ -208,3 +210,32 @@ def test_what_is_much_too_long_is_left_out() -> None:
     choice = Choice(Decided.PLACED, Candidates("pools", (), (Row("x" * 9_000),), "x" * 9_000))
 
     assert choice.facts() == {"decided": "placed"}
+
+
+async def test_what_is_only_tried_is_no_fault_of_the_policy() -> None:
+    """Who would have to leave is searched with steps that nobody takes: what the policy answers there harms nobody."""
+
+    class Full:
+        """Has no room, and fails when somebody leaves."""
+
+        def place(self, node: Node, container: Container) -> Layout:
+            if node.grants:
+                raise NotEnough("full")
+            return Layout({container.key: Grant(frozenset({0}), frozenset({0}))})
+
+        def release(self, node: Node, key: str) -> Layout:
+            raise ZeroDivisionError
+
+    guard = Guarded(Full(), "acme", Options())
+    grant = Grant(frozenset({0}), frozenset({0}))
+    names = ("r-a", "r-b")
+    node = Node(
+        machine(nodes=1, cores=4, threads=1),
+        containers={key: Container(key=key, pod=f"p-{key}", name=key) for key in names},
+        grants=dict.fromkeys(names, grant),
+    )
+
+    found = considering.weighed(node, owner("new"), guard, refused=True)
+
+    assert found is not None
+    assert guard.faults == 0

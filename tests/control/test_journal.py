@@ -257,3 +257,21 @@ def test_refusals_are_bounded_and_forgotten() -> None:
 
     now_s[0] = 10 + REFUSAL_S
     assert journal.refusals()[-1].container == "c10"
+
+
+def test_what_cannot_be_put_into_words_is_left_out() -> None:
+    """It is given to whoever counts such things, and what comes before and after it is written."""
+    failed = list[Exception]()
+    journal = Journal(failed=failed.append)
+    one = Container(key="r", pod="s", name="one")
+
+    def fails() -> Entry:
+        raise ValueError("no words")
+
+    journal.add(Entry(one, Kind.GRANTED, ("first",), {}))
+    journal.add_later(fails)
+    journal.add(Entry(one, Kind.STARTED, ("last",), {}))
+
+    assert [record.sentences for record in journal.take()] == [("first",), ("last",)]
+    assert not journal
+    assert [str(error) for error in failed] == ["no words"]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from criproxy.control.manager import MAX_TOGETHER, Manager
+from criproxy.control.manager import MAX_TOGETHER, Manager, Words
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -222,7 +222,7 @@ async def test_events_go_on_where_telling_of_one_fails() -> None:
 
     await manager.close()
     assert list(manager.node.pods) == ["one", "two"]
-    assert log.events() == ["a decision stands, but could not be told"] * 2
+    assert log.events() == ["what happened stands, but could not be told"] * 2
 
 
 async def test_who_only_shares_fails_with_a_disk_that_is_known_to_fail() -> None:
@@ -277,4 +277,24 @@ async def test_a_reservation_that_cannot_be_stored_takes_nothing_with_it() -> No
     assert (list(manager.node.pods), dict(manager.node.containers)) == (["pod", "late"], {})
     with pytest.raises(StoreError):
         await manager.submit(creating("main", 1000))
+    await manager.close()
+
+
+async def test_words_that_fail_keep_nothing_from_the_disk() -> None:
+    """A history record that raises is left out once, and told of; this event and the next are stored."""
+    manager, disk, _ = await quiet()
+
+    def fails() -> Words:
+        raise ValueError("no words")
+
+    event = creating("one", 1000)
+    manager.note_later(event.container, Kind.ASKED, fails)
+    await done(manager, event)
+    await manager.flush()
+    await done(manager, ContainerCreated("r-one", "id1"), ContainerStarted("id1"))
+    await manager.flush()
+
+    assert manager.store_error is None
+    assert disk.written[-1][1].containers["id1"].state is ContainerState.RUNNING
+    assert manager.failures.counts["telling"] == 1
     await manager.close()

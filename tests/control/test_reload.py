@@ -2,19 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration import load_configuration
+from criproxy.control.configuration import BadFile, configuration_instead, load_configuration
+from criproxy.control.goodfile import NAME, GoodFile, Keeping, read_good, write_good
 from criproxy.control.reload import Reload
 from criproxy.control.settings import Adopt, OnError
+from criproxy.devices.builtin import BUILTIN
 from criproxy.errors import ConfigError
 from criproxy.model.node import Node
 from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import options_of
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.machines import machine
-from tests.control.world import FAST, World, owner
+from tests.control.world import FAST, RecordingLog, World, owner
 
 LIMIT_S = 10.0
 STATIC = 'policy: static\nreservedCpus: "0"\n'
@@ -235,13 +239,80 @@ def test_without_a_file_nobody_is_placed(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_does_not_fit_the_machine_is_told(tmp_path: Path) -> None:
-    """It is used all the same: a node that lost a CPU comes up."""
+    """Only of a file that was good it is used all the same: a node that lost a CPU comes up."""
     file = tmp_path / "policy.yaml"
     file.write_text('policy: static\nreservedCpus: "0,4000"\n')
+    with pytest.raises(ConfigError, match="CPU 4000 is not online") as caught:
+        load_configuration(file, machine(), FAST)
+    assert isinstance(caught.value, BadFile)
+    assert caught.value.report is not None
+    assert caught.value.report.unfit is not None
+    digest = caught.value.report.unfit.digest()
 
-    configuration = load_configuration(file, machine(), FAST)
+    configuration = load_configuration(file, machine(), FAST, good=(digest,))
 
-    ((option, text),) = configuration.misfits
-    assert option == "reservedCpus"
-    assert text.startswith("CPU 4000 is not online")
-    assert Node(machine()).configuration != configuration.settings.configuration
+    (text,) = configuration.misfits
+    assert text.startswith(f"{file}:2:15: reservedCpus: CPU 4000 is not online")
+    assert Node(machine()).configuration != configuration.settings.configuration == digest
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        pytest.param("policy: statik\ndevices: {classes: [ascend]}\n", ["ascend"], id="valid-alone"),
+        pytest.param("policy: statik\n", None, id="none"),
+        pytest.param("policy: static\ndevice: {}\n", list(BUILTIN), id="misspelt"),
+        pytest.param("policy: static\ndevices: {classes: [asend]}\n", list(BUILTIN), id="wrong"),
+        pytest.param("policy: statik\ndevices:\n", None, id="empty"),
+        pytest.param("policy: [", list(BUILTIN), id="no-yaml"),
+        pytest.param(None, list(BUILTIN), id="gone"),
+    ],
+)
+def test_the_fallback_hides_cards(tmp_path: Path, text: str | None, classes: list[str] | None) -> None:
+    """As the bad file says where that section is valid alone, else all that are known, but in exempt namespaces."""
+    file = tmp_path / "policy.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadFile) as caught:
+        load_configuration(file, machine(), FAST)
+
+    configuration = configuration_instead(caught.value, None, machine(), FAST)
+
+    rules = configuration.settings.devices
+    assert (configuration.is_fallback, configuration.settings.configuration) == (True, FAST.configuration)
+    assert ([each.name for each in rules.classes] if rules else None) == classes
+    if rules:
+        assert (rules.hide_unallocated, "kube-system" in rules.exempt_namespaces) == ("enforce", True)
+
+
+def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
+    """After a reboot the last good file goes on with the CPUs that its cgroup had."""
+    good = GoodFile(text="policy: static\navailableResources: {cpu: /pods}\n", source="/p.yaml", available="2-3")
+    bad = BadFile("there is no such file")
+
+    configuration = configuration_instead(bad, good, machine(), replace(FAST, host_root=tmp_path))
+
+    assert options_of(configuration.policy).usable(machine()).cpus == {2, 3}
+    assert configuration.instead == "the last good one, read from /p.yaml, is in force"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"text": 1, "odd": 2}', '{"available": "x"}', "\0"])
+def test_a_damaged_last_good_file_is_none(tmp_path: Path, text: str) -> None:
+    """Whatever is there in its place, a start does not fail by it."""
+    (tmp_path / NAME).write_text(text)
+
+    assert read_good(tmp_path) is None
+
+
+async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
+    """It is said once, nothing waits for it, and the old one stays."""
+    old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()
+    write_good(tmp_path, old)
+    (tmp_path / f"{NAME}.new").mkdir()
+    keeping = Keeping(tmp_path, log)
+
+    keeping.keep(new)
+    await keeping.close()
+
+    assert (read_good(tmp_path), len(log.lines)) == (old, 1)
+    assert "cannot be written: Is a directory" in keeping.problem

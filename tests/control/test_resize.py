@@ -10,6 +10,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.resources import milli_to_quota, milli_to_shares
+from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.world import GIB, World, owner, sharer
 
@@ -131,3 +132,20 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> No
         await world.until(lambda: world.controller.node.containers[owned].cpu_milli == 1000)
         assert world.owned() == {1}
         assert world.cpus(owned) == "1"
+
+
+async def test_who_shares_and_gets_more_memory_just_gets_it(world: World) -> None:
+    """One that was found running with four CPUs in its limit shares; more memory asks nobody for CPUs of its own."""
+    sandbox_id = await MiniKubelet(world.direct).run_sandbox(found := owner("found", 4))
+    shared = await MiniKubelet(world.direct).create(found, sandbox_id, found.containers[0])
+    await MiniKubelet(world.direct).start(shared)
+    world.controller.resync()
+    await world.until(lambda: shared in world.controller.node.grants)
+    owned = await world.run(owner("owner", 2))
+    await world.until(lambda: world.cpus(shared) == "0,3")
+
+    await world.kubelet.update(shared, size(4000, 2 * GIB))
+
+    assert (world.cpus(shared), world.cpus(owned)) == ("0,3", "1-2")
+    resources = (await world.client.container_status(shared)).status.resources.linux
+    assert resources.memory_limit_in_bytes == 2 * GIB

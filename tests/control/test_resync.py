@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from criproxy.control.adopt import Adoption
+from criproxy.control.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
 from criproxy.sim.runtime import RuntimeOptions
@@ -238,3 +239,42 @@ async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypa
 
         assert world.cpus(owned) == "1"
         assert "resync failed" in names(world.log.lines)
+
+
+async def test_a_start_by_the_beginning_of_an_id_touches_its_container(tmp_path: Path) -> None:
+    """Lists from before say nothing of it: as for its stop and its removal, the whole id counts."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
+        pod = owner("owner", 1)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        container_id = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.poll(lambda: container_id in world.controller.node.containers)
+        resync = world.controller._resync
+        async with resync._one:  # a comparison is under way
+            await world.kubelet.start(container_id[:20])
+            await world.booked()
+
+            assert container_id in resync._touched
+
+
+async def test_a_cut_removal_is_looked_for_twice_each_time_after_the_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime may still be at it at first: a look at once would be one look less."""
+    pause_s = 0.2
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, replace(DEAF, unknown_pause_s=pause_s)) as world:
+        resync, loop = world.controller._resync, asyncio.get_running_loop()
+        await world.poll(lambda: world.counters.resyncs == 3)  # one at the start, and two for what was cut before
+        await asyncio.sleep(2 * pause_s)
+        at_s, compare = list[float](), Resync._compare
+
+        async def timed(self: Resync, *, thorough: bool) -> None:
+            at_s.append(loop.time())
+            await compare(self, thorough=thorough)
+
+        monkeypatch.setattr(Resync, "_compare", timed)
+        begun_s = loop.time()
+        resync.unsettled()
+        await world.poll(lambda: len(at_s) == 2)
+
+        assert at_s[0] - begun_s >= pause_s * 0.95
+        assert at_s[1] - begun_s >= 2 * pause_s * 0.95

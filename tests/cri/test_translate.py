@@ -358,3 +358,27 @@ def test_a_pod_keeps_its_labels_and_the_annotations_that_a_policy_may_read() -> 
     for pod in (translate.pod(config, "s"), translate.found_pod(item)):
         assert pod.labels == labels
         assert pod.annotations == {"memory-type.criproxy.io/pod": "dram"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "total_milli", "cap_milli"),
+    [
+        pytest.param(api.LinuxContainerResources(), 0, None, id="nothing-said"),
+        pytest.param(api.LinuxContainerResources(cpu_shares=2), 2, None, id="no-request"),
+        pytest.param(api.LinuxContainerResources(cpu_shares=1228, cpu_quota=120_000), 1200, 1200, id="exact"),
+        pytest.param(api.LinuxContainerResources(cpu_shares=262_144), 256_000, None, id="256-CPUs-or-more"),
+        pytest.param(
+            api.LinuxContainerResources(cpu_shares=262_144, cpu_quota=30_000_000, cpu_period=100_000),
+            300_000,
+            None,
+            id="300-CPUs-by-its-quota",
+        ),
+    ],
+)
+def test_a_sandbox_says_the_total_of_its_pod(
+    resources: api.LinuxContainerResources, total_milli: int, cap_milli: int | None
+) -> None:
+    """In milli; it is a cap only where it is known exactly."""
+    pod = translate.pod(api.PodSandboxConfig(linux=api.LinuxPodSandboxConfig(resources=resources)), "s")
+
+    assert (pod.cpu_total_milli, pod.cap_milli) == (total_milli, cap_milli)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from criproxy.sim import busybox
-from criproxy.sim.containerd import PrivateContainerd, available
+from criproxy.sim.containerd import PrivateContainerd
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
+from tests.e2e.runtimes import BY_NAME, Runtime, tried_on
 from tests.e2e.scene import ALL, Scene, proxied
 
 
@@ -23,13 +24,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test that uses containerd those that it is tried on."""
+    if "session_containerd" in metafunc.fixturenames:
+        only = metafunc.config.getoption("--runtime")
+        chosen = [BY_NAME[only]] if only else tried_on(metafunc.definition.path.stem)
+        metafunc.parametrize("session_containerd", chosen, ids=str, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def session_containerd() -> Iterator[PrivateContainerd]:
-    """Run containerd once; skip with the reason where it cannot run."""
-    reason = available()
-    if reason:
+def session_containerd(request: pytest.FixtureRequest) -> Iterator[PrivateContainerd]:
+    """Run a containerd once; skip with the reason where it cannot run."""
+    runtime: Runtime = request.param
+    if reason := runtime.unavailable():
         pytest.skip(reason)
-    with PrivateContainerd() as running:
+    with runtime.prepare() as running:
         yield running
 
 

@@ -10,7 +10,7 @@ from criproxy.cri.methods import METHODS
 from criproxy.sim.cgroups import PodCgroups
 from criproxy.sim.containerd import IMAGE
 from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
-from tests.e2e.recording import CLIENTS_DEADLINE, Recorder
+from tests.e2e.recording import CLIENTS_DEADLINE, EVENTS, Recorder
 from tests.e2e.through import connect
 
 SPEC = ContainerSpec("main", IMAGE, ("/bin/sleep", "1000"), cpu_limit_milli=500, memory_limit_bytes=64 << 20)
@@ -186,9 +186,10 @@ class Conversation:
     async def nonsense(self) -> None:
         """Call every method with an unknown id, with nothing, and with bytes that are no message; and invented ones."""
         for name, method in METHODS.items():
+            timeout_s = 1 if name == EVENTS else 5
             if name != DANGEROUS:
-                await self.to.call(name, method.request(), "empty", timeout_s=5)
-                await self.to.call(name, _unknown_id(method.request()), "unknown id", timeout_s=5)
+                await self.to.call(name, method.request(), "empty", timeout_s=timeout_s)
+                await self.to.call(name, _unknown_id(method.request()), "unknown id", timeout_s=timeout_s)
             await self.to.call(name, b"\xff\xff", "no message", timeout_s=5)
         await self.to.call("Invented", b"\x0a\x01x")
         await self.to.call_path(f"/{self.to.package}.InventedService/Version", b"")

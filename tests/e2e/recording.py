@@ -13,12 +13,24 @@ from criproxy.cri.methods import METHODS
 
 PADDING = b"\xca\xb8\x02\xef\x03" + b"x" * 495
 """Field 5001 of 495 bytes: 500 bytes more, which every peer skips as a field that it does not know."""
+_FROM_36 = (
+    "CheckpointPod RestorePod StreamContainerStats StreamContainers StreamImages StreamPodSandboxMetrics "
+    "StreamPodSandboxStats StreamPodSandboxes"
+)
 UNKNOWN_TO_CONTAINERD_16 = frozenset(
-    "CheckpointContainer CheckpointPod GetContainerEvents ListMetricDescriptors ListPodSandboxMetrics RestorePod "
-    "RuntimeConfig StreamContainerStats StreamContainers StreamImages StreamPodSandboxMetrics StreamPodSandboxStats "
-    "StreamPodSandboxes UpdatePodSandboxResources".split()
+    f"{_FROM_36} CheckpointContainer GetContainerEvents ListMetricDescriptors ListPodSandboxMetrics RuntimeConfig "
+    "UpdatePodSandboxResources".split()
 )
 """What it answers with UNIMPLEMENTED; the rest must succeed at least once in a conversation."""
+UNKNOWN = {
+    (1, 6): UNKNOWN_TO_CONTAINERD_16,
+    (1, 7): UNKNOWN_TO_CONTAINERD_16 - {"GetContainerEvents"},
+    (2, 1): UNKNOWN_TO_CONTAINERD_16 - {"CheckpointContainer", "GetContainerEvents", "RuntimeConfig"},
+}
+"""The same for each containerd, by its version."""
+EVENTS = "GetContainerEvents"
+NEVER_OK = frozenset({"CheckpointContainer", EVENTS})
+"""Methods of which no call ends well: a checkpoint needs CRIU, and the client's deadline ends the stream of events."""
 CLIENTS_DEADLINE = "client's deadline"
 """The label of calls that end by the deadline which the client sends along."""
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -66,8 +78,10 @@ class Recorder:
         )
         messages = [self._without_edit(path, message) async for message in _until_end(call)]
         code, text = (await call.code()).name, await call.details() or ""
-        if label == CLIENTS_DEADLINE:
+        if label == CLIENTS_DEADLINE or code == "DEADLINE_EXCEEDED":
             text = ""  # chance decides whose clock is first, the client's or the runtime's
+        if path.rpartition("/")[2] == EVENTS:
+            messages = []  # each event goes to one reader, whoever comes first
         trailing = tuple((str(key), repr(value)) for key, value in await call.trailing_metadata() or ())
         normal = tuple(self._normal_message(path, message) for message in messages)
         self.answers.append(Answer(f"{path} {label}", code, self._normal(text), normal, trailing))

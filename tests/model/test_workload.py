@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.model.resources import CfsQuota, Interval
-from criproxy.model.workload import MAX_MACHINE_MILLI, Container, QosClass, Sizes
+from criproxy.model.resources import MAX_MACHINE_MILLI, CfsQuota, Interval
+from criproxy.model.workload import Container, QosClass, Sizes
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,58 @@ def test_the_journal_is_recognised_by_its_stream(tmp_path: Path) -> None:
 def test_every_level_of_the_options_is_a_level() -> None:
     """Each choice of --log-level is known to the standard library."""
     assert all(isinstance(getattr(logging, level.upper()), int) for level in log.LEVELS)
+
+
+UNTELLABLE = """
+import sys
+from criproxy.observe import log
+log.setup(sys.argv[1], "info")
+class Untellable:
+    def __str__(self): raise ValueError("planted")
+    __repr__ = __str__
+logger = log.structlog.get_logger("criproxy.test")
+logger.info("first", value=Untellable())
+import logging
+logging.getLogger("asyncio").error("slow %d", "x")
+logger.info("last", value=1)
+try:
+    raise OSError(Untellable())
+except OSError as error:
+    logger.error("with a traceback", exc_info=error)
+"""
+
+
+@pytest.mark.parametrize("log_format", ["journal", "json", "console"])
+def test_a_line_that_cannot_be_told_fails_nobody(log_format: str) -> None:
+    """In its place is one that says so; the next ones come."""
+    command = [sys.executable, "-c", UNTELLABLE, log_format]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
+
+    assert "a log line could not be written" in done.stderr
+    assert "planted" in done.stderr
+    assert "first" in done.stderr
+    assert "last" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param("\x1b[2J", '"\\u001b[2J"', id="escape"),
+        pytest.param("\x9b2J", '"\\u009b2J"', id="c1"),
+        pytest.param("a\u202eb", '"a\\u202eb"', id="right-to-left"),
+        pytest.param("größe", '"größe"', id="letters"),
+        pytest.param(["\u200b"], '["\\u200b"]', id="list"),
+    ],
+)
+def test_a_value_is_text_and_nothing_else(value: object, expected: str) -> None:
+    """A terminal on which a log is read acts on nothing that a tenant has written."""
+    assert log.render_value(value) == expected
+
+
+def test_a_line_has_an_end() -> None:
+    """However long a name is, and however many there are."""
+    assert len(log.render_value("x" * 1_000_000)) < 40_000
+    assert len(log.render_value(["y" * 1000] * 1000)) < 40_000
+    cut = log._cut(log._Logger("x", print), "info", {"event": "container placed", "container": "x" * 100_000, "n": 1})
+    assert len(cut["container"]) < 20_000
+    assert cut["n"] == 1

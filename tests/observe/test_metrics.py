@@ -21,11 +21,16 @@ GAUGES = Gauges(
     dropped_log_lines=lambda: 4,
 )
 PLACING = Placing(
+    failures={"call": 1, "watcher": 0},
     decisions={"container_creating": 3},
     decision_bounds_s=(0.001, 0.01),
     decision_counts=(2, 1, 1),
     decision_total_s=0.5,
     refusals={"RESOURCE_EXHAUSTED": 2},
+    resizes_refused=7,
+    promotions=2,
+    unpromoted=1,
+    undersized=1,
     fallbacks={"shared": 1},
     policy_failures=5,
     policy_faults=6,

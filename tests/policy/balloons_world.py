@@ -30,6 +30,8 @@ class World:
     topology: Topology
     options: dict[str, Any]
     node: Node = field(init=False)
+    reasons: tuple[str, ...] = ()
+    """Of the last step."""
 
     def __post_init__(self) -> None:
         self.policy = BalloonsPolicy(BalloonsOptions.model_validate(self.options))
@@ -82,7 +84,8 @@ class World:
         return {name: format_cpuset(balloon.home) for name, balloon in self.state().balloons.items()}
 
     def _step(self, event: Any) -> None:  # noqa: ANN401
-        self.node = step(self.node, event, self.policy).node
+        decision = step(self.node, event, self.policy)
+        self.node, self.reasons = decision.node, decision.reasons
         wrong = [*violations(self.node), *wrong_balloons(self.node, self.state())]
         assert not wrong, wrong
 

@@ -88,8 +88,9 @@ def test_who_runs_beyond_stays_there(name: str) -> None:
     assert violations(node) == []
 
 
-def test_who_is_to_be_left_alone_is_refused_no_less() -> None:
-    """cpu.preserve does not put one that has a place on the CPUs of an owner."""
+def test_who_is_to_be_left_alone_runs_on_what_the_policy_does_not_use() -> None:
+    """cpu.preserve puts nobody on the CPUs of an owner, and its container on all others of the machine."""
     event = ContainerResized("kept", Sizes(cpu_milli=700))
-    with pytest.raises(NotEnough, match=r"shares CPUs, but each one that may be used \(0-1\) has an owner"):
-        step(left_by_another_policy(), event, POLICIES["topology-aware"])
+    allowed = TopologyAwareOptions.model_validate({**FILE, "annotations": {"allow": {"*": ["*"]}}})
+    node = step(left_by_another_policy(), event, TopologyAwarePolicy(allowed)).node
+    assert node.grants["kept"].cpus == parse_cpuset("2-3")

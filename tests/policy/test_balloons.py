@@ -96,7 +96,7 @@ def test_expressions_choose_types_and_preserve_leaves_alone() -> None:
     assert len(node.come("pod0", labels={"component": "precious"}).split("-")) == 2
     assert node.pool("pod0") == "special[0]"
     assert node.come("pod1") == node.come("pod2c0", pod="pod2")
-    assert node.come("pod2c1", pod="pod2") == ""
+    assert node.come("pod2c1", pod="pod2") == "0-15"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,7 @@ def test_the_reserved_balloon(rules: str, overflowing: str) -> None:
         reserved="cpuset:0-2",
         reservedPoolNamespaces=["monitor-*"],
         rules=rules,
+        annotations={"allow": {"*": ["*"]}},
     )
     assert node.come("pod0", 100, namespace="kube-system") == "0-2"
     assert node.come("pod1", 2000, namespace="monitor-mypods") == node.come("pod2", 100, namespace="my-exact-name")

@@ -101,6 +101,6 @@ def test_a_resize_stays_in_its_balloon_or_says_why_not() -> None:
 
 def test_who_is_left_alone_has_no_candidates() -> None:
     """Nobody chooses anything for it."""
-    node = shop()
+    node = world(annotations={"allow": {"*": ["*"]}})
 
     assert shown(node.node, newcomer(100), node.policy, {"cpu.preserve.criproxy.io/pod": "true"}) is None

@@ -130,7 +130,7 @@ def test_cpus_that_those_who_share_need_are_no_room() -> None:
 
 def test_who_is_left_alone_has_no_candidates() -> None:
     """Nobody chooses anything for it."""
-    on = world()
+    on = World(n4c16(), policy(options={"annotations": {"allow": {"*": ["*"]}}}))
 
     assert shown(on.node, asking("new", 2000), on.by, {"cpu.preserve.criproxy.io/pod": "true"}) is None
 

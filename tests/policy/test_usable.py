@@ -161,7 +161,7 @@ def test_a_machine_is_narrowed_once() -> None:
         ),
         pytest.param(
             options("exclude-cpuset:0-15"),
-            "availableResources.cpu: leaves none of the CPUs that pods may use, 0-15: all of them are used",
+            "availableResources.cpu: leaves none of the CPUs that pods may use, 0-15: name some of these",
             id="none-left",
         ),
         pytest.param(

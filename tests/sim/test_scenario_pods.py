@@ -129,3 +129,19 @@ def test_a_guaranteed_container_of_the_largest_size() -> None:
     assert sizes.cpu_milli == 300_000
     assert sizes.memory_request_bytes == Interval(MIB, MIB)
     assert Container(key="k", pod="s", name="n").resized(sizes).sizes == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "total_milli", "sizes_milli"),
+    [
+        pytest.param("cpu: 1500m, count: 2", 3000, [1500, 1500], id="the-sum"),
+        pytest.param("cpu: 1, count: 2, init: 1", 2000, [1000, 1000, 1000], id="inits-end-before"),
+        pytest.param("pod_cpu: 1, containers: [{name: a}, {name: b, cpu: 500m}]", 1000, [1000, 500], id="pod-level"),
+    ],
+)
+def test_the_total_of_a_pod(text: str, total_milli: int, sizes_milli: list[int]) -> None:
+    """It is what the kubelet says of the sandbox; with pod-level resources, containers without a size come with it."""
+    made = pod(f"pod: p, qos: guaranteed, {text}")
+
+    assert made.cpu_total_milli == total_milli
+    assert [each.amounts.cpu_request_milli for each in made.containers] == sizes_milli

@@ -17,7 +17,7 @@ from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
 from criproxy.policy.balloons.kinds import Catalogue, Kind
-from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED
+from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 
@@ -115,7 +115,7 @@ class Filling:
         if not container.hints:
             return (), False
         try:
-            return hints_of(Wishes(self.node, container, self.state.catalogue.options.annotations.allow))
+            return hints_of(Wishes.by(self.state.catalogue.options, self.node, container))
         except BadAnnotation:
             if container is self.container:
                 raise
@@ -266,8 +266,13 @@ def _has_own_size(kind: Kind) -> bool:
 
 def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wishes) -> Kind:
     name = wishes.text(ANNOTATION)
+    if name == RESERVED and not _may_have_reserved(catalogue, container):
+        wishes.ignored.append(
+            f"its namespace may not use the balloon type {RESERVED!r}: annotations.allow does not say so"
+        )
+        name = None
     if name is not None and name in catalogue.by_name:
-        return catalogue.by_name[name]
+        return _named(catalogue.by_name[name], container)
     if name is not None:
         known = ", ".join(catalogue.by_name)
         text = f"container {container.title}: annotation {ANNOTATION} names balloon type {name!r}; there are {known}"
@@ -279,6 +284,26 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
         if any(fnmatchcase(container.namespace, pattern) for pattern in kind.type.namespaces):
             return kind
     return catalogue.by_name[DEFAULT]
+
+
+def _may_have_reserved(catalogue: Catalogue, container: Container) -> bool:
+    """Whether it may name the type of the balloon whose CPUs keep the node alive."""
+    options, kind = catalogue.options, catalogue.by_name[RESERVED].type
+    if options.annotations.allow or kind.annotation_namespaces:
+        return True
+    patterns = (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces, *kind.namespaces)
+    return any(fnmatchcase(container.namespace, pattern) for pattern in patterns)
+
+
+def _named(kind: Kind, container: Container) -> Kind:
+    """The type that its annotation names; raises BadAnnotation where its namespace may not."""
+    patterns = kind.type.annotation_namespaces
+    if patterns and not any(fnmatchcase(container.namespace, pattern) for pattern in patterns):
+        raise BadAnnotation(
+            f"container {container.title}: annotation {ANNOTATION} names balloon type {kind.name!r}, "
+            f"which only pods of the namespaces {', '.join(patterns)} may name"
+        )
+    return kind
 
 
 _KEY = r"\$(?:\{([^}]*)\}|([\w/.-]+))"

@@ -141,7 +141,8 @@ class Preserve(_Group):
     """Containers that are left alone."""
 
     match_expressions: tuple[ExpressionOption, ...] = ()
-    """A container that meets any of these is not placed: its CPUs and its memory stay as the kubelet sent them."""
+    """A container that meets any of these is not placed: it runs on all CPUs of the machine that are not exclusive,
+    and its memory stays as the kubelet sent it."""
 
 
 class BalloonType(_Group):
@@ -151,6 +152,10 @@ class BalloonType(_Group):
     """For annotations and other options. The types `reserved` and `default` are always there and can be given here."""
     namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose containers go into such balloons; * and ? stand for anything. The first such type counts."""
+    annotation_namespaces: tuple[NamespacePattern, ...] = ()
+    """Namespaces whose pods may name this type in an annotation; * and ? stand for anything. A pod of another one that
+    does is refused. Where nothing is said: all that annotations.allow lets; of the type reserved, only those whose
+    containers go into it anyway, unless annotations.allow says something."""
     match_expressions: tuple[ExpressionOption, ...] = ()
     """A container that meets any of these goes into such a balloon."""
     group_by: str = ""

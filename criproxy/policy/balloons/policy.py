@@ -42,7 +42,8 @@ class BalloonsPolicy:
         seen = self.options.within(node)
         wishes = self._wishes(seen, container)
         if why := self._left_alone(seen, container, wishes):
-            return Layout(node.grants, (f"{container.title} is left alone: {why}", *wishes.notes()))
+            others = self.release(node, container.key).grants if container.key in node.grants else node.grants
+            return Layout(others, (f"{container.title} is left alone: {why}", *wishes.notes()))
         types = self._types(seen.topology)
         kind = kind_of(types, seen, container, wishes)
         state, filled = _filled(types, seen, container, kind)
@@ -95,7 +96,7 @@ class BalloonsPolicy:
         return last
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
-        return Wishes(node, container, self.options.annotations.allow)
+        return Wishes.by(self.options, node, container)
 
     def _left_alone(self, node: Node, container: Container, wishes: Wishes) -> str:
         if wishes.boolean("cpu.preserve"):

@@ -37,7 +37,7 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
     last: _Reading = catalogue.last_read[0] if catalogue.last_read else _NOTHING
     balloons = _as_granted(catalogue, node, grants, last)
     catalogue.last_read[:] = [_Reading(node.containers, grants, balloons)]
-    others = [grant for grant in grants.values() if grant.exclusive or grant.pool not in balloons]
+    others = [g for g in grants.values() if g.exclusive or (g.pool not in balloons and not g.is_preserved)]
     everywhere = node.topology.cpus
     usable = everywhere - NO_CPUS.union(*(grant.exclusive for grant in others))
     strangers = node.watched_cpus.union(*(grant.cpus for grant in others if grant.cpus != everywhere))

@@ -53,7 +53,7 @@ class PoolsPolicy:
         """The CPUs of its pod's pool, and where safe the memory next to them."""
         node = self.options.within(node)
         plan, old = self._plan(node.topology), node.grants.get(container.key)
-        wishes = Wishes(node, container, self.options.annotations.allow)
+        wishes = Wishes.by(self.options, node, container)
         choice = self._choose(plan, node, wishes)
         alone, had = choice.instance.kind.exclusive, old.exclusive if old else NO_CPUS
         cpus = choice.instance.cpus
@@ -108,7 +108,7 @@ class PoolsPolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        plan, wishes = self._plan(node.topology), Wishes(node, container, self.options.annotations.allow)
+        plan, wishes = self._plan(node.topology), Wishes.by(self.options, node, container)
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)

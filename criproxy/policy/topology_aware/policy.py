@@ -50,13 +50,13 @@ class TopologyAwarePolicy:
 
     def place(self, node: Node, container: Container) -> Layout:
         """Its own CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
-        node = self.options.within(node)
+        machine, node = node, self.options.within(node)
         wishes = self._wishes(node, container)
-        if is_left_alone(wishes) and container.key not in node.grants:
-            told = (f"{container.title} is left alone: cpu.preserve says so", *wishes.notes())
-            return Layout(node.grants, told)
+        if is_left_alone(wishes):
+            left = self.release(machine, container.key).grants if container.key in node.grants else node.grants
+            return Layout(left, (f"{container.title} is left alone: cpu.preserve says so", *wishes.notes()))
         division = self._divided(node.topology)
-        others = node.replace(grants=without(node.grants, (container.key,))) if container.key in node.grants else node
+        others = _others(node, container.key) if container.key in node.grants else node
         grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
         placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
         layout = self._with_memory(division, node, placed, wishes)
@@ -73,7 +73,7 @@ class TopologyAwarePolicy:
         return left
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
-        return Wishes(node, container, self.options.annotations.allow)
+        return Wishes.by(self.options, node, container)
 
     def _divided(self, topology: Topology) -> Division:
         """The pools of this machine, made when it is seen for the first time."""
@@ -121,7 +121,7 @@ class TopologyAwarePolicy:
         if is_left_alone(wishes):
             return None
         division, request = self._divided(node.topology), request_of(container, self.options, wishes)
-        others = node.replace(grants=without(node.grants, (container.key,)))
+        others = _others(node, container.key)
         if is_reserved(self.options, wishes):
             if division.reserved_left(others):
                 return reserved_compared(division, others, container)
@@ -136,8 +136,6 @@ class TopologyAwarePolicy:
             if division.reserved_left(others):
                 return _reserved(division, others, container, request)
             request = _without_own(request, container)
-        if is_left_alone(wishes):  # it has a place, which must not keep it on CPUs that somebody is to own
-            return _everywhere(division, others, container)
         choosing, isolated = self._choosing(division, others, container, request, old)
         if not request.owned:
             return _share(choosing)
@@ -181,6 +179,11 @@ class TopologyAwarePolicy:
         return place_memory(node, grants, container, near, wish, pessimistic=self._pessimistic)
 
 
+def _others(node: Node, key: str) -> Node:
+    """The node without the place of *key*, and without where it is: else its CPUs would count as a stranger's."""
+    return node.replace(grants=without(node.grants, (key,)), applied=without(node.applied, (key,)))
+
+
 def _without_own(request: Request, container: Container) -> Request:
     """What a container for the reserved CPUs gets where there are none left: all of it shared."""
     return replace(request, owned=0, shared_milli=shared_milli(container))
@@ -194,15 +197,6 @@ def _reserved(division: Division, others: Node, container: Container, request: R
     if pool != RESERVED:
         why = f"{RESERVED}, which are kept for such containers, have {max(free, 0)}m left"
     return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)} of {pool}: {why}"
-
-
-def _everywhere(division: Division, others: Node, container: Container) -> tuple[Grant, str]:
-    """All that nobody owns."""
-    if not others.shared_cpus:
-        raise no_shared_cpu(others.topology, container)
-    pool = division.tree.pools[0].name
-    cpus = others.shared_cpus
-    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)}: cpu.preserve says so"
 
 
 def _share(choosing: Choosing) -> tuple[Grant, str]:

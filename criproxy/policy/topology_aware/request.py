@@ -50,7 +50,7 @@ class Request:
 
 
 def is_left_alone(wishes: Wishes) -> bool:
-    """Whether the container is not to be placed at all; raises BadAnnotation."""
+    """Whether the container is to be left alone; raises BadAnnotation."""
     return bool(wishes.boolean("cpu.preserve"))
 
 

@@ -23,7 +23,7 @@ from criproxy.sim.scenario.place import At
 
 QOS = {"guaranteed": QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
 SIZE_KEYS = ("cpu", "cpu_req", "cpu_lim", "mem", "mem_req", "mem_lim")
-POD_KEYS = ("pod", "ns", "qos", "ann", "labels", "containers", "count", "init", *SIZE_KEYS)
+POD_KEYS = ("pod", "ns", "qos", "ann", "labels", "containers", "count", "init", "pod_cpu", *SIZE_KEYS)
 DEFAULT_MEMORY_BYTES = 100_000_000
 HINTS = "hint_numas"
 """Stands among the annotations for what a device would say: the NUMA nodes next to it."""
@@ -60,6 +60,20 @@ class PodPlan:
     containers: tuple[ContainerPlan, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    pod_cpu_milli: int = 0
+    """What the pod as a whole asks for (pod-level resources); 0 where it says nothing."""
+
+    @property
+    def cpu_total_milli(self) -> int:
+        """What the kubelet tells of the whole pod: the most that its containers need at the same time."""
+        inits = [each.amounts.cpu_request_milli for each in self.containers if each.init]
+        regular = sum(each.amounts.cpu_request_milli for each in self.containers if not each.init)
+        return seen_milli(self.pod_cpu_milli or max(regular, *inits, 0))
+
+
+def seen_milli(cpu_milli: int) -> int:
+    """A request after its way through CRI, where it is written as shares."""
+    return shares_to_milli(milli_to_shares(cpu_milli))
 
 
 def seen_sizes(amounts: Amounts, qos: QosClass, capacity_bytes: int) -> Sizes:
@@ -102,6 +116,9 @@ def read_pods(at: At, fields: Mapping[str, At]) -> PodPlan:
     """The pod of a `create`, of which *fields* are all entries."""
     name = fields["pod"].text()
     qos = QOS[fields["qos"].one_of(tuple(QOS))] if "qos" in fields else QosClass.BEST_EFFORT
+    whole = fields.get("pod_cpu")
+    if whole and not any(key in fields for key in ("cpu", "cpu_req", "cpu_lim")):
+        fields = {**fields, "cpu": whole}  # a container without a size of its own comes with that of its pod
     annotations, hints = _annotations(fields.get("ann"))
     containers = _containers(at, fields, name, qos)
     known = {container.name for container in containers}
@@ -116,6 +133,7 @@ def read_pods(at: At, fields: Mapping[str, At]) -> PodPlan:
         containers=tuple(containers),
         annotations=annotations,
         labels={key: value.text() for key, value in fields["labels"].entries().items()} if "labels" in fields else {},
+        pod_cpu_milli=whole.read(parse_milli) if whole else 0,
     )
 
 

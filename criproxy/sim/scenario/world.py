@@ -210,6 +210,7 @@ class World:
                     qos=plan.qos,
                     labels=plan.labels,
                     annotations=plan.annotations,
+                    cpu_total_milli=plan.cpu_total_milli,
                 )
             )
         )

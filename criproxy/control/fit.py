@@ -1,0 +1,30 @@
+"""Whether the policy in force still gets what its file names: a machine may lose CPUs, at a reboot or while it runs."""
+
+from criproxy.model.topology import Topology
+from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
+
+
+class Fit:
+    """Tells what the machine has not; worked out once for each policy and machine, by whichever thread asks."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Policy, Topology, tuple[str, ...]] | None = None
+
+    def lacking(self, policy: Policy, topology: Topology) -> tuple[str, ...]:
+        """Sentences on what *policy* asks for and *topology* has not; a policy that fails at it is told, too."""
+        known = self._known
+        if known is None or known[0] is not policy or known[1] is not topology:
+            self._known = known = (policy, topology, tuple(_lacking(policy, topology)))
+        return known[2]
+
+
+def _lacking(policy: Policy, topology: Topology) -> list[str]:
+    from criproxy.config.explain import dotted
+
+    try:
+        found = list(options_of(policy).misfits(topology))
+    except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
+        return [f"the policy cannot tell whether it fits the machine: {error!r}"]
+    head = "the machine has not all that the policy file names"
+    return [f"{head}: {dotted(path)}: {text}" for path, text in found]

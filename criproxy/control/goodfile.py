@@ -1,0 +1,134 @@
+"""The last policy file that was in force, kept beside the state: a start with a bad one goes on with it."""
+
+import asyncio
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from criproxy.control.settings import Log
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.store.database import NAME as DATABASE
+
+NAME = "last-good.json"
+MAX_BYTES = 8 << 20
+"""More than any policy file has, escaped."""
+
+
+RETRY_S = 10.0
+"""Pause before a disk that failed is tried again."""
+CLOSE_S = 1.0
+"""How long an end waits for the disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodFile:
+    """What a policy file said when it came into force."""
+
+    text: str = ""
+    """All of it; empty where there was none, and nobody was placed."""
+    source: str = ""
+    """Where it was."""
+    configuration: str = ""
+    """`Settings.configuration`: a digest of what it says."""
+    available: str = ""
+    """The CPUs of the cgroup that it names, in kernel notation: the cgroup may not be there yet after a reboot."""
+
+
+def read_good(state_dir: Path) -> GoodFile | None:
+    """The last good file; None where none is known, or it cannot be read. Blocks."""
+    try:
+        with (state_dir / NAME).open("rb") as stream:
+            values = json.loads(stream.read(MAX_BYTES))
+        good = GoodFile(**{name: str(value) for name, value in values.items()})
+        parse_cpuset(good.available)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return good
+
+
+def write_good(state_dir: Path, good: GoodFile) -> None:
+    """Keep *good*, whole or not at all; nothing is written where it is kept already. Blocks.
+
+    Raises:
+        OSError: the disk fails; what was kept before is still there.
+    """
+    if read_good(state_dir) == good:
+        return
+    new = state_dir / f"{NAME}.new"
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(asdict(good), stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(state_dir / NAME)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def is_new(state_dir: Path) -> bool:
+    """Whether no daemon has ever served with that state directory. Blocks."""
+    try:
+        return not any((state_dir / name).exists() for name in (DATABASE, NAME))
+    except OSError:
+        return False  # nobody can tell, so containers may run
+
+
+class Keeping:
+    """Writes the last good file in the background, and again and again while the disk fails.
+
+    Args:
+        state_dir: where to.
+        log: told when that fails.
+    """
+
+    def __init__(self, state_dir: Path, log: Log) -> None:
+        self.problem = ""
+        """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
+        self._state_dir = state_dir
+        self._log = log
+        self._wanted: GoodFile | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    def keep(self, good: GoodFile) -> None:
+        """Keep *good* soon, if it says anything, in place of what was asked for before."""
+        if good.text:
+            self._wanted = good
+            self._task = self._task or asyncio.get_running_loop().create_task(self._run(), name="keep the policy file")
+
+    async def close(self) -> None:
+        """Give what is not kept yet a last chance, of which nobody waits for the end for long."""
+        self._closing.set()
+        if (task := self._task) is not None:
+            await asyncio.wait([task], timeout=CLOSE_S)
+            task.cancel()
+
+    async def _run(self) -> None:
+        """Write until there is nothing more to be kept, or at the end once more."""
+        while (good := self._wanted) is not None:
+            if await self._kept(good):
+                self._wanted = None if self._wanted is good else self._wanted
+            elif self._closing.is_set():
+                break
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S):
+                        await self._closing.wait()
+        self._task = None
+
+    async def _kept(self, good: GoodFile) -> bool:
+        try:
+            await asyncio.to_thread(write_good, self._state_dir, good)
+        except OSError as error:
+            problem = f"{self._state_dir / NAME} cannot be written: {error.strerror}"
+            if problem != self.problem:
+                self._log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
+            self.problem = problem
+            return False
+        self.problem = ""
+        return True

@@ -1,0 +1,156 @@
+"""Text that tenants have written is printed as text: it is no markup, moves no cursor, and forges no line."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from criproxy.cli import devices_table, explain_text, main, status_table
+from criproxy.cli.console import UNLIMITED, console
+from criproxy.cli.explain import complete
+from criproxy.sim.kubelet import ContainerSpec, PodSpec
+from criproxy.sim.runtime import IMAGE
+from tests.cli.test_status import LIMIT_S, NAMED, answering, places
+from tests.control.world import World
+
+HOSTILE = (
+    "[/x]", "[red]", "[link=http://evil]here[/link]", "[bold", ":smile:", "\x1b[2J\x1b[31m", "\x9b2J", "a\nWRONG: b",
+    "a\r\bb", "\u202ekcatta\u202c", "\u200b\ufeff", "x" * 100_000, "\u0300" * 50, "[[[]]]", "\\[red]", "\x00", "\x07",
+)  # fmt: skip
+
+
+def name_with(text: str) -> str:
+    """A name of a pod or container that has it."""
+    return f"w{text}"
+
+
+def pod_with(text: str) -> PodSpec:
+    """A pod whose every text is hostile."""
+    spec = ContainerSpec(name_with(text), IMAGE, cpu_request_milli=100)
+    return PodSpec(name_with(text), (spec,), namespace=f"n{text}", annotations={f"{text}.criproxy.io": text})
+
+
+def is_harmless(output: str) -> bool:
+    """Whether a terminal would do nothing with it but print."""
+    return all(line.isprintable() for line in output.split("\n"))
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+async def test_every_command_prints_it_as_text(tmp_path: Path, text: str) -> None:
+    """`status`, its check, `explain` by name and by id, `devices` and `release`; then without a daemon."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        _, ids = await world.kubelet.run_pod(pod_with(text))
+        key = ids[name_with(text)]
+        title = world.controller.node.containers[key].title
+        asked: list[tuple[str, ...]] = [
+            ("status",), ("status", "--check"), ("explain", key), ("explain", title), ("explain", f"no{text}"),
+            ("devices",), ("release",), ("release", "--undo"),
+        ]  # fmt: skip
+        outputs = [await command(tmp_path, *arguments) for arguments in asked]
+        await world.stop_criproxy()
+        outputs += [await command(tmp_path, *arguments) for arguments in (("status",), ("explain", key))]
+        await world.start_criproxy()
+    for output in outputs:
+        assert is_harmless(output), output[:2000]
+        assert len(output) < 60_000
+    if text.isprintable() and len(text) < 100:
+        assert name_with(text) in outputs[0]
+        assert name_with(text) in outputs[2]
+
+
+async def command(directory: Path, *arguments: str) -> str:
+    """What a command prints; it may say no, and never fails."""
+    options = places(directory)
+    if arguments[0] == "release":
+        options = [*options, "--runtime-endpoint", f"unix://{directory}/runtime.sock"]
+    result = await asyncio.to_thread(CliRunner().invoke, main, [*arguments, *options])
+    assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
+    return result.output
+
+
+def filled(shape: Any, text: str) -> Any:  # noqa: ANN401 (an answer)
+    """*shape* with *text* in place of each text of it that has one."""
+    if isinstance(shape, dict):
+        return {key: filled(value, text) for key, value in shape.items()}
+    if isinstance(shape, list):
+        return [filled(value, text) for value in shape]
+    return f"{shape}{text}" if isinstance(shape, str) and shape.startswith("@") else shape
+
+
+ROW = {
+    "namespace": "@n", "pod": "@p", "container": "@c", "id": "@id", "state": "running", "qos": "Burstable",
+    "attempt": 0, "placed": True, "cpus": "0-1", "mems": "0", "exclusive_cpus": "", "pool": "@pool",
+    "in_place": False, "starting": False,
+    "applied_cpus": "0", "applied_mems": "0", "error": "@error", "failures": 2, "cpu_request_milli": [100, 100],
+    "cpu_limit_milli": None, "memory_limit_bytes": None,
+}  # fmt: skip
+EXPLAINED = {
+    "container": ROW,
+    "asked": {"read_as": ["@asked"], "sent": {}},
+    "why": ["@why"],
+    "choices": [],
+    "waits_for": ["@waits"],
+    "notices": [{"wrong": True, "text": "@wrong"}, {"wrong": False, "text": "@note"}],
+    "events": [{"time": "2026-01-01T00:00:00.000Z", "kind": "granted", "sentences": ["@event"], "facts": {}}],
+    "earlier": [{"time": "2026-01-01T00:00:00.000Z", "id": "@e", "state": "refused", "text": "@earlier"}],
+}
+DEVICES = {
+    "source": "store", "version": "1", "notices": [{"wrong": True, "text": "@wrong"}], "holders_known": True,
+    "classes": [{
+        "name": "@class", "shared_nodes": ["@shared"], "links": [], "elsewhere": [
+            {"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "ids": ["@card"], "evidence": "nodes"}],
+        "may_see_more": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "findings": ["@finding"]}],
+        "cards": [],
+    }],
+    "see_all": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "findings": ["@finding"]}],
+    "untold": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i"}], "guarded": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+@pytest.mark.parametrize(
+    ("render", "shape"),
+    [
+        pytest.param(explain_text.render, EXPLAINED, id="explain"),
+        pytest.param(lambda values: status_table.render(values, 200), {"error": "@error"}, id="no-answer"),
+        pytest.param(lambda values: devices_table.render(values, 200), DEVICES, id="devices"),
+    ],
+)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_every_renderer_draws_it_as_text(
+    render: Callable[[Any], Any], shape: dict[str, Any], text: str, terminal: bool
+) -> None:
+    """On a terminal and into a file."""
+    file = StringIO()
+    console(file, 200 if terminal else UNLIMITED).print(render(filled(shape, text)))
+    assert is_harmless(file.getvalue())
+    assert len(file.getvalue()) < 60_000
+    if text.isprintable() and len(text) < 100:
+        assert text in file.getvalue().replace("\n", "")
+
+
+def test_completion_offers_no_name_that_a_shell_would_show_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A name with a line break would be two."""
+    import click
+
+    monkeypatch.setattr("criproxy.cli.asking.ask", lambda *_, **__: ["a/b/c", "a/b\n/c", "a/\x1b[31m/c"])
+    context = click.Context(click.Command("explain"))
+    context.params = {"control_socket": "x", "state_dir": str(tmp_path)}
+    found = complete(context, click.Argument(["container"]), "a")
+    assert [item.value for item in found] == ["a/b/c"]
+
+
+async def test_json_stays_as_it_is(tmp_path: Path) -> None:
+    """Programs get the very text, escaped as JSON does."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=NAMED) as world, answering(world, tmp_path):
+        _, ids = await world.kubelet.run_pod(pod_with("\x1b[31m\u202e"))
+        (key,) = ids.values()
+        said = json.loads(await command(tmp_path, "explain", key, "--format", "json"))
+    assert said["container"]["pod"] == "w\x1b[31m\u202e"

@@ -1,0 +1,250 @@
+"""No watcher ends in silence: what fails is logged, counted and told, and begins again."""
+
+import ast
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from criproxy.control.failures import Failures
+
+from criproxy.control import report
+from criproxy.control.coldstarts import ColdStarts
+from criproxy.control.drift import Drift
+from criproxy.control.exits import Exits
+from criproxy.control.guarding import DeviceGuard
+from criproxy.control.kernel import CpusetGroup
+from criproxy.control.modes import Modes
+from criproxy.control.resync import Resync
+from criproxy.control.tasks import Tasks
+from criproxy.control.watch import Watch
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.grant import Applied
+from criproxy.model.workload import ContainerState
+from criproxy.sim.runtime import RuntimeOptions
+from tests.conftest import ROOT
+from tests.control.test_coldstarts import starting_cold
+from tests.control.world import FAST, RecordingLog, World, owner, sharer
+
+LIMIT_S = 20.0
+NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
+WATCHFUL = replace(FAST, exit_list_s=0.05, drift_period_s=0.05)
+
+PLANTED = ValueError("planted")
+
+ENDLESS = {
+    "control/coldstarts.py:ColdStarts.watch": "supervised",
+    "control/drift.py:Drift.watch": "supervised",
+    "control/exits.py:Exits.follow": "supervised",
+    "control/exits.py:Exits.list_regularly": "supervised",
+    "control/modes.py:Modes._follow_quotas": "supervised",
+    "control/reload.py:Reload.run": "supervised",
+    "control/resync.py:Resync.run": "supervised",
+    "config/watch.py:PolicyFileWatch.run": "supervised",
+    "control/tasks.py:Tasks._forever": "it supervises",
+    "control/inquiry.py:Inquiry.settle": "ends with the runtime's answer, or with its container",
+    "control/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
+}
+"""Every loop without an end that waits for something, and who sees to it that it goes on."""
+
+
+def endless_loops() -> Iterator[str]:
+    """Every ``while True`` with an await in it, as FILE:CLASS.FUNCTION; commands and the emulator are no daemon."""
+    package = ROOT / "criproxy"
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        if name.startswith(("cli/", "sim/")):
+            continue
+        for owner_name, function in functions(ast.parse(path.read_text())):
+            loops = [node for node in ast.walk(function) if isinstance(node, ast.While)]
+            forever = [node for node in loops if isinstance(node.test, ast.Constant) and node.test.value]
+            if any(isinstance(each, ast.Await | ast.AsyncFor) for loop in forever for each in ast.walk(loop)):
+                yield f"{name}:{owner_name}{function.name}"
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.AsyncFunctionDef]]:
+    """The coroutines of a module, with the name of their class and a dot."""
+    for node in tree.body:
+        if isinstance(node, ast.AsyncFunctionDef):
+            yield "", node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.", each) for each in node.body if isinstance(each, ast.AsyncFunctionDef))
+
+
+def supervised() -> set[str]:
+    """The names of the functions that are given to `Tasks.forever` anywhere."""
+    found = set[str]()
+    for path in (ROOT / "criproxy").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "forever":
+                found |= {each.attr for each in ast.walk(node.args[1]) if isinstance(each, ast.Attribute)}
+    return found
+
+
+def test_every_endless_loop_is_known() -> None:
+    """A new one has to be supervised, or to say here why it need not be."""
+    assert set(endless_loops()) == set(ENDLESS)
+
+
+def test_what_is_said_to_be_supervised_is() -> None:
+    """The loop's function is what `Tasks.forever` gets."""
+    names = {name.rpartition(".")[2] for name, why in ENDLESS.items() if why == "supervised"}
+
+    assert names <= supervised()
+
+
+async def test_a_loop_that_fails_begins_again() -> None:
+    """Each failure is counted and told with its name; the same one is logged once."""
+    log, failures, begun = RecordingLog(), Failures(), asyncio.Queue[int]()
+    tasks = Tasks(log, failures, first_pause_s=0.001)
+    times = 0
+
+    async def loop() -> None:
+        nonlocal times
+        times += 1
+        begun.put_nowait(times)
+        if times < 4:
+            raise PLANTED
+        await asyncio.Event().wait()
+
+    tasks.forever("watch it", loop)
+    async with asyncio.timeout(LIMIT_S):
+        while await begun.get() < 4:
+            pass
+    await tasks.stop()
+
+    assert failures.counts["watcher"] == 3
+    (failure,) = failures.recent()
+    assert failure.times == 3
+    assert "watch it" in failure.text
+    assert "planted" in failure.text
+    assert log.events() == ["background work failed"]
+
+
+async def test_background_work_that_fails_is_told() -> None:
+    """It does not begin again, since it had an end; it is counted all the same."""
+    failures = Failures()
+    tasks = Tasks(RecordingLog(), failures)
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        ended.set()
+        raise PLANTED
+
+    tasks.spawn("ask for 0123456789abcdef", work())
+    await ended.wait()
+    while not failures.recent():  # noqa: ASYNC110 (the task's own end tells nobody)
+        await asyncio.sleep(0)
+
+    assert failures.counts["background"] == 1
+    assert "ask for 0123456789abcdef" in failures.recent()[0].text
+
+
+WATCHERS = [
+    pytest.param(Resync, "_due", "resync", id="resync"),
+    pytest.param(Exits, "_stream", "follow events", id="events"),
+    pytest.param(Exits, "look", "list exited containers", id="lists"),
+    pytest.param(Drift, "_forget", "watch cgroups", id="cgroups"),
+    pytest.param(ColdStarts, "_look", "end cold starts", id="cold-starts"),
+    pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),
+    pytest.param(Modes, "_see_quotas_again", "follow lifted quotas", id="quotas"),
+    pytest.param(Modes, "_go_on", "go on as the node was left", id="go-on"),
+    pytest.param(Watch, "_load", "watch", id="loading"),
+    pytest.param(DeviceGuard, "begin", "look for cards", id="cards"),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "name"), WATCHERS)
+async def test_each_watcher_survives_one_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, name: str
+) -> None:
+    """It does what failed once more, and both `status` and `--check` name it."""
+    original, calls = getattr(kind, method), list[None]()
+
+    def fails_once(*args: object, **keys: object) -> object:
+        calls.append(None)
+        if len(calls) == 1:
+            raise PLANTED
+        return original(*args, **keys)
+
+    monkeypatch.setattr(kind, method, fails_once)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, WATCHFUL) as world:
+        cold = await world.run(starting_cold("10ms"))
+        await world.run(owner("owner", 1))
+
+        await world.poll(lambda: len(calls) > 1)
+
+        situation = world.controller.situation()
+        assert any(name in notice.text and "planted" in notice.text for notice in situation.notices)
+        assert any(name in text for text in report.problems(situation)["problems"])
+        assert world.controller.failures.counts["watcher"] == 1
+        await world.poll(lambda: world.controller.node.containers[cold].warm)
+
+
+async def test_a_cgroup_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ValueError in a read, and the next foreign cpuset is found all the same."""
+    read, broken = CpusetGroup.read, asyncio.Event()
+
+    def garbled_once(group: CpusetGroup) -> Applied:
+        if not broken.is_set():
+            broken.set()
+            raise ValueError("no cpuset: '\x00'")
+        return read(group)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await world.run(owner("owner", 1))
+        await world.poll(lambda: shared in world.groups())
+        monkeypatch.setattr(CpusetGroup, "read", garbled_once)
+        await broken.wait()
+
+        await world.direct.update_container_resources(shared, api.LinuxContainerResources(cpuset_cpus="0-3"))
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+
+
+async def test_a_list_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ValueError in a list of exited containers, and the next end is found by it all the same."""
+    listed, broken = RuntimeClient.list_exited, asyncio.Event()
+
+    async def garbled_once(client: RuntimeClient) -> object:
+        if not broken.is_set():
+            broken.set()
+            raise ValueError("no list")
+        return await listed(client)
+
+    monkeypatch.setattr(RuntimeClient, "list_exited", garbled_once)
+    patient = replace(FAST, exit_list_s=0.05, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
+        owned = await world.run(owner("owner", 1))
+        await broken.wait()
+        await world.rested()
+
+        world.runtime.exit_container(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+
+
+async def test_an_update_whose_look_raises_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that meets garbage in a cgroup goes on as after a failed update: the container gets its CPUs."""
+    read, left = CpusetGroup.read, [None] * 3
+
+    def garbled(group: CpusetGroup) -> Applied:
+        if left:
+            left.pop()
+            raise ValueError("no cpuset")
+        return read(group)
+
+    quiet = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, quiet) as world:
+        shared = await world.run(sharer("shared"))
+        await world.poll(lambda: shared in world.groups())
+        await world.rested()
+        monkeypatch.setattr(CpusetGroup, "read", garbled)
+
+        await world.run(owner("owner", 1))
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        assert not left

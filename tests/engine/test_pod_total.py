@@ -1,0 +1,178 @@
+"""Pod-level resources: containers of one pod share its exclusive CPUs, which are at most its total."""
+
+from dataclasses import replace
+
+import pytest
+
+from criproxy.engine.events import (
+    ContainerGone,
+    ContainerResized,
+    Event,
+    Found,
+    PodResized,
+    PodStopped,
+    PolicyChanged,
+    Present,
+    TopologyChanged,
+)
+from criproxy.engine.kept import pod_cpus
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
+from criproxy.sim.machines import machine
+from tests.engine.test_kept import MACHINE, build, container, exits, key_of, live, pod, runs
+
+A, B, C = container("a", 2), container("b", 2), container("c", 2)
+SMALL = replace(container("small", 0), cpu_milli=500)
+
+
+@pytest.fixture(params=["static", "topology-aware"])
+def policy(request: pytest.FixtureRequest) -> Policy:
+    """Each policy that gives CPUs to one container alone, by what it asks for."""
+    return build(request.param)
+
+
+def places(node: Node) -> dict[str, str]:
+    """By name of the container, where it may run."""
+    return {node.containers[key].name: format_cpuset(grant.cpus) for key, grant in node.grants.items()}
+
+
+def resized(each: Container, cpus: int) -> Event:
+    """Another size for a container that runs."""
+    return ContainerResized(key_of(each), replace(each.sizes, cpu_milli=cpus * 1000))
+
+
+def test_containers_without_a_size_of_their_own_share_the_pods_cpus(policy: Policy) -> None:
+    """Each comes with the size of the pod; the pod has as many CPUs, and the other pods what is left."""
+    node = live(policy, pod("p", 2), runs(A), runs(B), runs(C))
+
+    assert len(set(places(node).values())) == 1
+    assert len(pod_cpus(node, "p")) == 2
+    other = container("main", 5, sandbox="w-0")
+    assert len(live(policy, pod("w", 5), runs(other), node=node).grants[key_of(other)].exclusive) == 5
+
+
+@pytest.mark.parametrize("order", [(A, SMALL), (SMALL, A)], ids=["first", "last"])
+def test_one_with_a_size_of_its_own_shares_them_too(policy: Policy, order: tuple[Container, ...]) -> None:
+    """What it asks for is a part of the total."""
+    node = live(policy, pod("p", 2), *map(runs, order))
+
+    assert len(set(places(node).values())) == 1
+    assert len(pod_cpus(node, "p")) == 2
+
+
+def test_one_that_owned_cpus_before_shares_those_of_the_whole_pod(policy: Policy) -> None:
+    """Together they have the total and not more."""
+    own = container("own", 1)
+    node = live(policy, pod("p", 2), runs(own), runs(A))
+
+    assert len(set(places(node).values())) == 1
+    assert len(pod_cpus(node, "p")) == 2
+
+
+def test_containers_with_sizes_that_add_up_are_not_pod_level(policy: Policy) -> None:
+    """The usual pod: each owns its own."""
+    node = live(policy, pod("p", 4), runs(A), runs(B))
+
+    assert len(set(places(node).values())) == 2
+    assert len(pod_cpus(node, "p")) == 4
+
+
+def test_a_sibling_that_asks_for_nothing_is_not_pod_level(policy: Policy) -> None:
+    """The least shares that CRI knows stand for nothing, too."""
+    idle = replace(container("idle", 0), cpu_milli=2)
+    node = live(policy, pod("p", 2), runs(A), runs(idle))
+
+    assert len(set(places(node).values())) == 2
+
+
+def test_an_init_container_of_the_total_and_the_app_are_not_pod_level(policy: Policy) -> None:
+    """They do not run at the same time."""
+    init, main, side = container("init", 2), container("main", 1), container("side", 1)
+    node = live(policy, pod("p", 2), runs(init), exits(init), runs(main), runs(side))
+
+    assert len(set(places(node).values())) == 2
+    assert len(pod_cpus(node, "p")) == 2
+
+
+def test_an_init_container_and_a_sidecar_of_a_pod_level_pod(policy: Policy) -> None:
+    """All come with the pod's size, and share the same CPUs from the first to the last."""
+    side, init, main = container("side", 2), container("init", 2), container("main", 2)
+    node = live(policy, pod("p", 2), runs(side), runs(init), exits(init), runs(main))
+
+    assert len({format_cpuset(node.grants[key_of(each)].cpus) for each in (side, main)}) == 1
+    assert len(pod_cpus(node, "p")) == 2
+
+
+def test_a_crash_in_a_pod_level_pod(policy: Policy) -> None:
+    """It comes back to the others; when all have crashed, the pod finds its CPUs."""
+    node = live(policy, pod("p", 2), runs(A), runs(B))
+    had = places(node)
+    again = container("a", 2, 1)
+    node = live(policy, exits(A), runs(again), node=node)
+    assert places(node)["a"] == had["a"]
+
+    node = live(policy, exits(again), exits(B), runs(container("b", 2, 1)), runs(container("a", 2, 2)), node=node)
+    assert places(node) == had
+    assert not live(policy, PodStopped("p-0"), node=node).exclusive_cpus
+
+
+def test_a_pod_level_pod_grows_and_shrinks_in_place(policy: Policy) -> None:
+    """As the kubelet does it: the pod first when it grows, last when it shrinks."""
+    node = live(policy, pod("p", 2), runs(A), runs(B))
+    node = live(policy, PodResized("p-0", 3000), resized(A, 3), resized(B, 3), node=node)
+    assert len(set(places(node).values())) == 1
+    assert len(pod_cpus(node, "p")) == 3
+
+    node = live(policy, resized(A, 1), resized(B, 1), PodResized("p-0", 1000), node=node)
+    assert len(set(places(node).values())) == 1
+    assert len(pod_cpus(node, "p")) == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(PolicyChanged(apply_all=True), id="apply-all"),
+        pytest.param(PolicyChanged(), id="apply-new"),
+        pytest.param(TopologyChanged(machine(nodes=1, cores=7, threads=1)), id="cpus-offline"),
+    ],
+)
+def test_they_stay_together_when_all_are_placed_anew(policy: Policy, event: Event) -> None:
+    """Another policy, another machine."""
+    node = live(policy, pod("p", 2), runs(A), runs(B), event)
+
+    assert len(set(places(node).values())) == 1
+    assert len(pod_cpus(node, "p")) == 2
+
+
+def test_a_lost_store_finds_them_together(policy: Policy) -> None:
+    """Two that run on the same CPUs, with the total that their stamps tell."""
+    where = Applied(frozenset({3, 4}), frozenset({0}))
+    there = tuple(
+        Present(replace(each, key=key_of(each), reservation=each.key, state=ContainerState.RUNNING), where)
+        for each in (A, B)
+    )
+    node = live(policy, Found((pod("p", 2).pod,), there))
+
+    assert places(node) == {"a": "3-4", "b": "3-4"}
+    assert len(pod_cpus(node, "p")) == 2
+
+
+def test_who_is_left_keeps_the_cpus_until_it_ends(policy: Policy) -> None:
+    """Then all of them are free."""
+    node = live(policy, pod("p", 2), runs(A), runs(B), exits(A), ContainerGone(key_of(A)))
+    assert len(pod_cpus(node, "p")) == 2
+
+    node = live(policy, exits(B), PodStopped("p-0"), node=node)
+    assert node.shared_cpus == MACHINE.cpus
+
+
+def test_cpu_limits_stay_where_cpus_are_shared() -> None:
+    """One that shares them with its siblings could take all of theirs."""
+    policy = build("static", cpuQuota="lift")
+    first, second = (replace(each, cpu_limit_milli=2000) for each in (A, B))
+    node = live(policy, pod("p", 2), runs(first), runs(second))
+
+    assert [grant.quota.value for grant in node.grants.values()] == ["restored", "left"]

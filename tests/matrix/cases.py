@@ -1,0 +1,62 @@
+"""The cases of the matrix: for each policy, rows in which every two features meet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from criproxy.policy.keys import KEYS
+from tests.matrix.covering import covering
+from tests.matrix.moments import MOMENTS, POLICIES
+
+VALUES: Mapping[str, str] = {
+    "prefer-cpu-priority": "high",
+    "unlimited-burstable": "system",
+    "topologyhints": "false",
+    "memory-type": "dram",
+    "cold-start": "duration: 10s",
+    "affinity": "main: [first]",
+    "anti-affinity": "main: [shares]",
+    "pool.podpools": "alone",
+    "balloon.balloons": "database",
+}
+"""Values of annotations by key; ``true`` for all others."""
+DEVICES = tuple(f"devices {word}" for word in ("absent", "off", "report", "enforce"))
+PRIVILEGED = ("unprivileged", *(f"privileged: {word}" for word in ("allow", "report", "deny")))
+NAMESPACES = ("in default", "in kube-system")
+APPLY = ("apply: new", "apply: all")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What meets in one case, in the words of the slots."""
+
+    number: int
+    policy: str
+    moments: tuple[str, ...]
+    """In this order, each within those before."""
+    keys: tuple[str, ...]
+    """Of annotations, each of a pod of its own."""
+    devices: str
+    privileged: str
+    namespace: str
+    apply: str
+
+    @property
+    def id(self) -> str:
+        """Short, and stable as long as the slots stay."""
+        return f"{self.policy}-{self.number:02}"
+
+    @property
+    def words(self) -> str:
+        """All of it, for people."""
+        rest = (self.devices, self.privileged, self.namespace, self.apply)
+        return f"{self.id}: {', '.join((*self.moments, *self.keys, *rest))}"
+
+
+def cases(policy: str) -> list[Case]:
+    """The cases of one policy; 37 where nothing has changed."""
+    moments = [word for word in MOMENTS if word != f"reload to {policy}"]
+    rows = covering([moments] * 3 + [list(KEYS)] * 4 + [DEVICES, PRIVILEGED, NAMESPACES, APPLY])
+    return [Case(number, policy, row[:3], row[3:7], *row[7:]) for number, row in enumerate(rows, 1)]
+
+
+ALL = [case for policy in POLICIES for case in cases(policy)]

@@ -1,0 +1,313 @@
+"""A node of the matrix: criproxy on the embedded runtime, as its daemon builds it, with faults to be switched."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from criproxy.control.answers import Answers
+from criproxy.control.configuration import load_configuration
+from criproxy.control.notices import Notice
+from criproxy.control.reload import Reload
+from criproxy.control.settings import StoreLimits
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.engine.invariants import violations
+from criproxy.errors import StatusCode, StoreError
+from criproxy.model.node import Node
+from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
+from criproxy.observe.bypass import Bypass, BypassMode
+from criproxy.policy.options import options_of
+from criproxy.sim.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
+from criproxy.sim.machines import machine
+from criproxy.sim.runtime import IMAGE, RuntimeOptions
+from criproxy.store.record import Record
+from criproxy.store.store import Store
+from tests.chaos.checker.cgroups import Cgroups
+from tests.chaos.checker.cpus import CpuSet
+from tests.control.world import FAST, Slow, World
+from tests.matrix.oracle import Asked, Ledger
+
+MACHINE = machine(nodes=2, cores=8, threads=1)
+RESERVED = frozenset({0})
+MEMORY_BYTES = 64 << 20
+CAPACITY_BYTES = 8 << 30
+REST_S = 5.0
+"""Within this time all that is under way must have ended."""
+OPTIONS = {
+    "none": "",
+    "static": 'reservedCpus: "0"\n',
+    "topology-aware": 'reservedCpus: "0"\n',
+    "balloons": 'reservedCpus: "0"\n'
+    "balloonTypes: [{name: database, minCPUs: 2, maxCPUs: 4, preferNewBalloons: true}]\n",
+    "pools": 'reservedCpus: "0"\npools: [{name: pair, cpu: 2, instances: 2, maxPods: 3}, '
+    '{name: alone, exclusive: true, cpuLists: [{cpuset: "12-13"}, {cpuset: "14-15"}]}]\n',
+}
+"""What a policy file of the matrix says beside the policy's name."""
+OURS = frozenset({StatusCode.RESOURCE_EXHAUSTED, StatusCode.INVALID_ARGUMENT})
+"""With these codes, and a sentence, criproxy may refuse a container."""
+
+
+def policy_file(policy: str, devices: str, privileged: str, *, everybody: bool) -> str:
+    """A policy file.
+
+    Args:
+        policy: of `OPTIONS`.
+        devices: ``absent``, or a value of hideUnallocated.
+        privileged: a value of the option of that name; empty for the default.
+        everybody: apply: all.
+    """
+    text = f"policy: {policy}\n{OPTIONS[policy]}apply: {'all' if everybody else 'new'}\n"
+    text += 'annotations: {allow: {"*": ["*"]}}\n'
+    if devices == "absent":
+        return text
+    text += f"devices:\n  classes: [nvidia]\n  hideUnallocated: {devices}\n"
+    text += '  podresources: {socket: ""}\n  checkpoint: /k/checkpoint\n'
+    return text + (f"  privileged: {privileged}\n" if privileged else "")
+
+
+class Levels:
+    """A log that keeps its lines with their levels."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, object]]] = []
+
+    def info(self, event: str, **keys: object) -> None:
+        """Keep a line."""
+        self.lines.append(("info", event, keys))
+
+    def warning(self, event: str, **keys: object) -> None:
+        """Keep a line."""
+        self.lines.append(("warning", event, keys))
+
+    def error(self, event: str, **keys: object) -> None:
+        """Keep a line."""
+        self.lines.append(("error", event, keys))
+
+    def of(self, level: str) -> list[tuple[str, dict[str, object]]]:
+        """The lines of one level."""
+        return [(event, keys) for each, event, keys in self.lines if each == level]
+
+
+@dataclass(slots=True)
+class Disk:
+    """Whether the disk has room, over restarts of criproxy."""
+
+    full: bool = False
+    failures: int = 0
+    """Writes that failed since it is full."""
+
+
+class FillableStore(Store):
+    """A store on a disk that can be full."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._disk = disk
+        super().__init__(directory, may_fail=True)
+
+    def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        if self._disk.full:
+            self._disk.failures += 1
+            raise StoreError("the state database cannot be written: database or disk is full")
+        super()._save(before, after, records)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a pod of one container, ``main``."""
+
+    pod: PodSpec
+    sandbox_id: str
+    container_id: str = ""
+    refusal: RuntimeCallError | None = None
+
+
+@dataclass(slots=True)
+class Asks:
+    """What a pod's create says beside its sizes."""
+
+    envs: tuple[tuple[str, str], ...] = ()
+    privileged: bool = False
+
+
+class Scene(World):
+    """One node of the matrix, whose policy is that of a file."""
+
+    def __init__(self, directory: Path, policy: str, devices: str, privileged: str, *, everybody: bool) -> None:
+        self.file = directory / "policy.yaml"
+        self._words = partial(policy_file, devices=devices, privileged=privileged, everybody=everybody)
+        self.everybody = everybody
+        self.file.write_text(self._words(policy))
+        self.disk = Disk()
+        self.slow = Slow()
+        self.ledger = Ledger(policy)
+        self.runs: list[Ran] = []
+        (directory / "k").mkdir()
+        empty = {"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}}, "Checksum": 1}
+        (directory / "k/checkpoint").write_text(json.dumps(empty))
+        (directory / "dev").mkdir()
+        for name in ("nvidiactl", "nvidia0"):
+            (directory / "dev" / name).touch()
+        hurry = replace(FAST, host_root=directory, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.05))
+        configuration = load_configuration(self.file, MACHINE, replace(hurry, drift_period_s=0.2))
+        super().__init__(
+            directory, RuntimeOptions(latency_s=self.slow), configuration.settings, configuration.policy, MACHINE
+        )
+        self.levels = Levels()
+        self.log = self.levels  # type: ignore[assignment]  # it keeps the same lines, and more
+        self.make_store = lambda: FillableStore(directory / "state", self.disk)
+        self._cgroups = Cgroups(directory / "sys/fs/cgroup/cpuset/kubepods")
+        self.bypass: Bypass
+        self.reload: Reload
+
+    async def start_criproxy(self) -> None:
+        """With the file as it is now, its bypass and its reload, as the daemon starts it."""
+        configuration = load_configuration(self.file, MACHINE, self._settings)
+        self.use(configuration.policy)
+        self._settings = configuration.settings
+        await super().start_criproxy()
+        controller = self.controller
+        self.bypass = Bypass([self.proxy], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
+        self.proxy.on_error = self.bypass.watch(controller.on_error)
+        self.reload = Reload(self.file, configuration, controller, _Nobody(), str, self.log)
+        self.answers = Answers(controller, self._notices, time.time())
+        self.ledger.looks()
+
+    async def stop_criproxy(self) -> None:
+        """End the bypass's timer first; what it was is forgotten."""
+        self.bypass.close()
+        self.ledger.away = True
+        await super().stop_criproxy()
+
+    def _notices(self) -> list[Notice]:
+        return [Notice("bypass", f"{self.bypass.sentence} ({self.bypass.reason})")] if self.bypass.on else []
+
+    async def reconnect(self) -> None:
+        """A connection of the kubelet that does not wait out a pause of grpc."""
+        await self.client.close()
+        self.client = RuntimeClient(self.client.endpoint)
+        self.kubelet = MiniKubelet(self.client)
+
+    async def change_policy(self, policy: str) -> None:
+        """Name another policy in the file, and have it read."""
+        self.file.write_text(self._words(policy))
+        await self.reload._once(asked=True)
+        if not self.controller.config_problem:
+            self.ledger.reloads(policy, everybody=self.everybody)
+
+    async def bring(self, pod: PodSpec, asks: Asks | None = None, *, direct: bool = False) -> Ran:
+        """Run a pod of one container, through criproxy or beside it; a refusal is part of what comes back."""
+        client = self.direct if direct else self.client
+        sandbox_id = await MiniKubelet(client).run_sandbox(pod)
+        request = self.request(pod, sandbox_id, asks or Asks())
+        return await self.create(pod, request, client)
+
+    def request(self, pod: PodSpec, sandbox_id: str, asks: Asks, attempt: int = 0) -> api.CreateContainerRequest:
+        """The create of the pod's container."""
+        config = container_config(pod, pod.containers[0], CAPACITY_BYTES, attempt)
+        for key, value in asks.envs:
+            config.envs.add(key=key, value=value.encode())
+        config.linux.security_context.privileged = asks.privileged
+        return api.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config(pod))
+
+    async def create(self, pod: PodSpec, request: api.CreateContainerRequest, client: RuntimeClient) -> Ran:
+        """Create and start it."""
+        ran = Ran(pod, request.pod_sandbox_id)
+        try:
+            reply = await client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+            ran = replace(ran, container_id=reply.container_id)
+            self._book(pod, reply.container_id)
+            await MiniKubelet(client).start(reply.container_id)
+        except RuntimeCallError as error:
+            ran = replace(ran, refusal=error)
+        self.runs.append(ran)
+        return ran
+
+    def _book(self, pod: PodSpec, container_id: str) -> None:
+        spec = pod.containers[0]
+        wishes = {key.partition(".criproxy.io")[0]: value for key, value in pod.annotations.items()}
+        title = f"{pod.namespace}/{pod.name}/{spec.name}"
+        self.ledger.creates(container_id, Asked(title, spec.cpu_milli, pod.qos == "Guaranteed", wishes))
+
+    async def resize(self, ran: Ran, milli: int, memory_bytes: int = 0) -> RuntimeCallError | None:
+        """What the kubelet sends for a resize in place; the refusal, if it is one."""
+        linux = api.LinuxContainerResources(cpu_period=DEFAULT_PERIOD_US, memory_limit_in_bytes=memory_bytes)
+        if milli:
+            linux.cpu_shares, linux.cpu_quota = milli_to_shares(milli), milli_to_quota(milli)
+        try:
+            await self.client.update_container_resources(ran.container_id, linux)
+        except RuntimeCallError as error:
+            return error
+        if milli:
+            self.ledger.resizes(ran.container_id, milli)
+        return None
+
+    def config(self, ran: Ran) -> api.ContainerConfig:
+        """The container as the runtime has got it."""
+        return self.runtime.core.records.container(ran.container_id).config
+
+    def running(self) -> dict[str, CpuSet]:
+        """The kernel's word: containers that run, and their CPUs."""
+        return {key: group.cpus for key, group in self._cgroups.running().items()}
+
+    async def check(self) -> dict[str, Any]:
+        """What ``criproxy status --check --format json`` prints now."""
+        answer: dict[str, Any] = json.loads(await self.answers.status({"check": True}))
+        return answer
+
+    async def settled(self) -> dict[str, Any]:
+        """What it prints when nothing is under way any more, as the command waits for that."""
+        deadline_s = time.monotonic() + REST_S
+        while True:
+            if self.controller.ready and not self.busy():
+                answer = await self.check()
+                if not answer["under_way"] or time.monotonic() > deadline_s:
+                    return answer
+            if time.monotonic() > deadline_s:
+                return await self.check()
+            await asyncio.sleep(0.01)
+
+    def busy(self) -> bool:
+        """Whether something of a call is still to be booked."""
+        followups = self.controller._followups
+        return bool(followups.starting or followups._workers)
+
+    def violations(self) -> list[str]:
+        """Invariants of the node that do not hold."""
+        controller = self.controller
+        policy = controller._manager.policy
+        return violations(controller.node, options_of(policy).reserved(controller.node.topology))
+
+    def mode(self) -> BypassMode:
+        """The bypass."""
+        return self.bypass.mode
+
+
+class _Nobody:
+    """A service manager that nobody listens to."""
+
+    def reloading(self) -> None:
+        """It begins."""
+
+    def ready(self, status: str) -> None:
+        """It is over."""
+
+
+def pod(
+    name: str,
+    milli: int,
+    wishes: Mapping[str, str] | None = None,
+    *,
+    namespace: str = "default",
+    guaranteed: bool = True,
+) -> PodSpec:
+    """A pod of one container, ``main``; *wishes* are annotations of ours by key."""
+    spec = ContainerSpec("main", IMAGE, cpu_request_milli=milli)
+    if guaranteed:
+        spec = replace(spec, cpu_limit_milli=milli, memory_limit_bytes=MEMORY_BYTES)
+    annotations = {f"{key}.criproxy.io/pod": value for key, value in (wishes or {}).items()}
+    return PodSpec(name, (spec,), namespace, annotations=annotations)

@@ -1,0 +1,124 @@
+"""A row that cannot be written for its value is left out: all others are written, and it ends with its container."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from criproxy.engine.events import ContainerCreating, PodCreated
+from criproxy.engine.step import step
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.store.database import Database
+from criproxy.store.record import Kind, Record
+from tests.store.test_store import EMPTY, MACHINE, OWNER, POD, POLICY, SHARER
+
+BAD = [
+    pytest.param({"memory_limit_bytes": 1 << 70}, "too large", id="overflow"),
+    pytest.param({"name": "\ud800"}, "surrogates not allowed", id="no-text"),
+    pytest.param({"cpu_milli": cast("Any", object())}, "object", id="no-value-of-sqlite"),
+    pytest.param({"hints": cast("Any", (None,))}, "", id="cannot-be-encoded"),
+]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Return a fresh database."""
+    opened = Database(tmp_path)
+    yield opened
+    opened.close()
+
+
+def node_with(**bad: object) -> Node:
+    """A pod, a container that shares and can be written, and an owner that cannot."""
+    node = EMPTY
+    for event in (PodCreated(POD), ContainerCreating(SHARER), ContainerCreating(OWNER)):
+        node = step(node, event, POLICY).node
+    spoilt = replace(node.containers["r1"], **cast("Any", bad))
+    return node.replace(containers={**node.containers, "r1": spoilt})
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD)
+def test_only_that_row_is_missing(database: Database, bad: dict[str, object], reason: str) -> None:
+    """With it what hangs on it, so that no grant is without its container; everything else is there."""
+    node = node_with(**bad)
+
+    database.save(EMPTY, node, [])
+
+    loaded = database.load(MACHINE)
+    assert loaded.pods == node.pods
+    assert loaded.containers == {"r2": node.containers["r2"]}
+    assert loaded.grants == {"r2": node.grants["r2"]}
+    (left,) = database.left_out
+    assert (left.table, left.key) == ("containers", "r1")
+    assert reason in left.reason
+
+
+def test_it_is_not_tried_again_and_gone_with_its_container(database: Database) -> None:
+    """The next saves do not name it any more; when its container has gone, nothing is left of it."""
+    node = node_with(memory_limit_bytes=1 << 70)
+    database.save(EMPTY, node, [])
+    statements = list[str]()
+    database._connection.set_trace_callback(statements.append)
+
+    moved = node.replace(grants={**node.grants, "r1": replace(node.grants["r1"], pool="other")})
+    database.save(node, moved, [])
+    after = moved.replace(pods={**moved.pods, "more": replace(POD, key="more")})
+    database.save(moved, after, [])
+
+    assert not [text for text in statements if "'r1'" in text]
+    assert [left.key for left in database.left_out] == ["r1"]
+
+    gone = after.replace(containers={"r2": after.containers["r2"]}, grants={"r2": after.grants["r2"]}, applied={})
+    database.save(after, gone, [])
+    assert database.left_out == ()
+    assert database.load(MACHINE) == gone
+
+
+def test_one_that_can_be_written_later_is(database: Database) -> None:
+    """A resize gives it another size: its row is written, and its place, which has not changed."""
+    node = node_with(memory_limit_bytes=1 << 70)
+    database.save(EMPTY, node, [])
+
+    mended = node.replace(containers={**node.containers, "r1": replace(node.containers["r1"], memory_limit_bytes=1)})
+    database.save(node, mended, [])
+
+    assert database.left_out == ()
+    assert database.load(MACHINE) == mended
+
+
+def test_an_error_of_the_disk_fails_all(database: Database) -> None:
+    """Nothing is written then, whatever else is wrong."""
+    node = node_with(memory_limit_bytes=1 << 70)
+    database._connection.execute("PRAGMA query_only = 1")
+
+    with pytest.raises(StoreError, match="readonly"):
+        database.save(EMPTY, node, [])
+    database._connection.execute("PRAGMA query_only = 0")
+
+    assert database.left_out == ()
+    assert database.load(MACHINE) == EMPTY
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param({"key": "\ud800"}, id="no-text"),
+        pytest.param({"facts": {"x": object()}}, id="no-json"),
+        pytest.param({"sentences": (None,)}, id="no-sentence"),
+        pytest.param({"at_s": 1 << 70}, id="overflow"),
+    ],
+)
+def test_a_record_fails_nothing(database: Database, bad: dict[str, object]) -> None:
+    """The state and all other records are written; it is counted."""
+    good = Record(1.0, "r1", "shop/web/main", Kind.GRANTED, ("first",), "r1")
+    last = replace(good, sentences=("last",))
+    node = node_with()
+
+    database.save(EMPTY, node, [good, replace(good, **cast("Any", bad)), last])
+
+    assert database.load(MACHINE) == node
+    assert [record.sentences for record in database.history("r1")] == [("first",), ("last",)]
+    assert database.lost_records == 1

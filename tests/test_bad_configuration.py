@@ -1,0 +1,315 @@
+"""The daemon with a policy file that `criproxy check` refuses: at its start, at a reload, and with a good one again."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from criproxy.cli import main
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from tests.daemons import LIMIT_S, Serve
+
+GOOD = 'policy: static\nreservedCpus: "0"\n'
+EVERY_CPU = 'policy: static\nreservedCpus: "0-3"\n'
+ELSEWHERE = 'policy: static\navailableResources:\n  cpu: "cpuset:2000-3000"\n'
+TOO_LARGE = 'policy: balloons\nreservedResources: {cpu: "cpuset:0"}\nballoonTypes:\n- {name: big, minCPUs: 9}\n'
+VANISHED = "policy: vendors-own\ncolor: red\n"
+BAD = {
+    "elsewhere": (ELSEWHERE, "availableResources.cpu: CPUs 2000-3000 are not online"),
+    "every-cpu": (EVERY_CPU, "reservedCpus: reserves every CPU that pods may use (0-3)"),
+    "too-large": (TOO_LARGE, "a balloon of type big needs 9 CPUs"),
+    "vanished": (VANISHED, "policy: there is no policy 'vendors-own'"),
+    "no-yaml": ("policy: [", "a bracket is not closed"),
+    "missing": (None, "there is no such file"),
+    "unreadable": ("", "can be written by everybody"),
+}
+"""Text of the file and what is said of it, by name."""
+
+
+def node_files(root: Path, cpus: str = "0-3") -> None:
+    """The files of a machine with one NUMA node, below *root*."""
+    texts = {"cpu/online": cpus, "node/online": "0", "node/node0/cpulist": cpus}
+    for name, text in {**texts, "node/node0/meminfo": "Node 0 MemTotal: 16777216 kB"}.items():
+        path = root / "sys/devices/system" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+
+class Scene:
+    """A node of four CPUs, whose daemon is started again and again."""
+
+    def __init__(self, directory: Path, runtime: EmbeddedRuntime) -> None:
+        self.directory = directory
+        self.runtime = runtime
+        self.file = directory / "policy.yaml"
+        node_files(directory)
+        self.put(GOOD)
+
+    def put(self, text: str | None, mode: int = 0o644) -> None:
+        """Give the policy file that text."""
+        if text is None:
+            self.file.unlink()
+            return
+        new = self.directory / "policy.new"
+        new.write_text(text)
+        new.chmod(mode)
+        new.rename(self.file)
+
+    def spoil(self, name: str) -> str:
+        """Make the policy file bad; what is said of it."""
+        text, said = BAD[name]
+        self.put(text, 0o666 if name == "unreadable" else 0o644)
+        return said
+
+    def serve(self) -> Serve:
+        """A daemon on this node."""
+        options = ("--config", str(self.file), "--host-root", str(self.directory))
+        return Serve(self.directory, *options, "--http", str(self.directory / "http.sock"))
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Exit status and output of a command."""
+        result = CliRunner().invoke(main, list(arguments))
+        return result.exit_code, result.output
+
+    async def asked(self, serve: Serve, *arguments: str) -> tuple[int, Any]:
+        """Exit status and JSON of a command that asks the daemon."""
+        places = ("--control-socket", str(serve.control), "--format", "json")
+        status, output = await asyncio.to_thread(self.command, *arguments, *places)
+        return status, json.loads(output)
+
+    def check(self) -> tuple[int, str]:
+        """Exit status and output of `criproxy check` of the policy file on this machine."""
+        return self.command("check", str(self.file), "--host-root", str(self.directory))
+
+    def cpus(self, container_id: str) -> set[int]:
+        """The CPUs of a running container."""
+        cpuset = self.runtime.cpuset(container_id)
+        assert cpuset is not None
+        return set(cpuset.cpus)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """The node, with a good policy file and no daemon."""
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(host_root=tmp_path)) as runtime:
+        yield Scene(tmp_path, runtime)
+
+
+@asynccontextmanager
+async def kubelet_of(serve: Serve) -> AsyncIterator[MiniKubelet]:
+    """A kubelet before the daemon *serve*."""
+    client = RuntimeClient(f"unix://{serve.socket}", timeout_s=LIMIT_S)
+    try:
+        yield MiniKubelet(client)
+    finally:
+        await client.close()
+
+
+async def run(serve: Serve, name: str, cpus: int = 1) -> str:
+    """Run a pod that asks for whole CPUs; the id of its container."""
+    spec = ContainerSpec("main", IMAGE, cpu_limit_milli=1000 * cpus, memory_limit_bytes=1 << 30)
+    async with kubelet_of(serve) as kubelet:
+        _, ids = await kubelet.run_pod(PodSpec(name, (spec,)))
+    return ids["main"]
+
+
+async def metric(serve: Serve, name: str) -> str:
+    """The value of a metric without labels."""
+    reader, writer = await asyncio.open_unix_connection(serve.directory / "http.sock")
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return line.split()[1]
+
+
+async def reload(serve: Serve) -> None:
+    """Let the daemon read its policy file again, and wait for the end of that."""
+    serve.signal(signal.SIGHUP)
+    await serve.message("RELOADING=1")
+    await serve.message("READY=1")
+
+
+async def assert_told(scene: Scene, serve: Serve, said: str) -> None:
+    """Everybody who asks hears that the policy file is not in force, and why."""
+    status, values = await scene.asked(serve, "status", "--check")
+    notices = [notice["text"] for notice in values["notices"] if notice["kind"] == "config"]
+    assert any(said in text for text in notices), values["notices"]
+    assert (status, [text for text in values["problems"] if said in text]) == (1, notices)
+    assert float(await metric(serve, "criproxy_config_problem")) == 1
+    assert said in serve.log.read_text()
+
+
+async def assert_well(scene: Scene, serve: Serve) -> None:
+    """Nobody has anything to say about the policy file."""
+    _, values = await scene.asked(serve, "status", "--check")
+    assert values["problems"] == []
+    assert float(await metric(serve, "criproxy_config_problem")) == 0
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "every-cpu", "too-large", "missing"])
+async def test_a_first_start_with_a_bad_file_fails(scene: Scene, name: str) -> None:
+    """Without any state the daemon ends with the mistakes that `check` tells, however often it is started."""
+    said = scene.spoil(name)
+    refused, told = scene.check()
+    assert (refused, said in told) == (1, True)
+    for _ in range(2):
+        serve = scene.serve()
+        await serve.spawn()
+        assert await serve.exit_status() == 1
+        assert told.removeprefix("Error: ").strip() in serve.log.read_text()
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: Scene, name: str) -> None:
+    """Owners stay, newcomers get CPUs of their own as before, everybody is told, until there is a good file again."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        assert await serve.stop() == 0
+    said = scene.spoil(name)
+    assert scene.check()[0] == 1
+    async with scene.serve() as serve:
+        second = await run(serve, "second")
+        assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
+        await assert_told(scene, serve, said)
+        values = (await scene.asked(serve, "status"))[1]
+        assert values["policy"] == "static"
+
+        scene.put(GOOD)
+        await reload(serve)
+
+        await assert_well(scene, serve)
+        assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
+        assert await serve.stop() == 0
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_reload_of_a_bad_file_changes_nothing(scene: Scene, name: str) -> None:
+    """The configuration before stays, and everybody is told, until there is a good file again."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        said = scene.spoil(name)
+        await reload(serve)
+        second = await run(serve, "second")
+        assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
+        await assert_told(scene, serve, said)
+
+        scene.put('policy: static\nreservedCpus: "0,3"\n')
+        await reload(serve)
+
+        await assert_well(scene, serve)
+
+
+async def test_without_a_good_one_the_fallback_moves_nobody(scene: Scene) -> None:
+    """Owners keep their CPUs, newcomers share the rest; the good file makes newcomers owners again."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        assert await serve.stop() == 0
+    (scene.directory / "state" / "last-good.json").unlink(missing_ok=True)
+    said = scene.spoil("elsewhere")
+    async with scene.serve() as serve:
+        second = await run(serve, "second", 2)
+        assert (scene.cpus(first), scene.cpus(second)) == ({1}, {0, 2, 3})
+        await assert_told(scene, serve, said)
+        assert (await scene.asked(serve, "status"))[1]["policy"] == "fallback"
+
+        scene.put(GOOD)
+        await reload(serve)
+
+        third = await run(serve, "third")
+        assert (scene.cpus(first), scene.cpus(third)) == ({1}, {2})
+        assert (await scene.asked(serve, "status"))[1]["policy"] == "static"
+        assert float(await metric(serve, "criproxy_config_problem")) == 0
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["last-good", "fallback"])
+async def test_a_release_outlasts_a_bad_file(scene: Scene, known: bool) -> None:
+    """It ends neither at the start nor when the file is again what it was, but with another good one."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        await scene.asked(serve, "release")
+        assert scene.cpus(first) == {0, 1, 2, 3}
+        assert await serve.stop() == 0
+    if not known:
+        (scene.directory / "state" / "last-good.json").unlink(missing_ok=True)
+    scene.spoil("every-cpu")
+    async with scene.serve() as serve:
+        second = await run(serve, "second")
+        assert (scene.cpus(first), scene.cpus(second)) == ({0, 1, 2, 3}, {0, 1, 2, 3})
+        scene.put(GOOD)
+        await reload(serve)
+        _, values = await scene.asked(serve, "status")
+        assert "released" in [notice["kind"] for notice in values["notices"]]
+
+        scene.put('policy: static\nreservedCpus: "0-1"\napply: all\n')
+        await reload(serve)
+
+        _, values = await scene.asked(serve, "status", "--check")
+        assert "released" not in [notice["kind"] for notice in values["notices"]]
+
+
+async def test_a_bypass_meets_a_bad_file(scene: Scene) -> None:
+    """It can be switched on and off under the fallback; owners keep their CPUs all the while."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        assert await serve.stop() == 0
+    (scene.directory / "state" / "last-good.json").unlink(missing_ok=True)
+    scene.spoil("vanished")
+    async with scene.serve() as serve:
+        await scene.asked(serve, "bypass", "on")
+        second = await run(serve, "second")
+        await scene.asked(serve, "bypass", "off")
+        third = await run(serve, "third")
+        assert (scene.cpus(first), scene.cpus(third)) == ({1}, {0, 2, 3})
+        async with asyncio.timeout(LIMIT_S):
+            while scene.cpus(second) != {0, 2, 3}:  # noqa: ASYNC110 (nothing tells of a kernel's file)
+                await asyncio.sleep(0.02)
+
+
+async def test_a_machine_that_lost_a_cpu_is_trimmed(scene: Scene) -> None:
+    """A file that was good stays in force where a CPU that it names is no more, with a line of --check."""
+    scene.put('policy: static\nreservedCpus: "0,3"\n')
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        assert await serve.stop() == 0
+    node_files(scene.directory, "0-2")
+    async with scene.serve() as serve:
+        second = await run(serve, "second")
+        assert (scene.cpus(first), scene.cpus(second)) == ({1}, {2})
+        status, values = await scene.asked(serve, "status", "--check")
+        (text,) = values["problems"]
+        assert (status, "reservedCpus: CPU 3 is not online in this machine" in text) == (1, True)
+        assert float(await metric(serve, "criproxy_config_problem")) == 0
+        await reload(serve)
+        assert float(await metric(serve, "criproxy_config_problem")) == 0
+
+
+async def test_a_machine_that_lost_all_of_them_places_nobody_elsewhere(scene: Scene) -> None:
+    """With nothing left of what the good file names the fallback is in force: what is available never widens alone."""
+    scene.put('policy: static\navailableResources: {cpu: "cpuset:2-3"}\n')
+    async with scene.serve() as serve:
+        assert await serve.stop() == 0
+    node_files(scene.directory, "0-1")
+    async with scene.serve() as serve:
+        assert (await scene.asked(serve, "status"))[1]["policy"] == "fallback"
+        await assert_told(scene, serve, "availableResources.cpu: CPUs 2-3 are not online")
+
+
+async def test_a_restart_with_the_same_file_says_nothing_new(scene: Scene) -> None:
+    """What is in force is no change of the policy, whether containers have come before or nobody has."""
+    log = scene.directory / "serve.log"
+    for name in ("", "first", "second"):
+        before = log.stat().st_size if name else 1 << 20
+        async with scene.serve() as serve:
+            if name:
+                await run(serve, name)
+            assert await serve.stop() == 0
+        assert "policy changed" not in log.read_text()[before:]
