@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from criproxy.control import kubelet as module
 from criproxy.control.answers import Answers
 from criproxy.control.kubelet import Kubelet
 from criproxy.devices.rules import KubeletFiles
+from criproxy.discovery.cards import find_cards
 from criproxy.sim.allocations import Allocated, Allocations
 from tests.control.test_guard_faults import wrong
 from tests.control.test_guarding import RULES, VOID, Podresources, create, envs, host, knows, world
@@ -208,11 +210,10 @@ async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:
 async def test_a_part_of_a_card_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as no node, driver or specification comes or goes, the machine has the cards that it had."""
     looks = list[object]()
-    usual = guarding.find_cards
 
-    def counted(*arguments: object) -> object:
+    def counted(*arguments: Any) -> object:  # noqa: ANN401 (those of `find_cards`)
         looks.append(arguments)
-        return usual(*arguments)  # type: ignore[arg-type]
+        return find_cards(*arguments)
 
     monkeypatch.setattr(guarding, "find_cards", counted)
     async with world(tmp_path) as node:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from criproxy.control import report
-from criproxy.control.guarding import DeviceGuard
+from criproxy.control.device_telling import DeviceTelling
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.model.grant import Layout
@@ -34,14 +34,14 @@ class Plant:
 
 def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
     """A finding about the whole container makes a log line raise."""
-    tell = DeviceGuard._tell
+    tell = DeviceTelling.tell
 
-    def broken(self: DeviceGuard, rules: Any, container: Any, done: Any, *rest: Any) -> None:  # noqa: ANN401
+    def broken(self: DeviceTelling, rules: Any, container: Any, done: Any, *rest: Any) -> None:  # noqa: ANN401
         tell(self, rules, container, done, *rest)
         if any(not finding.kind for finding in done.findings):
             raise TypeError("meth() got multiple values for keyword argument 'container'")
 
-    patch.setattr(DeviceGuard, "_tell", broken)
+    patch.setattr(DeviceTelling, "tell", broken)
 
 
 def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
