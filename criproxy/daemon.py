@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from criproxy import __version__
+from criproxy.cri.here import TABLE as HERE
 from criproxy.cri.paths import touched_paths
 from criproxy.errors import UsageError
 from criproxy.observe.address import Address
@@ -53,6 +54,8 @@ CYCLES_AFTER = 3_000
 """So many objects more than before, and Python looks for cycles among the new ones. We make next to none (9 objects in
 300 creates), and a look goes through maps of all containers: with 1,000 of them and Python's own 700 it stopped
 everything for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
+BEHIND_FIRST_S, BEHIND_PAUSE_S = 2.0, 60.0
+"""When it is looked for a criproxy behind this one: after a start and while nobody answers, and from then on."""
 PROBE_S = 1.0
 """How long the runtime may take to accept the connection that tells whether it is there."""
 
@@ -124,10 +127,28 @@ class Endpoints:
             pairs["criproxy-image"] = (unix_path(options.image_listen, "--image-listen"), image)
         control = unix_path(options.control_socket, "--control-socket")
         http = Address.parse(options.http) if options.http is not None else None
-        ours = [control, *(path for path, _ in pairs.values()), *([http.path] if http and http.path else [])]
-        if len(set(ours)) != len(ours) or not set(ours).isdisjoint(endpoint for _, endpoint in pairs.values()):
-            raise UsageError("two of the sockets have the same path, so that one would take the other's calls")
+        beside, behind = pairs.get("criproxy-image", ("", ""))
+        named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
+        named["--http"] = http.path or "" if http else ""
+        _hold_apart(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
         return cls(pairs, control, http)
+
+
+def _hold_apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """See that no socket of *ours* is another one, or one of *theirs*; they may be one. An empty path is none.
+
+    Raises:
+        UsageError: two are the same, by their paths or by where links lead.
+    """
+    taken: dict[str, str] = {}
+    for option, path in [*ours.items(), *theirs.items()]:
+        if not path:
+            continue
+        real = os.path.realpath(path)
+        if (other := taken.get(real)) is not None:
+            raise UsageError(f"{other} and {option} are both {real}, so that one would take the other's calls")
+        if option in ours:
+            taken[real] = option
 
 
 class Daemon:
@@ -138,7 +159,7 @@ class Daemon:
         self._endpoints = endpoints
         self._log_writer = log_writer
         self._notifier = Notifier(os.environ)
-        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
         self._dropped_lines = 0
         self._traced = _resolved(options.trace_calls)
         self._proxies: list[Proxy] = []
@@ -150,6 +171,8 @@ class Daemon:
         """The policy and configuration with which the automatic bypass began."""
         self._reload: Reload | None = None
         self._keeping: Keeping | None = None
+        self._behind = ""
+        """That the runtime is no runtime, in a sentence."""
         self._recorder: Recorder | None = None
         self._stop = asyncio.Event()
 
@@ -304,7 +327,8 @@ class Daemon:
         early.settle(table, main.on_error)
 
     def _table(self, table: Table) -> Table:
-        """*table* with the calls that are traced."""
+        """*table* with what every criproxy answers, and the calls that are traced."""
+        table = {**table, **HERE}
         if not self._traced:
             return table
         from criproxy.cri.trace import traced
@@ -363,6 +387,8 @@ class Daemon:
 
         bypass, unkept = self._bypass, self._keeping.problem if self._keeping else ""
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
+        if self._behind:
+            found.append(Notice("criproxy-behind", self._behind))
         if unkept:
             found.append(Notice("config-not-kept", f"a start with a bad policy file could not go on as now: {unkept}"))
         return found
@@ -394,6 +420,9 @@ class Daemon:
         server = HttpServer(Sources(metrics.render, self._healthy, lambda: self._ready(controller)))
         stack.push_async_callback(server.stop)
         await server.start(listener)
+        if self._endpoints.http is not None and not self._endpoints.http.is_local:
+            text = "--http is open to everybody who reaches this node: nobody is asked who they are"
+            log.warning(text, address=str(self._endpoints.http))
         log.info("serving metrics and health", address=str(self._endpoints.http))
 
     async def _start_reload(self, stack: AsyncExitStack, controller: "Controller") -> None:
@@ -406,8 +435,38 @@ class Daemon:
         tasks = Tasks(log, controller.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", self._reload.run)
+        tasks.forever("look for a criproxy behind", lambda: self._look_behind(controller))
         watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, self._reload.look)
         tasks.forever("watch the policy file", lambda: _told_if_impossible(watch.run()))
+
+    async def _look_behind(self, controller: "Controller") -> None:
+        """See again and again whether what is behind is another criproxy: both would place the same containers."""
+        while not controller.modes.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
+            await asyncio.sleep(BEHIND_PAUSE_S)
+        from criproxy.cri.here import criproxy_behind
+        from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+
+        path = self._endpoints.pairs[MAIN][1]
+        await asyncio.sleep(BEHIND_FIRST_S)  # others load much at a start
+        while True:
+            client = RuntimeClient(f"unix://{path}", PROBE_S)
+            found: str | None = None
+            try:
+                found = await criproxy_behind(client)
+            except RuntimeCallError:
+                pass  # it is away: what comes may be another one
+            finally:
+                await client.close()
+            if found is not None:
+                self._tell_behind(path, found)
+            await asyncio.sleep(BEHIND_FIRST_S if found is None else BEHIND_PAUSE_S)
+
+    def _tell_behind(self, path: str, found: str) -> None:
+        text = f"what listens on {path} is another criproxy ({found}), and no runtime: name the runtime's own socket"
+        text = f"{text} with --runtime-endpoint, or two of them place the same containers"
+        if found and not self._behind:
+            log.error("the runtime is another criproxy", endpoint=path, found=found)
+        self._behind = text if found else ""
 
     def _bypassed(self, mode: BypassMode) -> None:
         if self._controller is not None:
@@ -444,7 +503,7 @@ class Daemon:
         for _, runtime in self._endpoints.pairs.values():
             if (problem := await _probe(runtime)) is not None:
                 return problem
-        return controller.problem
+        return controller.problem or controller.devices.problem
 
     def _beat(self) -> None:
         self._notifier.alive()
@@ -453,6 +512,10 @@ class Daemon:
         if dropped != self._dropped_lines:
             log.warning("log lines were dropped: nobody read them in time", lines=dropped - self._dropped_lines)
             self._dropped_lines = dropped
+
+    def _beat_failed(self, error: Exception) -> None:
+        if self._controller is None or self._controller.failures.add("watcher", f"a heartbeat failed: {error!r}"):
+            log.error("a heartbeat failed", exc_info=error)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

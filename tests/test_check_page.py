@@ -5,7 +5,9 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,10 @@ from criproxy.engine import invariants
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"
-SOURCES = {"of_node", "misplaced", "violations"}
+SOURCES = {"of_node", "misplaced", "undersized", "unguarded", "violations"}
 """What `report.problems` asks beside the notices: a further one needs a part of the page, and a line in this test."""
+
+CHECKED: list[Callable[..., Any]] = [*invariants.CHECKS, invariants.violations]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ def made(source: str, name: str) -> Iterator[Made]:
             yield Made(str(kind.value), bool(wrong.value), where)
 
 
+@cache
 def in_package() -> list[Made]:
     """All notices that criproxy makes."""
     files = sorted((ROOT / "criproxy").rglob("*.py"))
@@ -52,7 +57,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def sentences(function: Callable[..., object]) -> Iterator[str]:
+def sentences(function: Callable[..., Any]) -> Iterator[str]:
     """The texts that a function yields, returns or collects, with … for what is filled in."""
     for node in ast.walk(ast.parse(inspect.getsource(function).lstrip())):
         if isinstance(node, ast.JoinedStr):
@@ -80,8 +85,8 @@ def test_the_page_says_which_notices_end_with_status_1() -> None:
         assert listed.get(kind) == {(True,): "1", (False,): "0", (False, True): "0 or 1"}[tuple(sorted(found))], kind
 
 
-@pytest.mark.parametrize("check", [*invariants.CHECKS, invariants.violations], ids=lambda check: check.__name__)
-def test_each_violation_is_on_the_page(check: Callable[..., object]) -> None:
+@pytest.mark.parametrize("check", CHECKED, ids=lambda check: check.__name__)
+def test_each_violation_is_on_the_page(check: Callable[..., Any]) -> None:
     """What must always be true has a row for each sentence that says that it is not."""
     listed = {row[0].strip("`") for row in rows("What must always be true")}
     assert not (missing := set(sentences(check)) - listed), f"{PAGE.name} lacks {missing}"
@@ -89,7 +94,7 @@ def test_each_violation_is_on_the_page(check: Callable[..., object]) -> None:
 
 def test_the_page_lists_no_violation_that_there_is_not() -> None:
     """Each of its rows is a sentence of some check."""
-    known = {text for check in (*invariants.CHECKS, invariants.violations) for text in sentences(check)}
+    known = {text for check in CHECKED for text in sentences(check)}
     assert {row[0].strip("`") for row in rows("What must always be true")} <= known
 
 

@@ -101,6 +101,12 @@ control_socket_option = click.option(
 """For commands that ask the daemon; those that can do without it have all of `places_options`."""
 
 
+def state_dir_option(text: str) -> Callable[[F], F]:
+    """The option that says where the daemon's state is; *text* tells what for."""
+    kind = click.Path(file_okay=False, path_type=Path)
+    return click.option("--state-dir", type=kind, default=DEFAULT_STATE_DIR, show_default=True, help=text)
+
+
 def places_options(command: F) -> F:
     """The options that say where to ask."""
     for option in (
@@ -111,13 +117,7 @@ def places_options(command: F) -> F:
             show_default=True,
             help="Prefix of /sys and the cgroup tree; read where no daemon answers.",
         ),
-        click.option(
-            "--state-dir",
-            type=click.Path(file_okay=False, path_type=Path),
-            default=DEFAULT_STATE_DIR,
-            show_default=True,
-            help="The daemon's state; read where it does not answer.",
-        ),
+        state_dir_option("The daemon's state; read where it does not answer."),
         control_socket_option,
     ):
         command = option(command)

@@ -63,7 +63,7 @@ def command(
     if output == "json":
         import json
 
-        click.echo(json.dumps(_to_json(reports, topology, found), indent=2))
+        click.echo(json.dumps(_to_json(reports, topology, found, None if no_machine else host_root), indent=2))
     else:
         root = None if no_machine else host_root
         texts = [_to_text(report, topology, stocks, root) for report, stocks in zip(reports, found, strict=True)]
@@ -86,9 +86,9 @@ def _cards(report: "Report", host_root: Path | None) -> "Mapping[str, Stock] | N
     options = report.settings.common.devices if report.settings else None
     if options is None or host_root is None:
         return None
-    from criproxy.discovery.cards import find_cards
+    from criproxy.discovery.cards import look_for_cards
 
-    return find_cards(options.rules().classes, host_root)
+    return look_for_cards(options.rules().classes, host_root)
 
 
 def _evidence(report: "Report", host_root: Path | None) -> "Mapping[str, str]":
@@ -126,7 +126,7 @@ def _to_text(
     for name, value in values.items():
         origin = "" if name in explicit else "(default)"
         lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
-    lines += [f"  note: {text}" for text in _notes(report)]
+    lines += [f"  note: {text}" for text in _notes(report, topology, host_root)]
     if evidence := _evidence(report, host_root):
         lines += ["  the kubelet tells what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
@@ -134,12 +134,19 @@ def _to_text(
     return "\n".join(lines)
 
 
-def _notes(report: "Report") -> list[str]:
-    """What the file says without effect."""
+def _notes(report: "Report", topology: "Topology | None", host_root: Path | None) -> list[str]:
+    """What the file says without effect, and what of the daemon's options may not be meant."""
+    from criproxy.cli.check_notes import device_notes, http_notes, kubelet_notes
     from criproxy.config.explain import dotted
 
     notes = report.settings.options.notes() if report.settings else ()
-    return [f"{dotted(path)} {text}" for path, text in notes]
+    devices = device_notes(report.settings.common.devices if report.settings else None)
+    found = [*(f"{dotted(path)} {text}" for path, text in notes), *devices]
+    if host_root is not None:
+        found += http_notes(host_root)
+        if report.settings and topology and report.settings.common.policy != "none":
+            found += kubelet_notes(host_root, report.settings.options.reserved(topology) & topology.cpus)
+    return found
 
 
 def _found(stock: "Stock") -> str:
@@ -174,7 +181,10 @@ def _stock_as_json(stock: "Stock") -> dict[str, Any]:
 
 
 def _to_json(
-    reports: "list[Report]", topology: "Topology | None", found: "list[Mapping[str, Stock] | None]"
+    reports: "list[Report]",
+    topology: "Topology | None",
+    found: "list[Mapping[str, Stock] | None]",
+    host_root: Path | None,
 ) -> dict[str, Any]:
     from criproxy.model.cpuset import format_cpuset
 
@@ -186,7 +196,7 @@ def _to_json(
                 "file": str(report.choice.file),
                 "chosen_because": report.choice.reason,
                 "options": report.settings and report.settings.values(),
-                "notes": _notes(report),
+                "notes": _notes(report, topology, host_root),
                 "devices": stocks and {name: _stock_as_json(stock) for name, stock in stocks.items()},
                 "mistakes": [
                     {"line": wrong.line or None, "column": wrong.column or None, "text": wrong.sentence}

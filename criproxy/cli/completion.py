@@ -6,16 +6,21 @@ from click.shell_completion import get_completion_class
 PROGRAM = "criproxy"
 
 
-@click.command(short_help="Print the completion script of a shell.")
+AS_WRITTEN = "\b"
+"""The character before a paragraph of which click keeps the lines."""
+HELP = f"""Print the script with which SHELL completes commands, options and names of containers.
+
+{AS_WRITTEN}
+bash: criproxy completion bash > /etc/bash_completion.d/criproxy
+zsh:  criproxy completion zsh > "${{fpath[1]}}/_criproxy"
+fish: criproxy completion fish > ~/.config/fish/completions/criproxy.fish
+"""
+
+
+@click.command(short_help="Print the completion script of a shell.", help=HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    r"""Print the script with which SHELL completes commands, options and names of containers.
-
-    \b
-    bash: criproxy completion bash > /etc/bash_completion.d/criproxy
-    zsh:  criproxy completion zsh > "${fpath[1]}/_criproxy"
-    fish: criproxy completion fish > ~/.config/fish/completions/criproxy.fish
-    """
+    """Print the script with which SHELL completes commands, options and names of containers."""
     from criproxy.cli import main
 
     kind = get_completion_class(shell)

@@ -1,15 +1,22 @@
 """The terminal, as commands print to it."""
 
 import os
+import re
 import sys
 from typing import IO
 
 import click
+import rich._wrap
 from rich.console import Console, RenderableType
 
 UNLIMITED = 1 << 16
 """Columns of what is no terminal: into a pipe or file, a line is a line however long it is."""
 TROUBLE, NOTE, QUIET, HEADING = "bold red", "yellow", "dim", "bold"
+
+UNBROKEN = re.compile(r"\s*\S+?(?:(?<=\d),(?=\d)|(?=\s)|\Z)\s*")
+"""What stays in one line, in every text and cell: a word, and each part of a list of numbers, with a comma behind it. A
+break inside of a number would show CPUs that are not meant."""
+rich._wrap.re_word = UNBROKEN  # noqa: SLF001 (it has no option for it; a test sees whether it still goes by this)
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:

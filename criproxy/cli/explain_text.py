@@ -11,6 +11,7 @@ from rich.text import Text
 from criproxy.cli import words
 from criproxy.cli.choices_text import render_choices
 from criproxy.cli.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.topology_words import count
 from criproxy.model.bounded import bounded, bounded_text
 
 Values = dict[str, Any]
@@ -28,6 +29,8 @@ def render(values: Values) -> RenderableType:
     parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]
     parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
+    if short := values.get("should_own"):  # a daemon of an earlier version does not say it
+        parts.append(Text(_should_own(short), style=TROUBLE))
     if values["waits_for"]:
         parts.append(Text(f"It cannot start before others leave its CPUs: {', '.join(values['waits_for'])}", TROUBLE))
     if values["asked"]:
@@ -73,6 +76,12 @@ def _place(row: Values) -> str:
         place = f"Shares {words.cpus(row['cpus'])}"
     memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
     return f"{place}{memory}{pool}{_elsewhere(row)}"
+
+
+def _should_own(short: Values) -> str:
+    since = f" since {short['since']}" if short["since"] else ""
+    now = f"owns {short['owns_cpus']}" if short["owns_cpus"] else "shares"
+    return f"It should own {count(short['should_own_cpus'], 'CPU')}, and {now}{since}: {short['why']}"
 
 
 def _elsewhere(row: Values) -> str:

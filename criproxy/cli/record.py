@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -67,6 +67,8 @@ class Trace:
             CriproxyError: there is no daemon, or nothing to record.
         """
         answer = ask(self.control_socket, "record")
+        if self.out.seekable() and self.out is not sys.stdout:
+            self.out.truncate(0)  # now there is something in place of what was there
         try:
             with _watched(self), self._until_interrupted():
                 ended = self._follow(answer, until_s)
@@ -118,15 +120,21 @@ def _opened(file: str, *, force: bool) -> Iterator[IO[str]]:
     if file == STDOUT:
         yield sys.stdout
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if force else os.O_EXCL)
+    is_new = not os.path.lexists(file)
     try:
         descriptor = os.open(file, flags, 0o600)
     except FileExistsError:
         raise UsageError(f"{file} is there already: --force replaces it") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        yield out
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            yield out
+    finally:
+        with suppress(OSError):  # somebody else may have taken it away
+            if is_new and not os.path.getsize(file):  # noqa: PTH202 - a name as click gives it
+                os.unlink(file)  # noqa: PTH108 - the next one is not kept from its place
 
 
 @contextmanager

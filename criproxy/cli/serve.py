@@ -17,7 +17,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE|DIR",
-    help="Policy file, or a directory of them.  [default: /etc/criproxy/policy.yaml; policy none where it is absent]",
+    help="Policy file, or a directory of them.  [default: /etc/criproxy/policy.yaml; none where there never was one]",
 )
 @click.option(
     "--listen",

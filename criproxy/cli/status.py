@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -20,14 +21,16 @@ SETTLE_S, PAUSE_S = 5.0, 0.25
 @click.option("-n", "--namespace", default="", help="Only containers of this namespace.")
 @click.option("--pod", default="", help="Only containers of pods of this name.")
 @click.option("--exclusive", is_flag=True, help="Only containers that own CPUs.")
+@click.option("--refused", is_flag=True, help="Show all containers that cannot be created, not the newest alone.")
 @click.option("--check", is_flag=True, help="Only say what is wrong; exit status 1 if anything is.")
 @watch_options
 @places_options
-def command(
+def command(  # noqa: PLR0913 (one for each option)
     *,
     namespace: str,
     pod: str,
     exclusive: bool,
+    refused: bool,
     check: bool,
     watch: bool,
     interval_s: float,
@@ -48,7 +51,8 @@ def command(
     if check:
         raise SystemExit(_check(asked, output))
     ask = partial(asked.status, namespace=namespace, pod=pod, exclusive=exclusive)
-    show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)
+    chosen = ", ".join(_chosen(namespace, pod, exclusive=exclusive))
+    show_answer(ask, output, partial(_renderer, chosen, every_refusal=refused), watch=watch, interval_s=interval_s)
 
 
 def _check(places: Places, output: str) -> int:
@@ -81,7 +85,17 @@ def settled(ask: Ask) -> Values:
         time.sleep(PAUSE_S)
 
 
-def _renderer() -> Render:
+def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
+    """The containers that were asked for, in words."""
+    if namespace:
+        yield f"of namespace {namespace}"
+    if pod:
+        yield f"of pods named {pod}"
+    if exclusive:
+        yield "with CPUs of its own"
+
+
+def _renderer(chosen: str, *, every_refusal: bool) -> Render:
     from criproxy.cli.status_table import render
 
-    return render
+    return partial(render, chosen=chosen, every_refusal=every_refusal)

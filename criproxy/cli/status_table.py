@@ -11,7 +11,7 @@ from rich.text import Text
 
 from criproxy.cli import words
 from criproxy.cli.answers_text import no_answer, notices_of, title_of
-from criproxy.cli.console import QUIET, TROUBLE, UNLIMITED
+from criproxy.cli.console import NOTE, QUIET, TROUBLE, UNLIMITED
 from criproxy.cli.topology_words import count
 from criproxy.model.amounts import format_bytes
 from criproxy.model.bounded import bounded
@@ -26,35 +26,55 @@ MOST_NARROW = 24
 """Columns of one column, where there is little room."""
 
 
-def render(values: Values, width: int, height: int | None = None) -> RenderableType:
+def render(
+    values: Values, width: int, height: int | None = None, *, chosen: str = "", every_refusal: bool = False
+) -> RenderableType:
     """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines.
 
     What does not fit is left out, those in trouble last.
+
+    Args:
+        values: the answer.
+        width: columns.
+        height: lines; None: as many as it takes.
+        chosen: which containers were asked for, such as ``of namespace shop``; empty: all.
+        every_refusal: show all containers that cannot be created, not the newest alone.
     """
     values = bounded(values)
     if "error" in values:
         return no_answer(values)
-    notices = [*notices_of(values), *_refusals(values), *_failures(values)]
+    notices = [*notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
     policy = f", policy {values['policy']}" if values["policy"] else ""
-    head: list[RenderableType] = [title_of(values, policy), *notices, Text(), _numa(values), *_sets(values), Text()]
+    head: list[RenderableType] = [
+        title_of(values, policy),
+        *notices,
+        Text(),
+        _numa(values),
+        *_sets(values),
+        *_kept(values),
+        Text(),
+    ]
     rows = values["containers"]
     kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
     parts: list[RenderableType] = [*head, _totals(values)]
     if kept:
         shared = values["cpus"]["shared"]
         parts += [_wide(kept, width, shared)] if width >= WIDE else _narrow(kept, shared)
+    if chosen and not rows:
+        parts.append(Text(f"No container {chosen} is known.", style=NOTE))
     if missing := len(rows) - len(kept) + values["omitted"]:
         parts.append(Text(f"… and {count(missing, 'more container')}", style=QUIET))
     return Group(*parts)
 
 
-def _refusals(values: Values) -> Iterator[Text]:
+def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
     """The containers that cannot be created, the newest first, as far as there is room."""
-    for refusal in values["refusals"][:MOST_FAILURES]:
+    most = len(values["refusals"]) if every else MOST_FAILURES
+    for refusal in values["refusals"][:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    if missing := len(values["refusals"][MOST_FAILURES:]):
-        yield Text(f"REFUSED: {count(missing, 'more container')}", style=TROUBLE)
+    if missing := len(values["refusals"][most:]):
+        yield Text(f"REFUSED: {count(missing, 'more container')}; --refused shows all", style=TROUBLE)
 
 
 def _numa(values: Values) -> Table:
@@ -83,9 +103,18 @@ _SETS = (
 
 
 def _sets(values: Values) -> Iterator[Text]:
-    for name, meaning in _SETS:
+    for name, said in _SETS:
+        pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has its part of them
+        meaning = "owned by nobody" if pooled else said
         if cpus := values["cpus"][name]:
             yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
+
+
+def _kept(values: Values) -> Iterator[Text]:
+    """For which pods CPUs are kept whose containers have ended; nothing from a daemon that does not say."""
+    for each in values.get("kept", ()):
+        who = f"{each['pod']} ({', '.join(each['containers'])} ended)"
+        yield Text(f"{words.cpus(each['cpus'])}: kept for {who}", style=QUIET)
 
 
 def _totals(values: Values) -> Text:

@@ -17,7 +17,7 @@ from criproxy.control.report import Filter, Situation, problems, rows, summary
 from criproxy.control.story import choose, lives, tell
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
-from criproxy.discovery.cards import find_cards
+from criproxy.discovery.cards import look_for_cards
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
 from criproxy.store.reader import Reader, open_reader
@@ -65,7 +65,7 @@ class Stored:
     def devices(self, config: Path | None) -> Values:
         """As the daemon's answer to `devices`; what cannot be read is not told."""
         classes, notices = _classes(config)
-        stocks = find_cards(classes, self._host_root)
+        stocks = look_for_cards(classes, self._host_root)
         try:
             with self._reader() as reader:
                 situation, head = self._situation(reader), self._head(reader)

@@ -39,6 +39,10 @@ class Common(BaseModel):
     """What becomes of a container that runs already and that criproxy did not place: it stays on the CPUs that it is
     on, but for those that others own; or it is left alone, and as long as it runs no container becomes the owner of a
     CPU that it is on."""
+    promote: Literal["off", "when-free"] | None = None
+    """Which Guaranteed containers that share, and should own CPUs by the policy, get these when there is room: none of
+    them, or all. Where nothing is said, those that were created while criproxy failed or was bypassed, and not those
+    that criproxy found running or that shared before the policy changed."""
     apply: Literal["new", "all"] = "new"
     """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
     and keep of their CPUs what they can, or get others near their memory, which never moves."""

@@ -16,14 +16,14 @@ from criproxy.control.guarding import DeviceGuard, Guarded
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.stamp import read_stamp
+from criproxy.cri.stamp import read_missed, read_stamp
 from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.node import Node
 from criproxy.model.resources import MAX_MACHINE_MILLI
-from criproxy.model.workload import MAY_RUN, ContainerState, Pod, QosClass
+from criproxy.model.workload import MAY_RUN, ContainerState, Miss, Missed, Pod, QosClass
 from criproxy.store.record import Kind
 
 _AT_ONCE = 16
@@ -33,6 +33,9 @@ EVIDENCE_S = 2.0
 """How long the containers of one list may be held up by the kubelet, which knows where the cards of strangers are."""
 
 STAYS = "it has a card, and no node of one was made in it: an update could take the card away, so it stays where it is"
+
+POD_UID = "io.kubernetes.pod.uid"
+"""The label by which a kubelet knows its containers."""
 
 T = TypeVar("T")
 Disturbed = Callable[..., bool]
@@ -93,6 +96,23 @@ class Adoption:
         await self._report(taken)
         return taken
 
+    async def find_cards(self, containers: Sequence[api.Container]) -> None:
+        """Find out who has which cards, of containers at whose create nobody looked; raises RuntimeCallError.
+
+        One that has a card without a node of it is left where it is from now on.
+        """
+        for item in await self.devices.untold(containers):
+            seen, reply = await self.followups.kernel.ask(item.id)
+            container = self.followups.manager.node.containers.get(item.id)
+            if reply is None or container is None or seen.state in (None, ContainerState.EXITED):
+                continue
+            found = await self.devices.found(
+                item, translate.device_nodes_in(reply.info), privileged=translate.privileged_in(reply.info)
+            )
+            if found.stays and not container.stays:
+                await self.followups.apply(self._event([Present(replace(container, stays=True), seen.applied)], []))
+                self.followups.manager.note(item.id, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+
     async def follow_watched(self) -> None:
         """Look where containers are that are only watched; raises RuntimeCallError."""
         node = self.followups.manager.node
@@ -128,19 +148,27 @@ class Adoption:
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
-        found = await self._devices(item, translate.device_nodes_in(reply.info))
+        found = await self._devices(item, reply)
         if not container.reservation:  # ours say themselves where their cards are
-            container = replace(container, hints=found.hints, stays=found.stays)
+            container = replace(container, hints=found.hints, stays=found.stays, missed=self._missed(item))
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Look(Present(container, has), translate.cgroup_parent_in(reply.info))
 
-    async def _devices(self, item: api.Container, nodes: Sequence[str] | None) -> Guarded:
+    def _missed(self, item: api.Container) -> Missed | None:
+        """Why a container without our stamp has none, if that is our fault or came of a bypass."""
+        created_s = item.created_at / 1e9
+        if self.followups.spans.cover(created_s) and POD_UID in item.labels:
+            return Missed(why=Miss.BYPASSED, since_s=created_s)
+        return read_missed(item.annotations)
+
+    async def _devices(self, item: api.Container, reply: api.ContainerStatusResponse) -> Guarded:
         """What is known of the cards of a container that nobody remembers, unless finding out takes too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._until_s):
-                return await self.devices.found(item, nodes)
+                nodes, privileged = translate.device_nodes_in(reply.info), translate.privileged_in(reply.info)
+                return await self.devices.found(item, nodes, privileged=privileged)
         return Guarded()
 
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:

@@ -20,7 +20,6 @@ from criproxy.control.controller import Controller
 from criproxy.control.notices import Notice, Values, timestamp
 from criproxy.control.report import Filter, Situation
 from criproxy.devices.builtin import BUILTIN
-from criproxy.discovery.cards import find_cards
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.node import Node
 from criproxy.observe.control_socket import Command, Encoded
@@ -109,10 +108,10 @@ class Answers:
             "guarded": guard.rules is not None,
             "holders_known": True,
         }
-        host_root, node = self.controller.settings.host_root, situation.node
+        stocks, node = await guard.cards(classes), situation.node
 
         def answer() -> Encoded:
-            told = inventory.tell(classes, find_cards(classes, host_root), node, guard.holdings)
+            told = inventory.tell(classes, stocks, node, guard.holdings)
             return _encoded({**head, **told})
 
         return await asyncio.to_thread(answer)

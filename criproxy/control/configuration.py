@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from criproxy.control.goodfile import GoodFile
-from criproxy.control.settings import Adopt, Log, OnError, Settings
+from criproxy.control.settings import Adopt, Log, OnError, Promote, Settings
 from criproxy.discovery.named import host_reader
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.guard import Guarded
@@ -172,6 +172,7 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
         policy_name=common.policy,
         on_error=OnError(common.on_error),
         adopt=Adopt(common.adopt),
+        promote=Promote(common.promote or ""),
         apply_all=common.apply == "all",
         devices=common.devices.rules() if common.devices is not None else None,
         configuration=file.digest(),

@@ -116,6 +116,8 @@ class Considering:
         if not isinstance(event, ContainerCreating | ContainerResized) or not (refused or isinstance(result, Decision)):
             return
         # `isinstance` with a protocol takes longer than all the rest here.
+        if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
+            return  # the kubelet repeats it every second
         if before.released or not (refused or hasattr(policy, "candidates")):
             return
         name = _name(event)
@@ -180,6 +182,12 @@ class Considering:
             else:
                 found += [answer] if answer else []
         return found
+
+
+def _was_refused(before: Node, event: ContainerResized) -> bool:
+    """Whether the same size has been refused before."""
+    container = before.containers.get(event.key)
+    return container is not None and container.desired is not None and container.desired.sizes == event.sizes
 
 
 def _answer(question: _Question, *, search: bool) -> Considered | None:

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from criproxy.control.careful import CarefulLog
 from criproxy.control.considering import Choice, Decided
 from criproxy.control.counters import Counters
 from criproxy.control.creating import Creates
+from criproxy.control.failing import Failing
 from criproxy.control.failures import Failures
 from criproxy.control.fit import Fit
 from criproxy.control.followups import Followups
@@ -22,6 +24,7 @@ from criproxy.control.notices import Notice
 from criproxy.control.replies import Replies
 from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Log, OnError, Settings
+from criproxy.control.shortfalls import shortfall
 from criproxy.control.starting import Starts, Updates
 from criproxy.control.tasks import Tasks
 from criproxy.control.watch import Watch
@@ -34,6 +37,7 @@ from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy, candidates_of
 from criproxy.policy.options import options_of
@@ -66,30 +70,31 @@ class Controller:
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
-        self._log = log
+        self.failures = Failures(log=log)
+        """What failed in criproxy itself within the last hour."""
+        self._log = log = CarefulLog(log, self.failures)
         self._runtime = runtime
         self.config_problem: str | None = None
         """Why the configuration in the file is not the one in force; None where it is."""
         self.config_instead = ""
         """What is in force in its place, in a sentence."""
         self._fit = Fit()
-        self.failures = Failures()
-        """What failed in criproxy itself within the last hour."""
         self._tasks = Tasks(log, self.failures)
         self._manager = Manager(store.load(topology), policy, store, log, settings.store, self.failures)
-        kernel = Kernel(runtime, settings.host_root)
+        kernel = Kernel(runtime, settings.host_root, settings.lost_after_s)
         self._followups = Followups(self._manager, runtime, kernel, Lanes(), self._tasks, settings, log)
         self._inquiry = inquiry = Inquiry(self._followups)
-        self._watch = Watch(inquiry)
+        self._watch = Watch(inquiry, lambda: self.ready)
         devices = DeviceGuard(self._followups)
         self._resync = Resync(self._followups, inquiry, devices)
         self.modes = Modes(self._followups, self._resync, self._begin)
-        self._creates = Creates(self._followups, inquiry, devices)
         self._updates = Updates(self._followups, inquiry)
+        self._creates = Creates(self._followups, inquiry, devices, self._updates.see_create)
         self._starts = Starts(self._followups, inquiry, self._resync)
         self._handlers = Handlers(self._followups, inquiry, self._resync, self._creates, self._starts, self._updates)
-        self._table = self._handlers.table()
-        self._edited = {**self._table, **Replies(self._manager).table()}
+        self._failing = Failing(self._manager, self.failures)
+        self._table = self._failing.told(self._handlers.table())
+        self._edited = {**self._table, **self._failing.told(Replies(self._manager).table())}
 
     @property
     def settings(self) -> Settings:
@@ -143,8 +148,8 @@ class Controller:
         Whatever is wrong with a policy, it may raise.
         """
         node, policy = self.node, self._manager.policy
-        if key not in node.grants or key not in node.containers:
-            return None
+        if key not in node.grants or key not in node.containers or shortfall(node, policy, key):
+            return None  # of the latter nothing was compared
         candidates = candidates_of(policy, node, node.containers[key])
         return Choice(Decided.NOW, candidates) if candidates else None
 
@@ -170,6 +175,8 @@ class Controller:
             notices=tuple(self._notices()),
             refusals=self._manager.refusals(),
             lacking=partial(self._fit.lacking, self._manager.policy, self.node.topology),
+            resizes=self._followups.refused.told(self.node),
+            placer=self._manager.policy,
         )
 
     def waits_for(self, key: str) -> list[str]:
@@ -183,6 +190,8 @@ class Controller:
             yield Notice("resync", f"the runtime is being asked what runs; held calls wait for its answer{why}")
         elif unasked:
             yield Notice("runtime", f"the runtime cannot be asked what runs: {unasked}")
+        if unread := self._watch.problem:
+            yield Notice("machine", f"the machine has changed and cannot be read: {unread}")
         if error := self._manager.store_error:
             yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
         if self.config_problem:
@@ -245,6 +254,10 @@ class Controller:
     def bypass(self, mode: BypassMode) -> None:
         """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""
         self._manager.bypassed = mode is BypassMode.AUTOMATIC
+        if mode is BypassMode.ORDERED:
+            self._followups.spans.begin()
+        else:
+            self._followups.spans.end()
         if mode is BypassMode.OFF and self.modes.active:
             self._resync.doubt()
 
@@ -257,7 +270,15 @@ class Controller:
         """
         container = self._creates.container_of(call, message)
         verdict = await self._verdict(call, message, error)
+        with self.failures.harmless("what became of a call"):
+            self._tell_error(call, container, error, verdict)
+        return verdict
+
+    def _tell_error(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
         refused = isinstance(verdict, Refuse)
+        if not isinstance(error, NotReady):  # it is the runtime that has not answered
+            shares = "it goes on without a place of its own" if container else "it goes on"
+            self._failing.call(call, error, "it was refused" if refused else shares)
         counters = self._manager.counters
         counters.fallbacks["refuse" if refused else self.settings.on_error.value] += 1
         if isinstance(verdict, Refuse):
@@ -268,7 +289,6 @@ class Controller:
             self._manager.note(container, Kind.PASSED, f"{_sentence(error)}; it goes on and is taken in afterwards")
         traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
         self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
-        return verdict
 
     async def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         way, method = self.settings.on_error, BY_PATH[call.method].name

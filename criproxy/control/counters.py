@@ -38,6 +38,10 @@ class Counters:
     """Events at which the policy raised what no policy may."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Calls of the kubelet that were refused, by gRPC code: ``RESOURCE_EXHAUSTED``, …"""
+    resizes_refused: int = 0
+    """Resizes that were refused, those included that the kubelet only repeats."""
+    promotions: int = 0
+    """Containers that got later what they should have had."""
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Held calls at which our own code failed, by what became of them: ``shared``, ``pass``, ``refuse``."""
     updates_sent: int = 0

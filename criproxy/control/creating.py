@@ -2,8 +2,10 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import time
 
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard, Guarded
@@ -13,15 +15,20 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
+from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
 from criproxy.engine.guard import PolicyFault
+from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+WHOLE = 1000
+"""Milli-CPU: who asks for less owns no CPU, whatever the policy."""
 
 
 @dataclass(slots=True)
@@ -44,6 +51,8 @@ class Creates:
     followups: Followups
     inquiry: Inquiry
     devices: DeviceGuard
+    see: Callable[[str, str], None] = lambda _title, _cpus: None
+    """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
     _in_flight: Counter[str] = field(default_factory=Counter)
     """Creates that the runtime may have got, by place."""
 
@@ -52,9 +61,11 @@ class Creates:
         request = translate.read(api.CreateContainerRequest, message)
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = translate.container(request, _new_reservation(), capacity_bytes)
+        self.see(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = Creating(container.pod, container.key)
         self._in_flight[creating.place] += 1
-        self._note_asked(request, container, capacity_bytes)
+        with self.followups.manager.failures.harmless("what a create asks for"):
+            self._note_asked(request, container, capacity_bytes)
         try:
             creating.guarding = True
             guarded = await self.devices.guard(request, container)
@@ -63,6 +74,8 @@ class Creates:
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
+            if self.followups.manager.bypassed and container.cpu_milli >= WHOLE:
+                asking = replace(asking, missed=Missed(why=Miss.BYPASSED, since_s=time()))
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))
@@ -113,6 +126,7 @@ class Creates:
         except Refused as error:
             return Refuse(error.code, str(error))
         request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
+        _note_missed(request, container)
         return Proceed(request.SerializeToString())
 
     async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
@@ -126,7 +140,8 @@ class Creates:
             guarded = await self._guard_again(request, container, hung=hung)
         except Refused as error:
             return Refuse(error.code, str(error))
-        return Proceed(request.SerializeToString() if guarded.changed else None)
+        changed = _note_missed(request, container) or guarded.changed
+        return Proceed(request.SerializeToString() if changed else None)
 
     async def _guard_again(
         self, request: api.CreateContainerRequest, container: Container | None, *, hung: bool
@@ -179,7 +194,8 @@ class Creates:
         known = self.followups.manager.node.pods.get(creating.sandbox_id)
         if known is None:
             creating.introduces = True
-            await self.followups.apply(PodCreated(translate.pod(request.sandbox_config, creating.sandbox_id)))
+            pod = translate.pod(request.sandbox_config, creating.sandbox_id)
+            await self.followups.apply(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
             total = translate.pod_total(request.sandbox_config.linux.resources)
             if total != known.cpu_total_milli:
@@ -196,14 +212,17 @@ class Creates:
             return await self.followups.apply(ContainerCreating(container))
         except NotEnough:
             await self.inquiry.try_release_exited()
+        try:
             return await self.followups.apply(ContainerCreating(container))
+        except NotEnough:
+            smaller = as_before(manager.node, container, time())
+            if smaller is None:
+                raise
+        # The size was refused while it ran; what ran must not be down because of that.
+        return await self.followups.apply(ContainerCreating(smaller))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
-        node = self.followups.manager.node
-        if not node.exclusive_cpus:
-            return False
-        owners = (node.grants.get(container.key) for container in node.containers_of(sandbox_id))
-        return any(grant and grant.exclusive for grant in owners)
+        return sandbox_id in self.followups.manager.node.pods_with_exclusive
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create spoke for the place: it has no id, and no outcome is being asked for."""
@@ -225,6 +244,14 @@ def _hung_at_devices(call: Call) -> bool:
 def _new_reservation() -> str:
     """An id that no container has had: 128 random bits."""
     return f"r-{os.urandom(16).hex()}"
+
+
+def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
+    """Let a container that may lack CPUs say, to whoever takes it in, that criproxy failed at its create."""
+    if container is None or container.cpu_milli < WHOLE:
+        return False
+    request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
+    return True
 
 
 def _created_id(outcome: Outcome) -> str:

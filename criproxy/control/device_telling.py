@@ -7,6 +7,7 @@ from criproxy.control.device_faults import DeviceFaults
 from criproxy.control.followups import Followups
 from criproxy.control.holdings import EVERY_CLASS, Holdings
 from criproxy.devices.boundary import Boundary, Finding, Word
+from criproxy.devices.cards import TOLD_IDS
 from criproxy.devices.evidence import Evidence, Given
 from criproxy.devices.nearness import Whereabouts
 from criproxy.devices.rules import DeviceRules
@@ -16,6 +17,8 @@ from criproxy.store.record import Fact, Kind
 
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES, Word.FAILED})
 """What people should look at when it repeats."""
+MOST_IDS, MOST_CHARACTERS = 256, 253
+"""Of ids that are kept for programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class DeviceTelling:
         self.holdings.note(container.pod, container.name, facts)
         if not done.findings:
             return
-        sentences = [*(finding.sentence for finding in done.findings), *(card.sentence for card in cards if card.nodes)]
+        places = [card.sentence for card in cards if card.nodes][:TOLD_IDS]
+        sentences = [*(finding.sentence for finding in done.findings), *places]
         self.followups.manager.note(container, Kind.DEVICES, *sentences, **facts)
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
         loud = [finding.sentence for finding in done.findings if finding.word in _LOUD - quiet]
@@ -98,15 +102,20 @@ def facts_of(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]
     facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in _by_kind(findings).items()}
     for kind, allocation in evidence.items():
         if allocation.given is Given.CARDS:
-            facts |= {f"{kind}_ids": ",".join(allocation.ids), f"{kind}_source": allocation.source}
+            facts |= {f"{kind}_ids": _listed(allocation.ids), f"{kind}_source": allocation.source}
     return facts
+
+
+def _listed(ids: Sequence[str]) -> str:
+    """Ids as programs find cards by them; beyond any real number and length they are cut."""
+    return ",".join(each[:MOST_CHARACTERS] for each in ids[:MOST_IDS])
 
 
 def places_of(cards: Sequence[Whereabouts]) -> dict[str, Fact]:
     """By class, the PCI addresses and NUMA nodes of the cards, in their order."""
     facts: dict[str, Fact] = {}
     for kind in dict.fromkeys(card.kind for card in cards):
-        own = [card for card in cards if card.kind == kind]
+        own = [card for card in cards if card.kind == kind][:MOST_IDS]
         if any(card.pci for card in own):
             facts[f"{kind}_pci"] = ",".join(card.pci or "?" for card in own)
         if any(card.nodes for card in own):

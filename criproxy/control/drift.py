@@ -107,6 +107,14 @@ class Drift:
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
+        with self.followups.manager.failures.harmless("a foreign change"):
+            self._tell(key, before, has, history)
+        if history.times < _PATIENCE or _does_harm(before, key, has):
+            return 0.0
+        doublings = min(history.times - _PATIENCE, 20)
+        return min(self.followups.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
+
+    def _tell(self, key: str, before: Node, has: Applied, history: _History) -> None:
         should = before.applied[key]
         self.followups.log.warning(
             "somebody has changed the cpuset of a container"
@@ -130,10 +138,6 @@ class Drift:
         )
         if history.times == _PATIENCE:
             self._complain(key, before, has)
-        if history.times < _PATIENCE or _does_harm(before, key, has):
-            return 0.0
-        doublings = min(history.times - _PATIENCE, 20)
-        return min(self.followups.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
 
     def _complain(self, key: str, node: Node, has: Applied) -> None:
         who = (

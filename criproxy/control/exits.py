@@ -56,13 +56,14 @@ class Exits:
         """List once; whoever was touched meanwhile is not judged by it."""
         before = self.followups.manager.node
         running = [before.containers[key] for key in before.grants if before.containers[key].state in MAY_RUN]
-        if not running:
+        if not running and not before.kept:
             return
         try:
             exited = {item.id for item in await self.followups.runtime.list_exited()}
             for container in running:
                 if container.key in exited and await self.inquiry.has_ended(container):
                     await self.followups.ended(ContainerExited(container.key), "lists")
+            await self.inquiry.release_kept()
         except RuntimeCallError as error:
             self.followups.log.warning("cannot ask which containers have exited", error=str(error))
 

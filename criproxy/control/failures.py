@@ -7,10 +7,12 @@ is counted here, and what happens goes on.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 
 from criproxy.control.notices import Notice, timestamp
+from criproxy.control.settings import Log
 
 KEPT_S = 3600.0
 """So long a failure is told."""
@@ -48,12 +50,14 @@ class Failures:
 
     Args:
         clock: seconds since the epoch.
+        log: told why something could not be told, where that is news.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, log: Log | None = None) -> None:
         self.counts: Counter[str] = Counter()
         """Since the start, by kind."""
         self._clock = clock
+        self._log = log
         self._kept: dict[tuple[str, str], Failure] = {}
         """In the order in which they came last."""
 
@@ -86,8 +90,10 @@ class Failures:
         return Harmless(self, what)
 
     def telling_failed(self, error: Exception, what: str = "an entry of the history") -> None:
-        """Remember that *what* could not be told."""
-        self.add("telling", f"{what} could not be told: {error!r}")
+        """Remember that *what* could not be told, and log it where the log is not what fails."""
+        if self.add("telling", f"{what} could not be told: {error!r}") and self._log is not None:
+            with suppress(Exception):
+                self._log.error("what happened stands, but could not be told", what=what, exc_info=error)
 
 
 class Harmless:

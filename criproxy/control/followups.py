@@ -18,7 +18,9 @@ from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.notices import Trouble
+from criproxy.control.refused import RefusedResizes
 from criproxy.control.settings import Log, Settings
+from criproxy.control.spans import Spans
 from criproxy.control.targets import Overhang, in_the_way, is_in_the_way, quota_for, target
 from criproxy.control.tasks import Tasks
 from criproxy.cri import rewrite
@@ -75,6 +77,10 @@ class Followups:
     """Keys of containers whose StartContainer the runtime has and has not answered."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _over: Overhang = field(default_factory=Overhang)
+    spans: Spans = field(default_factory=Spans)
+    """When calls went by us on somebody's order."""
+    refused: RefusedResizes = field(default_factory=RefusedResizes)
+    """What the kubelet was told about resizes without room."""
     slots: asyncio.Semaphore = field(init=False)
     """Taken, before the container's lane, by whoever updates."""
     doubts: Doubts = field(init=False)
@@ -122,7 +128,8 @@ class Followups:
         """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
         container = self.manager.node.containers.get(event.key)
         if container and container.state is not ContainerState.EXITED and not self.manager.is_ending(event.key):
-            self.counters.exits[how] += 1
+            with self.manager.failures.harmless("a count"):
+                self.counters.exits[how] += 1
         await self.apply(event)
 
     def error(self, key: str) -> str:
@@ -275,7 +282,9 @@ class Followups:
         has = self._known(key, seen, wanted)
         lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost:  # before the event that goes to the disk with it
-            self._tell(key, seen, had, wanted, took_s=monotonic() - begun_s, failures=failures, why=why)
+            took_s = monotonic() - begun_s
+            with self.manager.failures.harmless("an update"):
+                self._tell(key, seen, had, wanted, took_s=took_s, failures=failures, why=why)
         await self._note(key, seen, has)
         self.doubts.seen(key)
         if lost and has:
@@ -288,7 +297,7 @@ class Followups:
             f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
             f"{format_cpuset(wanted.mems)}"
         )
-        why = f": {LEFT_RUNNING}" if self.kernel.still_runs(key) else ""
+        why = f": {LEFT_RUNNING}" if self.kernel.is_lost(key) else ""
         return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     def _tell(
@@ -344,7 +353,10 @@ class Followups:
         error = done.exception()
         if error is None:
             if updates := done.result().updates:
-                self._kick_by_and_by([update.key for update in updates], cause(event, node))
+                why = ""
+                with self.manager.failures.harmless("the cause of updates"):
+                    why = cause(event, node)
+                self._kick_by_and_by([update.key for update in updates], why)
         elif not isinstance(error, CriproxyError):
             self.log.error("event failed", error=str(error), exc_info=error)
 

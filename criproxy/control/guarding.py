@@ -5,9 +5,10 @@ they can know of a pod they begin to find out when its sandbox is made.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from criproxy.control.device_faults import DeviceFaults
 from criproxy.control.device_telling import DeviceTelling, facts_of, places_of, title_of
@@ -21,13 +22,14 @@ from criproxy.cri import devices
 from criproxy.cri.hiding import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary
+from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Known, Source, Subject, weigh, without_nodes
 from criproxy.devices.nearness import hints, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.discovery.cards import find_cards
+from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import Container
@@ -35,6 +37,11 @@ from criproxy.store.record import Kind
 
 SOURCE_TIMEOUT_S = 1.5
 """How long a create waits for one source at all; a source ends before by a bound of its own, to tell what it has."""
+LOOK_TIMEOUT_S = 1.0
+"""How long a create waits for a look at the machine's cards; files of drivers have a shorter bound of their own."""
+ASK_AGAIN_S = 300.0
+"""How often it is tried to find out what a container was given at whose create nobody looked."""
+CARDS = "the look for cards"
 HANDLER_TIMEOUT_S = 1.0
 """How long a create waits for the runtime to tell its pod's runtime handler, where nobody has seen that."""
 _FAILED = "the rule about devices failed"
@@ -76,13 +83,26 @@ class DeviceGuard:
     """Those that the sources are of."""
     _runtimes: dict[str, str] = field(default_factory=dict)
     """Runtime handlers by sandbox, as far as they were seen."""
+    _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _asked_s: dict[str, float] = field(default_factory=dict)
+    """By container, when it was last tried to find out what it was given, after its create."""
+    _begun: bool = False
+    """Whether what the history knows has been recalled."""
     _looked_for: tuple[DeviceClass, ...] = ()
+    _names: frozenset[str] | None = None
+    """What was there by name at the last look; None where it has to be repeated."""
     _stocks: Stocks = field(default_factory=dict)
     """The machine's cards of the classes that were looked for."""
+    _patience: Patience = field(default_factory=Patience)
+    """For all that may hang."""
+    _files: DriverFiles = field(init=False)
+    _hanging: frozenset[str] = frozenset()
+    """What the log has been told of."""
     faults: DeviceFaults = field(init=False)
     _telling: DeviceTelling = field(init=False)
 
     def __post_init__(self) -> None:
+        self._files = DriverFiles(self._patience)
         self.faults = DeviceFaults(self.followups.log, self.followups.counters)
         self._telling = DeviceTelling(self.followups, self.holdings, self.faults)
 
@@ -104,13 +124,47 @@ class DeviceGuard:
 
     def notices(self) -> list[Notice]:
         """What people should know of the rules in force."""
-        faults = self.faults.notice() if self.rules else None
-        return [faults] if faults else []
+        if self.rules is None:
+            return []
+        problem, faults = self.problem, self.faults.notice()
+        return [*([Notice("devices-hanging", problem)] if problem else []), *([faults] if faults else [])]
+
+    @property
+    def problem(self) -> str | None:
+        """What hangs, in one sentence; None where nothing does, or where there are no rules."""
+        if self.rules is None or not (hanging := self._patience.hanging):
+            return None
+        named = ", ".join(f"{name} (for {since_s:.0f} s)" for name, since_s in sorted(hanging.items())[:4])
+        more = f" and {len(hanging) - 4} more" if len(hanging) > 4 else ""
+        return (
+            f"not answered: {named}{more}; creates do not wait for it and go by what else is known of cards and of who "
+            "was given which"
+        )
 
     async def begin(self) -> None:
         """See which cards there are, and remember who had which when criproxy ended."""
+        async with self._beginning:
+            await self._begin()
+
+    async def untold(self, items: Sequence[api.Container]) -> list[api.Container]:
+        """Those of a list of the runtime of which nobody knows what they were given, though they are known."""
+        async with self._beginning:
+            if self.rules is not None and not self._begun:  # the section came with a reload
+                await self._begin()
+        if self.rules is None:
+            return []
+        node, now_s = self.followups.manager.node, asyncio.get_running_loop().time()
+        known = ((item, node.containers.get(item.id)) for item in items)
+        found = [item for item, each in known if each and self.holdings.is_untold(each)]
+        self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
+        found = [item for item in found if item.id not in self._asked_s]
+        self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
+        return found
+
+    async def _begin(self) -> None:
         if self.rules is None:
             return
+        self._begun = True
         await self._look(self.rules.classes)
         manager = self.followups.manager
         try:
@@ -126,6 +180,11 @@ class DeviceGuard:
         pod = _subject(request.config, sandbox_id)
         for source in self._sources(self.rules):
             self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
+
+    def sandboxes(self) -> set[str]:
+        """Those of which something is kept here."""
+        kept = {sandbox_id for source in self.sources for sandbox_id in source.sandboxes()}
+        return kept | self._runtimes.keys() | self.holdings.sandboxes()
 
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
@@ -184,7 +243,8 @@ class DeviceGuard:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
-        self._telling.tell(rules, container, done, {}, ())
+        with self.followups.manager.failures.harmless("what a create may see of devices"):
+            self._telling.tell(rules, container, done, {}, ())
         return Guarded(changed=request.SerializeToString(deterministic=True) != before)
 
     async def _guard(
@@ -205,7 +265,8 @@ class DeviceGuard:
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, evidence, self._stocks)
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
-        self._telling.tell(rules, container, done, evidence, cards)
+        with self.followups.manager.failures.harmless("what a create may see of devices"):
+            self._telling.tell(rules, container, done, evidence, cards)
         if done.refusal:
             raise DeviceRefused(done.refusal)
         if done.asked != asked:
@@ -213,12 +274,13 @@ class DeviceGuard:
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return Guarded(done.asked != asked, hints(cards), lacking and not rules.update_without_nodes)
 
-    async def found(self, item: api.Container, nodes: Sequence[str] | None) -> Guarded:
+    async def found(self, item: api.Container, nodes: Sequence[str] | None, *, privileged: bool = False) -> Guarded:
         """Remember the cards of somebody of whom nobody here knew.
 
         Args:
             item: as the runtime lists it.
             nodes: the device nodes that the runtime made in it; None where it does not tell.
+            privileged: whether it was created as a privileged container.
         """
         if (rules := self.rules) is None:
             return Guarded()
@@ -226,8 +288,11 @@ class DeviceGuard:
         evidence = await self._weigh(rules, asked, known)
         topology = self.followups.manager.node.topology
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, topology)
-        if known:
-            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts_of((), evidence) | places_of(cards))
+        words = exceptions(rules, devices.who_is_listed(item, privileged=privileged))
+        if known or words:
+            before = self.holdings.found(item.pod_sandbox_id, item.metadata.name)
+            facts = {**before, **facts_of(words, evidence), **places_of(cards)}
+            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts)
         lacking = [] if nodes is None else without_nodes(rules.classes, evidence, nodes)
         for kind in lacking:
             self.followups.counters.devices[kind, Word.NO_NODES.value] += 1
@@ -240,7 +305,7 @@ class DeviceGuard:
                 self.followups.tasks.spawn("leave the kubelet", source.close())
             followups, self._kubelet = self.followups, rules.kubelet
             root = followups.settings.host_root
-            self.sources = (Kubelet(rules.kubelet, root, followups.counters, followups.log),)
+            self.sources = (Kubelet(rules.kubelet, root, followups.counters, followups.log, self._patience),)
         return self.sources
 
     async def _known(self, rules: DeviceRules, container: Subject) -> list[Known]:
@@ -260,17 +325,62 @@ class DeviceGuard:
         if self._looked_for != rules.classes:
             await self._look(rules.classes)
         evidence = weigh(rules.classes, asked, known, self._stocks)
-        if self._is_news(rules.classes, evidence):
+        if self._is_news(rules.classes, asked, evidence) and await self._has_changed(rules.classes):
             await self._look(rules.classes)
             evidence = weigh(rules.classes, asked, known, self._stocks)
         return evidence
 
     async def _look(self, classes: tuple[DeviceClass, ...]) -> None:
-        self._stocks = await asyncio.to_thread(find_cards, classes, self.followups.settings.host_root)
-        self._looked_for = classes
+        """Look at the machine's cards; while something hangs, what was known of them stays."""
+        host_root, files = self.followups.settings.host_root, self._files
+        self._names = None
 
-    def _is_news(self, classes: Iterable[DeviceClass], evidence: Evidence) -> bool:
-        """Whether something was given of which the machine had no nodes: drivers make some at their first use."""
+        def look() -> tuple[frozenset[str], Stocks]:
+            return names_seen(classes, host_root), find_cards(classes, host_root, files)
+
+        with suppress(Hangs):  # it is in `problem`
+            names, self._stocks = await self._patience.wait(CARDS, look, LOOK_TIMEOUT_S)
+            self._looked_for = classes
+            self._names = None if self._patience.hanging else names
+        self._tell_of_hanging()
+
+    async def _has_changed(self, classes: tuple[DeviceClass, ...]) -> bool:
+        """Whether a look at the machine may show other cards than the last one: it costs milliseconds."""
+        if self._names is None:
+            return True
+        look = partial(names_seen, classes, self.followups.settings.host_root)
+        with suppress(Hangs):
+            return await self._patience.wait("the folders of devices", look, LOOK_TIMEOUT_S) != self._names
+        return False
+
+    async def cards(self, classes: tuple[DeviceClass, ...]) -> Stocks:
+        """The machine's cards of *classes*, looked at now unless that hangs."""
+        look = partial(find_cards, classes, self.followups.settings.host_root, self._files)
+        with suppress(Hangs):
+            return await self._patience.wait(f"{CARDS} of a command", look, LOOK_TIMEOUT_S)
+        return self._stocks
+
+    def _tell_of_hanging(self) -> None:
+        hanging = frozenset(self._patience.hanging)
+        for name in sorted(hanging - self._hanging):
+            self.followups.counters.device_evidence["driver", "hanging"] += 1
+            self.followups.log.warning("a look at devices hangs", at=name)
+        for name in sorted(self._hanging - hanging):
+            self.followups.log.info("a look at devices hangs no more", at=name)
+        self._hanging = hanging
+
+    def _is_news(self, classes: Sequence[DeviceClass], asked: Asked, evidence: Evidence) -> bool:
+        """Whether something was given of which the machine had no nodes, or no CDI specification.
+
+        Drivers make nodes at their first use, and specifications for claims.
+        """
+        if asked.cdi and any(
+            kind.cdi_device(name) is not None and name not in self._stocks.get(kind.name, Stock()).cdi_sets
+            for kind in classes
+            if kind.hide_value
+            for name in asked.cdi
+        ):
+            return True
         return any(
             not (card := self._stocks.get(kind.name, Stock()).card(kind, each)) or not card.nodes
             for kind in classes

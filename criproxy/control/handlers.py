@@ -66,7 +66,8 @@ class Handlers:
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
-            self.followups.submit(PodCreated(translate.pod(run.config, sandbox_id)))
+            pod = translate.pod(run.config, sandbox_id)
+            self.followups.submit(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
             self.creates.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
@@ -77,7 +78,8 @@ class Handlers:
     def sandbox_removed(self, request: bytes, outcome: Outcome) -> None:
         """A sandbox is gone with all its containers."""
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
-        self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
+        if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will tell
+            self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
         self._sandbox(sandbox_id, outcome, PodGone)
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
@@ -138,13 +140,15 @@ class Handlers:
         key = self.followups.manager.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
+            self.inquiry.inheritance.ended(self.followups.manager.node, key)
             if event is PodStopped:
                 self._keep_starts(key)
             self.followups.submit(event(key))
             return
         for container in self.followups.manager.node.containers_of(key):
             self._ask(container.key, outcome)
-        if event is PodGone:
+        pod = self.followups.manager.node.pods.get(key)
+        if event is PodGone or (pod and pod.uid in self.followups.manager.node.kept):
             self._may_go_on(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> None:
@@ -190,7 +194,7 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
         manager, settings, counters = self.followups.manager, self.followups.settings, self.followups.counters
-        limits = self.limits
+        limits, failures = self.limits, manager.failures
 
         async def when_known(call: Call, message: bytes) -> Verdict:
             limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s
@@ -206,7 +210,8 @@ class Handlers:
                 raise
             limits.end(limit)
             if isinstance(verdict, Refuse):
-                counters.refusals[verdict.code.name] += 1
+                with failures.harmless("a count"):
+                    counters.refusals[verdict.code.name] += 1
             return verdict
 
         return when_known

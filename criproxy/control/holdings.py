@@ -41,6 +41,21 @@ class Holdings:
         """A sandbox is gone."""
         self._found.pop(sandbox_id, None)
 
+    def sandboxes(self) -> set[str]:
+        """Those of which something was found."""
+        return set(self._found)
+
+    def found(self, sandbox_id: str, container: str) -> Facts:
+        """What was found of a container, by its name; nothing where nobody has looked."""
+        return self._found.get(sandbox_id, NO_CONTAINERS).get(container, NOTHING)
+
+    def is_untold(self, container: Container) -> bool:
+        """Whether nobody knows what it was given: nobody looked, or the rule failed."""
+        facts = self.of(container)
+        if facts is None:
+            return container.state is not ContainerState.EXITED
+        return "failed" in words_of(facts, EVERY_CLASS) and not any(key.endswith("_source") for key in facts)
+
     def of(self, container: Container) -> Facts | None:
         """What was found at its create; None where nobody remembers one."""
         return self._found.get(container.pod, NO_CONTAINERS).get(container.name)

@@ -27,7 +27,8 @@ class Hotplug:
         system = self._root / "sys/devices/system"
         self._files = [*(system / name for name in _MACHINE_FILES), *deciding_files(self._root)]
         self._known = self._read()
-        self._error = ""
+        self.error = ""
+        """Why the machine could not be read after it had changed; empty where it could."""
         self._one = asyncio.Lock()
 
     def start(self) -> None:
@@ -50,7 +51,7 @@ class Hotplug:
         except CriproxyError as error:
             self._complain(str(error))
             return False
-        self._error = ""
+        self.error = ""
         old = self._followups.manager.node.topology
         if topology != old:
             self._report(old, topology)
@@ -58,8 +59,8 @@ class Hotplug:
         return True
 
     def _complain(self, error: str) -> None:
-        if error != self._error:  # once: it is tried again every few seconds
-            self._error = error
+        if error != self.error:  # once: it is tried again every few seconds
+            self.error = error
             self._followups.log.error("the machine has changed and cannot be read", error=error)
 
     def _read(self) -> list[str | None]:

@@ -6,10 +6,12 @@ by that list.
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from criproxy.control.followups import Followups
+from criproxy.control.inheritance import Inheritance
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -21,6 +23,7 @@ from criproxy.engine.events import (
     ContainerResized,
     ContainerStarted,
     Event,
+    PodNotReady,
     UnknownOutcome,
 )
 from criproxy.model.node import Node
@@ -39,7 +42,10 @@ class Inquiry:
     followups: Followups
     creating: set[str] = field(default_factory=set)
     """Reservations whose create ended without an answer and is being asked for."""
+    inheritance: Inheritance = field(default_factory=Inheritance)
     _ending: set[str] = field(default_factory=set)
+    _suspected: set[str] = field(default_factory=set)
+    """Who runs though the runtime says otherwise, for a moment so far."""
     _told: set[str] = field(default_factory=set)
     _wanted: dict[str, bool] = field(default_factory=dict)
     """Containers that are being asked for; True: once more after that, since something has happened meanwhile."""
@@ -55,6 +61,33 @@ class Inquiry:
         """
         before = self.followups.manager.node
         await self.judge(before, await self.followups.runtime.list_containers(sandbox_id), sandbox_id)
+        if not sandbox_id:
+            await self.release_kept()
+
+    async def release_kept(self) -> None:
+        """Give back what is kept for pods whose sandboxes have ended without a call.
+
+        Raises:
+            RuntimeCallError: if the runtime cannot be asked.
+        """
+        before = self.followups.manager.node
+        if before.kept:
+            await self.judge_sandboxes(before, await self.followups.runtime.list_pod_sandbox())
+
+    async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
+        """Nothing is kept for pods whose sandbox is not ready, or not there, by a list requested after *before*."""
+        if not before.kept and not before.pods_with_exclusive:
+            return
+        ready = {item.id for item in items if item.state == api.SANDBOX_READY}
+        for key, pod in before.pods.items():
+            concerned = pod.uid in before.kept or key in before.pods_with_exclusive
+            if concerned and not pod.stopped and key not in ready:
+                await self.sandbox_ended(key)
+
+    async def sandbox_ended(self, key: str) -> None:
+        """The sandbox *key* has ended; its containers may go on."""
+        self.inheritance.ended(self.followups.manager.node, key)
+        await self.followups.apply(PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
         """Give back the places of those who have ended, by a list (of one sandbox) requested after *before*."""
@@ -64,6 +97,17 @@ class Inquiry:
             event = _ended(container, listed.get(container.key))
             if event and await self.has_ended(container, is_listed=container.key in listed):
                 await self.followups.ended(event, "lists")
+
+    async def judge_created(
+        self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
+    ) -> None:
+        """Give back the places of those who will `never_to_start`, by lists requested after *before*."""
+        for key in never_to_start(sandboxes, items):
+            container = before.containers.get(key)
+            if container is None or container.state is not ContainerState.CREATED or self.is_doubtful(key):
+                continue
+            if await self.undisturbed(container):
+                await self.followups.ended(ContainerExited(key), "lists")
 
     async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
         """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
@@ -173,7 +217,7 @@ class Inquiry:
             return
         self.followups.counters.unknown_outcomes += 1
         looks = 2
-        while looks:
+        while looks and key in self.followups.manager.node.containers:
             await asyncio.sleep(self.followups.settings.unknown_pause_s)
             try:
                 async with self.followups.lanes.of(key):
@@ -218,7 +262,18 @@ class Inquiry:
             await self.settle(key, unknown=True)
         del self._starts[key]
         self.followups.doubts.start_settled(key)
+        await self._judge_unstarted(key)
         self.followups.kick([key], look=True)
+
+    async def _judge_unstarted(self, key: str) -> None:
+        """The start of *key* was none; as long as that was in doubt, `judge_created` could not judge it."""
+        before = self.followups.manager.node
+        if (container := before.containers.get(key)) is None or container.state is not ContainerState.CREATED:
+            return
+        runtime = self.followups.runtime
+        with suppress(RuntimeCallError):  # the next comparison says it, too
+            sandboxes, items = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
+            await self.judge_created(before, sandboxes, items)
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists tell its outcome."""
@@ -262,16 +317,42 @@ class Inquiry:
             state = ContainerState.EXITED
         await self.followups.apply(_event(container, state))
         if state is ContainerState.RUNNING:
-            self._tell_if_left(container)
+            self._see_if_left(container)
             self.followups.kick([key], look=True)
 
-    def _tell_if_left(self, container: Container) -> None:
-        """Say once that a container runs though the runtime says that it does not."""
-        if self.followups.kernel.still_runs(container.key) and container.key not in self._told:
+    def _see_if_left(self, container: Container) -> None:
+        """Say once that a container runs though the runtime says that it does not, and goes on doing so."""
+        kernel = self.followups.kernel
+        if kernel.is_lost(container.key):
+            self._tell_left(container)
+        elif kernel.still_runs(container.key) and container.key not in self._suspected:
+            self._suspected.add(container.key)
+            self.followups.tasks.spawn(f"see whether {container.key} is lost", self._tell_later(container))
+
+    async def _tell_later(self, container: Container) -> None:
+        try:
+            await asyncio.sleep(self.followups.kernel.lost_after_s)
+        finally:
+            self._suspected.discard(container.key)
+        self._see_if_left(container)
+
+    def _tell_left(self, container: Container) -> None:
+        if container.key not in self._told:
             self._told = {other for other in self._told if other in self.followups.manager.node.containers}
             self._told.add(container.key)
             text = "the runtime has lost a container whose processes run: it keeps its place"
             self.followups.log.warning(text, container=container.title, id=container.key)
+
+
+def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:
+    """Containers that were created in a sandbox that is not ready any more, as a reboot leaves them.
+
+    Runtimes start nobody there, and no call tells of it: the kubelet makes another sandbox, and removes this one some
+    time later.
+    """
+    ended = {sandbox.id for sandbox in sandboxes if sandbox.state == api.SANDBOX_NOTREADY}
+    created = (item for item in items if item.state == api.CONTAINER_CREATED)
+    return frozenset(item.id for item in created if item.pod_sandbox_id in ended)
 
 
 def stamped(items: Iterable[api.Container], reservation: str) -> api.Container | None:

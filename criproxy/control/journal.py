@@ -21,16 +21,18 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
+    Promoted,
     Released,
+    ResizeRefused,
     TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
 )
 from criproxy.model.bounded import bounded_text, bounded_texts
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.store.record import Fact, Kind, Record
 
 REFUSAL_S = 3600.0
@@ -134,7 +136,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
     """What there is to tell of an event that led from *before* to *decision*."""
     after = decision.node
     match event:
-        case PodCreated() | UpdateApplied():  # whoever sent the update tells more
+        case PodCreated() | UpdateApplied() | ResizeRefused():  # whoever sent the update, or refused, tells more
             return
         case ContainerCreating(container):
             yield _placed(container, decision)
@@ -154,14 +156,18 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
         case PodStopped(key) | PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", ())
-        case ContainerResized(key) | ColdStartEnded(key) if key in after.containers:
-            warm = ("its cold start is over",) if isinstance(event, ColdStartEnded) else ()
-            yield Entry(after.containers[key], Kind.RESIZED, (*warm, *decision.reasons), _facts(decision.grant))
+        case ContainerResized(key) | ColdStartEnded(key) | Promoted(key) if key in after.containers:
+            yield from _placed_anew(before, event, decision, after.containers[key])
         case Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
         case _ if decision.reasons:
             yield from _of_everybody(decision)
 
+
+_ANEW: dict[type[Event], tuple[str, ...]] = {
+    ColdStartEnded: ("its cold start is over",),
+    Promoted: ("there is room for what it should have",),
+}
 
 _CAUSES: dict[type[Event], str] = {
     ContainerCreated: "its create message said what was right before others came or went",
@@ -179,6 +185,8 @@ def cause(event: Event, node: Node) -> str:
         case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
             verb = "was resized" if isinstance(event, ContainerResized) else "ended"
             return f"{node.containers[key].title} {verb}"
+        case Promoted(key) if key in node.containers:
+            return f"{node.containers[key].title} got what it should have"
         case ColdStartEnded(key) if key in node.containers:
             return f"the cold start of {node.containers[key].title} was over"
         case PodStopped(key) | PodGone(key) if key in node.pods:
@@ -210,6 +218,12 @@ def told_quota(has: Applied, other: Applied) -> str:
     return " without CFS quota" if has.lifted else " with a CFS quota"
 
 
+def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
+    reasons = (*_ANEW.get(type(event), ()), *decision.reasons)
+    if reasons and (decision.node is not before or not isinstance(event, Promoted)):
+        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
+
+
 def _placed(newcomer: Container, decision: Decision) -> Entry:
     if decision.key != newcomer.key:
         text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
@@ -225,13 +239,21 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
         if key in before.containers or key not in after.containers:
             continue
         container, grant = after.containers[key], after.grants.get(key)
-        origin = "is ours by its stamp" if container.reservation else "was started by somebody else"
+        origin = "is ours by its stamp" if container.reservation else _origin(container)
         where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
         placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
         own = reasons.get(container, ())
         yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
     if decision.reasons:
         yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+
+
+def _origin(container: Container) -> str:
+    """Whence a container comes that has no stamp of ours."""
+    if container.missed is None:
+        return "was started by somebody else"
+    failed = container.missed.why is Miss.FAILED
+    return "was created while criproxy failed" if failed else "was created during a bypass"
 
 
 def _of_everybody(decision: Decision) -> Iterator[Entry]:
@@ -268,8 +290,17 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
         text = removed
     grant = before.grants.get(container.key)
     if grant and grant.exclusive and container.key not in after.grants:
-        text += f": CPUs {format_cpuset(grant.exclusive)}, which it owned, are free"
+        text += _left(after, grant.exclusive)
     yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+
+
+def _left(after: Node, owned: CpuSet) -> str:
+    """What became of the CPUs that one who has ended owned."""
+    if kept := owned & after.kept_cpus:
+        return f": CPUs {format_cpuset(kept)}, which it owned, are kept for its pod"
+    if shared := owned & after.owned_cpus:
+        return f": CPUs {format_cpuset(shared)}, which it owned, are still its pod's"
+    return f": CPUs {format_cpuset(owned)}, which it owned, are free"
 
 
 def _in_state(node: Node, key: str) -> ContainerState | None:

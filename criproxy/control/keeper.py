@@ -208,8 +208,8 @@ class Keeper:
             try:
                 await self._unstick()
                 await self._catch_up()
-            except StoreError as error:
-                self.error = error
+            except Exception as error:  # noqa: BLE001 (nobody else tries it: whatever it was, it is tried again)
+                self.error = error if isinstance(error, StoreError) else StoreError(f"not stored: {error!r}")
             else:
                 failed_s = monotonic() - (self.failing_since_s or 0.0)
                 self.error = self.failing_since_s = None

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -165,9 +166,12 @@ def pid_in(info: Mapping[str, str]) -> int | None:
 class Kernel:
     """Looks at containers; remembers where their cgroups are."""
 
-    def __init__(self, runtime: RuntimeClient, host_root: Path) -> None:
+    def __init__(self, runtime: RuntimeClient, host_root: Path, lost_after_s: float = 0.0) -> None:
         self._runtime = runtime
         self._host_root = host_root
+        self.lost_after_s = lost_after_s
+        """How long processes may go on before the runtime has lost them."""
+        self._since_s: dict[str, float] = {}
         self._groups: dict[str, CpusetGroup] = {}
         self._left: dict[str, CpusetGroup] = {}
 
@@ -220,6 +224,7 @@ class Kernel:
         except OSError:  # gone just now
             return None
         self._groups[container_id] = self._left[container_id] = group
+        self._since_s.setdefault(container_id, monotonic())
         return seen
 
     def still_runs(self, container_id: str) -> bool:
@@ -231,12 +236,18 @@ class Kernel:
         if group is None or has_processes(group):
             return group is not None
         del self._left[container_id]
+        self._since_s.pop(container_id, None)
         return False
+
+    def is_lost(self, container_id: str) -> bool:
+        """Whether `still_runs` has been true for so long that it will not end by itself."""
+        since_s = self._since_s.get(container_id, monotonic())
+        return self.still_runs(container_id) and monotonic() - since_s >= self.lost_after_s
 
     @property
     def left(self) -> list[str]:
-        """The ids of those of whom `still_runs` is true."""
-        return [container_id for container_id in list(self._left) if self.still_runs(container_id)]
+        """The ids of those of whom `is_lost` is true."""
+        return [container_id for container_id in list(self._left) if self.is_lost(container_id)]
 
     def forget(self, container_id: str) -> None:
         """Look for the cgroup of that container anew, should it be asked for again."""
@@ -248,6 +259,7 @@ class Kernel:
             del self._groups[container_id]
         for container_id in self._left.keys() - known:
             del self._left[container_id]
+            self._since_s.pop(container_id, None)
 
     def _running(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
         if pid := pid_in(reply.info):

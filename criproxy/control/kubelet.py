@@ -6,8 +6,10 @@ allocated. What a pod was given stays for as long as it lives, and so does the a
 """
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from criproxy.control.counters import Counters
 from criproxy.control.settings import Log
@@ -16,9 +18,17 @@ from criproxy.devices.checkpoint import Checkpoint
 from criproxy.devices.evidence import Known, Subject
 from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.checkpoint import CheckpointFile, Reading
+from criproxy.discovery.patience import Patience
+from criproxy.errors import StatusCode
 
 ASK_TIMEOUT_S = 10.0
 """How long an answer may take that nobody waits for any more; that of the kubelet's own clients."""
+SURELY_S = 3.0
+"""A kubelet that is silent for so long hangs; before, it may just be slow, as when all pods of a node come at once."""
+HANGING_S = 0.05
+"""How long a create waits for what is known to hang: it may be back."""
+RECHECK_S = 5.0
+"""How often a kubelet that hangs is asked whether it is back."""
 RETRY_S = 1.0
 """A kubelet that did not tell is not asked again of the same pod before."""
 
@@ -68,22 +78,26 @@ class Kubelet:
         host_root: prefix of them.
         counters: count what came of each question.
         log: told when a source fails, and when it is there again.
+        patience: for what may hang.
     """
 
     files: KubeletFiles
     host_root: Path
     counters: Counters
     log: Log
+    patience: Patience = field(default_factory=Patience)
     _client: PodresourcesClient = field(init=False)
     _checkpoint: CheckpointFile = field(init=False)
     _looks: dict[str, _Look] = field(default_factory=dict)
     """By sandbox."""
     _troubles: dict[str, str] = field(default_factory=dict)
     _closed: bool = False
+    _recheck: "asyncio.Task[None] | None" = None
+    """Waits for podresources to come back."""
 
     def __post_init__(self) -> None:
-        self._client = PodresourcesClient(self.host_root / self.files.socket.lstrip("/"))
-        self._checkpoint = CheckpointFile(self.host_root / self.files.checkpoint.lstrip("/"))
+        self._client = PodresourcesClient(self.host_root / self.files.socket.lstrip("/"), self.patience)
+        self._checkpoint = CheckpointFile(self.host_root / self.files.checkpoint.lstrip("/"), self.patience)
 
     async def prefetch(self, pod: Subject) -> None:
         """Begin to find out what its containers were given."""
@@ -95,12 +109,18 @@ class Kubelet:
             return None
         pending = {task for task in look.tasks if not task.done()}
         if pending and not look.waited:
-            _, pending = await asyncio.wait(pending, timeout=self.files.timeout_s)
+            _, pending = await asyncio.wait(pending, timeout=self._patience_s(pending, look))
             look.waited |= bool(pending)
+            if look.answer in pending:
+                self._is_silent(container)
         for name, task in (("podresources", look.answer), ("checkpoint", look.reading)):
             if task in pending:
                 self.counters.device_evidence[name, "late"] += 1
         return self._weigh(container, look.told, look.read)
+
+    def sandboxes(self) -> set[str]:
+        """Those that were asked for."""
+        return set(self._looks)
 
     def forget(self, sandbox_id: str) -> None:
         """Nobody will ask for it again."""
@@ -110,12 +130,40 @@ class Kubelet:
     async def close(self) -> None:
         """End all questions and the connection; whoever still asks hears that nothing is known."""
         self._closed = True
-        tasks = {task for look in self._looks.values() for task in look.tasks}
+        tasks: set[asyncio.Task[Any]] = {task for look in self._looks.values() for task in look.tasks}
+        tasks |= {self._recheck} if self._recheck else set()
+        for name in (self._name, str(self._client.socket), str(self._checkpoint.path)):
+            self.patience.back(name)  # nobody asks any more
         self._looks.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
+
+    def _patience_s(self, pending: AbstractSet[object], look: _Look) -> float:
+        """How long to wait: hardly for a kubelet that is known to hang, and not at all for a file that does."""
+        hangs = self.patience.hanging
+        if look.answer in pending and hangs.get(self._name, 0.0) < SURELY_S:
+            return self.files.timeout_s
+        if look.reading in pending and str(self._checkpoint.path) not in hangs:
+            return self.files.timeout_s
+        return min(self.files.timeout_s, HANGING_S)
+
+    @property
+    def _name(self) -> str:
+        return f"the kubelet's podresources, {self.files.socket}"
+
+    def _is_silent(self, pod: Subject) -> None:
+        """A create has waited for podresources in vain: tell, and see when it is there again."""
+        if self.patience.silent(self._name):
+            self.counters.device_evidence["podresources", "hanging"] += 1
+            self._trouble("podresources", f"{self._name} has not answered for {self.files.timeout_s:g} s")
+            self._recheck = asyncio.create_task(self._until_back(pod), name="wait for podresources")
+
+    async def _until_back(self, pod: Subject) -> None:
+        while self._name in self.patience.hanging:
+            await asyncio.sleep(RECHECK_S)
+            await self._ask(pod)
 
     def _look(self, pod: Subject) -> _Look | None:
         """What is known or being asked of the pod's sandbox; asked anew where the last answer told nothing."""
@@ -147,8 +195,11 @@ class Kubelet:
         try:
             found = await self._client.pods(pod.namespace, pod.pod, ASK_TIMEOUT_S)
         except PodresourcesError as error:
+            if error.code is not StatusCode.DEADLINE_EXCEEDED:
+                self.patience.back(self._name)
             self._outcome("podresources", "failed", str(error))
             return None
+        self.patience.back(self._name)
         if not found and (look := self._looks.get(pod.sandbox_id)):
             look.absent = True
         self._outcome("podresources", "answered" if found else "absent")
@@ -159,13 +210,17 @@ class Kubelet:
         if not self.files.checkpoint:
             return Reading()
         reading = await self._checkpoint.read()
-        outcome = "read" if reading.current else "failed" if reading.problem else "absent"
+        failed = "hanging" if reading.hangs else "failed"
+        outcome = "read" if reading.current else failed if reading.problem else "absent"
         self._outcome("checkpoint", outcome, reading.problem)
         return reading
 
     def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
         """Count, and log where it is news."""
         self.counters.device_evidence[source, outcome] += 1
+        self._trouble(source, problem)
+
+    def _trouble(self, source: str, problem: str) -> None:
         before = self._troubles.get(source, "")
         self._troubles[source] = problem
         if problem and problem != before:

@@ -24,10 +24,18 @@ from criproxy.engine.events import (
     ContainerExited,
     ContainerGone,
     ContainerResized,
+    ContainerStarted,
     Event,
     NodeEvent,
+    PodCreated,
+    PodGone,
+    PodStopped,
+    Promoted,
+    UnknownOutcome,
+    UpdateApplied,
 )
 from criproxy.engine.fallback import Fallback
+from criproxy.engine.guard import Guarded, PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
@@ -53,6 +61,20 @@ MAX_TOGETHER = 32
 """Events that go to the disk in one transaction, if so many are waiting."""
 MANY = 50
 """With more containers, events about the whole node are worked out beside the event loop: they take milliseconds."""
+
+_HAPPENED = (
+    PodCreated,
+    PodStopped,
+    PodGone,
+    ContainerCreated,
+    ContainerStarted,
+    ContainerExited,
+    ContainerGone,
+    UnknownOutcome,
+    UpdateApplied,
+)
+"""Events about one pod or container that nobody can refuse. They wait for no disk: what was not written is known again
+after a restart by stamps, lists and cgroups."""
 
 Words = tuple[tuple[str, ...], dict[str, Fact]]
 """Sentences for people, and the same as facts for programs."""
@@ -110,7 +132,7 @@ class Manager:
     ) -> None:
         self.node = node
         self.counters = Counters()
-        self.failures = failures or Failures()
+        self.failures = failures or Failures(log=log)
         self.bypassed = False
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy
@@ -126,8 +148,10 @@ class Manager:
         self._pump: asyncio.Task[None] | None = None
         self._begin_at: asyncio.TimerHandle | None = None
         """When to begin with what everybody sees already, if nothing else comes."""
-        self._unseen = False
-        """Something is in the queue that nobody sees yet."""
+        self._unseen = 0
+        """Events in the queue that nobody sees yet."""
+        self._flushes = 0
+        """Writes of the history alone that are in the queue."""
         self._changed = asyncio.Event()
         self._journal = Journal(failed=self.failures.telling_failed)
         self._considering = Considering(self._note_considered, log)
@@ -167,9 +191,10 @@ class Manager:
         return job.done
 
     async def settled(self) -> None:
-        """Return when everything submitted so far has been done."""
-        if self._queue and not self._queue[-1].done.done():
-            await asyncio.wait([self._queue[-1].done])
+        """Return when all events submitted so far have been done; what is only written does not count."""
+        last = next((job for job in reversed(self._queue) if job.event is not None), None)
+        if last is not None and not last.done.done():
+            await asyncio.wait([last.done])
 
     def is_ending(self, key: str) -> bool:
         """Whether the end of the container *key* is on its way: submitted, and not done yet."""
@@ -202,15 +227,17 @@ class Manager:
 
         It is written with what comes of the call: the caller submits an event next, or notes why it does not.
         """
-        self._journal.add_later(lambda: Entry(about, kind, *put_into_words()))
+        with self.failures.harmless("an entry of the history"):
+            self._journal.add_later(lambda: Entry(about, kind, *put_into_words()))
 
     def _note_considered(self, considered: Considered) -> None:
         said = (f"what was compared: {considered.choice.decided.value}",)
         self._add(Entry(considered.about, Kind.CONSIDERED, said, considered.choice.facts(), considered.at_s))
 
     def _add(self, entry: Entry) -> None:
-        self._journal.add(entry)
-        self._flush_soon()
+        with self.failures.harmless("an entry of the history"):
+            self._journal.add(entry)
+            self._flush_soon()
 
     def _flush_soon(self) -> None:
         if self._flush_at is None:
@@ -258,8 +285,9 @@ class Manager:
     def _push(self, job: _Job) -> None:
         """Let *job* be done after all that were pushed before."""
         self._queue.append(job)
-        self._unseen |= not job.seen
-        if self._unseen:
+        self._unseen += _is_unseen(job)
+        self._flushes += job.event is None
+        if not job.seen:
             self._begin()
         elif self._pump is None and self._begin_at is None:
             self._begin_at = asyncio.get_running_loop().call_later(LINGER_S, self._begin)
@@ -272,23 +300,31 @@ class Manager:
             self._pump = asyncio.create_task(self._work(), name="manager")
 
     def _hurry(self, job: _Job) -> None:
-        """Decide about a create now if nothing waits; if nothing has to be on disk first, everybody sees it at once.
+        """Decide about *job* now if nothing waits; if nothing has to be on disk first, everybody sees it at once.
 
-        A call waits for each turn of the loop. What is to be told of it is told in its turn.
+        A call waits for each turn of the loop, and who only shares for no disk. What is to be told of it is told in its
+        turn.
         """
         if self._unseen or not self._checked or self.store_error is not None or self.bypassed:
             return
-        if job.event is None or not (_is_reservation(job.event) or isinstance(job.event, ContainerCreated)):
+        if job.event is None or not (_is_reservation(job.event) or self._waits_for_nothing(job.event)):
             return
         try:
             job.result = one = self._decided(self.node, job)
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
             job.result = error
             return
-        if _takes_nothing(one) or isinstance(job.event, ContainerCreated):
+        if _takes_nothing(one) or self._waits_for_nothing(job.event):
             job.seen = True
             self._see(one.decision.node)
             _end(job.done, one.decision)
+
+    def _waits_for_nothing(self, event: Event) -> bool:
+        """Whether *event* has happened in any case, and nobody shall wait for the disk because of it.
+
+        What goes to the disk at once is waited for; what would wait for the history that is written before it is not.
+        """
+        return isinstance(event, ContainerCreated) or (self._flushes > 0 and isinstance(event, _HAPPENED))
 
     async def _work(self) -> None:
         try:
@@ -301,7 +337,6 @@ class Manager:
                 else:
                     await self._apply(self._together())
         finally:
-            self._unseen = False
             self._pump = None
 
     async def _flush(self, job: _Job) -> None:
@@ -311,6 +346,7 @@ class Manager:
             _end(job.done, error)
         else:
             _end(job.done, Decision(self.node))
+        self._flushes -= 1
         self._queue.popleft()
 
     def _together(self) -> list[_Job]:
@@ -344,6 +380,7 @@ class Manager:
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
             steps, results = [], [error] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
+            self._unseen -= _is_unseen(job)
             _end(job.done, result)
         await _others_first()
         self.told = steps[-1].decision.node if steps else self.told
@@ -352,9 +389,7 @@ class Manager:
         try:
             self._tell(before, jobs, results, steps)
             if early:
-                self._note_all(_entries(steps))
-        except Exception as error:  # noqa: BLE001 (what comes after it must not wait for ever)
-            self._log.error("a decision stands, but could not be told", exc_info=error)
+                self._note_all(self._entries(steps))
         finally:
             for _ in jobs:
                 self._queue.popleft()
@@ -362,9 +397,11 @@ class Manager:
     def _hear(self, before: Node, event: Event, result: Decision | Exception) -> None:
         """Let those hear of an event who want to; *before* is the node that a decision about one container is of."""
         if self.heard:
-            self.heard(event, result)
+            with self.failures.harmless("an event to a recording"):
+                self.heard(event, result)
         if not self.bypassed:
-            self._considering.hear(before, event, self.policy, result)
+            with self.failures.harmless("what a decision was chosen from"):
+                self._considering.hear(before, event, self.policy, result)
 
     async def _decide(self, node: Node, job: _Job) -> _Step:
         if isinstance(job.result, Exception):
@@ -390,13 +427,20 @@ class Manager:
         Raises:
             StoreError: there is only one, a reservation, and nothing has come of it.
         """
-        node, entries = steps[-1].decision.node if steps else self.node, _entries(steps)
+        node, entries = steps[-1].decision.node if steps else self.node, self._entries(steps)
         if node is not self.node:
             needed = bool(steps) and _is_reservation(steps[0].event) and not self.bypassed
             await (self._reserve(node, steps[0]) if needed else self._save(node, entries))
             entries = entries if needed else []
             self._see(node)
         self._note_all(entries)
+
+    def _entries(self, steps: Iterable[_Step]) -> list[Entry]:
+        """What the history shall tell of *steps*."""
+        found = list[Entry]()
+        with self.failures.harmless("a decision"):
+            found += _entries(steps)
+        return found
 
     def _note_all(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -418,8 +462,10 @@ class Manager:
             if job.event:
                 self._hear(before, job.event, result)
         for one in steps:
-            self._count(one)
-            tell(self._log, one.event, one.before, one.decision, one.took_s)
+            with self.failures.harmless("a count"):
+                self._count(one)
+            with self.failures.harmless("a decision"):
+                tell(self._log, one.event, one.before, one.decision, one.took_s)
 
     def _count(self, one: _Step) -> None:
         if one.decision.node is not one.before:
@@ -437,7 +483,10 @@ class Manager:
 
     async def _save(self, node: Node, entries: Iterable[Entry]) -> None:
         """Write *node* with everything that the history has been told."""
-        records = [*self._journal.take(), *self._journal.records(entries)]
+        records = list[Record]()
+        with self.failures.harmless("the history"):
+            records += self._journal.take()
+            records += self._journal.records(entries)
         await self._keeper.save(Change(node, records), needed=False)
 
     async def _write_history(self) -> None:
@@ -451,23 +500,47 @@ class Manager:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
             return step(node, event, Fallback(options_of(self.policy)))
+        asked, faults = policy or self.policy, _faults(policy or self.policy)
         try:
-            return step(node, event, policy or self.policy)
+            decision = step(node, event, asked)
         except Exception as error:
             if isinstance(error, Refused) and isinstance(event, ContainerCreating | ContainerResized):
                 raise  # an answer, and no failure
             self.counters.policy_failures += 1
+            if isinstance(error, PolicyFault):
+                self.failures.add("policy", str(error))
             if not _can_be_refused(event) and policy is None:
+                text = f"the policy failed{_about(node, event)}, and nobody moved: {error!r}"
+                self.failures.add("policy", text)
                 self._log.error("policy failed; nobody moves", event_kind=_kind(type(event).__name__), exc_info=error)
                 return step(node, event, Fallback(options_of(self.policy)))
             if isinstance(error, CriproxyError):
                 raise
             raise PolicyFailed(f"the policy failed: {error!r}") from error
+        if _faults(asked) != faults:
+            self.failures.add("policy", f"the policy failed{_about(node, event)}: {' '.join(decision.reasons[:1])}")
+        return decision
+
+
+def _faults(policy: Policy) -> int:
+    """How many answers of *policy* were not used so far; 0 where nobody checks them."""
+    return policy.faults if isinstance(policy, Guarded) else 0
+
+
+def _about(node: Node, event: Event) -> str:
+    """Of which container or pod *event* tells, as an end of a sentence; empty where it is about the whole node."""
+    container, key = getattr(event, "container", None), getattr(event, "key", "")
+    known = container or node.containers.get(key) or node.pods.get(key)
+    return f" at {known.title} ({_kind(type(event).__name__)})" if known else f" ({_kind(type(event).__name__)})"
+
+
+def _is_unseen(job: _Job) -> bool:
+    return job.event is not None and not job.seen
 
 
 def _can_be_refused(event: Event) -> bool:
-    """Whether the kubelet waits for the answer; everything else tells what has happened."""
-    return _is_reservation(event) or isinstance(event, ContainerResized)
+    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
+    return _is_reservation(event) or isinstance(event, ContainerResized | Promoted)
 
 
 async def _others_first() -> None:

@@ -10,10 +10,12 @@ from criproxy.control.failures import KINDS
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.settings import OnError
+from criproxy.control.shortfalls import shortfall, undersized
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
+from criproxy.policy.api import Policy
 
 if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
     from criproxy.observe.placing import NumaCpus, Placing
@@ -54,6 +56,10 @@ def measure(
         decision_total_s=counters.decision_times.total_s,
         refusals=_with(counters.refusals, StatusCode.RESOURCE_EXHAUSTED.name, StatusCode.UNAVAILABLE.name),
         fallbacks=_with(counters.fallbacks, *(way.value for way in OnError)),
+        resizes_refused=counters.resizes_refused,
+        promotions=counters.promotions,
+        unpromoted=_unpromoted(node, manager.policy),
+        undersized=sum(1 for _ in undersized(node)),
         policy_failures=counters.policy_failures,
         policy_faults=policy_faults,
         failures=_with(followups.tasks.failures.counts, *KINDS),
@@ -84,6 +90,12 @@ def measure(
         released=bool(node.released),
         ready=ready,
     )
+
+
+def _unpromoted(node: Node, policy: Policy) -> int:
+    """How many came without being placed and should have exclusive CPUs; asks the policy about these few only."""
+    came = (key for key, container in node.containers.items() if container.missed)
+    return 0 if node.released else sum(1 for key in came if shortfall(node, policy, key))
 
 
 def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:

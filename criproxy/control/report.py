@@ -8,13 +8,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
+from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized
 from criproxy.engine.invariants import violations
+from criproxy.engine.kept import pod_title
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
 
+MAX_NAMED = 5
+"""So many containers that share by somebody's choice are named."""
 MAX_CONTAINERS = 5_000
 """So many rows one answer has at most; it says how many it leaves out."""
 
@@ -33,7 +39,11 @@ class Situation:
     """Keys of the containers whose start is under way."""
     notices: Sequence[Notice] = ()
     refusals: Sequence[Refusal] = ()
-    """The newest first."""
+    """Of creates, the newest first."""
+    resizes: Mapping[str, Refusal] = field(default_factory=dict)
+    """What the kubelet was told of refused resizes, by container key."""
+    placer: Policy | None = None
+    """The policy in force; None where nobody knows it."""
     lacking: Callable[[], Sequence[str]] = tuple
     """Sentences on what the policy file names and the machine has not; may take long."""
 
@@ -125,7 +135,7 @@ def summary(situation: Situation) -> Values:
     return {
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *of_node(situation))],
-        "refusals": [refusal.to_json() for refusal in situation.refusals],
+        "refusals": [refusal.to_json() for refusal in (*refusals(node, situation.resizes), *situation.refusals)],
         "cpus": {
             "allowed": format_cpuset(topology.cpus),
             "exclusive": format_cpuset(node.exclusive_cpus),
@@ -136,6 +146,8 @@ def summary(situation: Situation) -> Values:
             "watched": format_cpuset(node.watched_cpus),
             "offline": format_cpuset(topology.offline_cpus),
         },
+        "shared_by_all": _shared_by_all(node),
+        "kept": [_kept(node, uid, kept) for uid, kept in sorted(node.kept.items()) if kept.cpus - node.owned_cpus],
         "memory_nodes": format_cpuset(topology.mems),
         "numa_nodes": [
             {
@@ -150,6 +162,19 @@ def summary(situation: Situation) -> Values:
         ],
         "totals": _totals(node),
     }
+
+
+def _shared_by_all(node: Node) -> bool:
+    """Whether there are containers that own no CPU, and each of them may run on every CPU that has no owner."""
+    places = {grant.cpus for grant in node.grants.values() if not grant.exclusive}
+    return places == {node.shared_cpus}
+
+
+def _kept(node: Node, uid: str, kept: Kept) -> Values:
+    """CPUs that are kept for a pod; some of its containers may have them again."""
+    names = sorted(name for name, cpus in kept.by_name.items() if cpus - node.owned_cpus)
+    cpus = format_cpuset(kept.cpus - node.owned_cpus)
+    return {"pod": pod_title(node, uid), "uid": uid, "cpus": cpus, "containers": names}
 
 
 def _totals(node: Node) -> Values:
@@ -176,16 +201,36 @@ def of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("machine", text)
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
+    yield from _shares(shortfalls(node, situation.placer))
+
+
+def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
+    """Who should have exclusive CPUs: where something is wrong each of them, else a few."""
+    known = [short for short in found if not short.missed]
+    yield from (Notice("shares", short.sentence) for short in found if short.missed)
+    yield from (Notice("shares", short.sentence, wrong=False) for short in known[:MAX_NAMED])
+    if left := known[MAX_NAMED:]:
+        yield Notice("shares", f"{len(left)} more containers should own CPUs, and share for such reasons", wrong=False)
 
 
 def problems(situation: Situation) -> Values:
     """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
     found = [notice.text for notice in (*situation.notices, *of_node(situation)) if notice.wrong]
-    apart = misplaced(situation)
+    apart, node = misplaced(situation), situation.node
+    found += [*undersized(node, situation.resizes), *violations(node, situation.reserved), *unguarded(node)]
     return {
-        "problems": [*found, *violations(situation.node, situation.reserved), *(text for text, bad in apart if bad)],
+        "problems": [*found, *(text for text, bad in apart if bad)],
         "under_way": [text for text, bad in apart if not bad],
     }
+
+
+def unguarded(node: Node) -> Iterator[str]:
+    """Who is left where it is, and may run there on CPUs that another owns; `violations` has all others."""
+    for key, applied in node.applied.items():
+        foreign = applied.cpus & node.exclusive_cpus
+        if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
+            cpus = format_cpuset(foreign)
+            yield f"{node.containers[key].title} has no place and may run on CPUs {cpus}, which another container owns"
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:

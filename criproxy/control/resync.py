@@ -12,7 +12,7 @@ from time import monotonic
 from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
-from criproxy.control.inquiry import Inquiry, stamped, unconfirmed
+from criproxy.control.inquiry import Inquiry, never_to_start, stamped, unconfirmed
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -60,6 +60,8 @@ class Resync:
     """When, on the loop's clock, to compare because of removals that may be under way; None: there are none."""
     _last_look_s: float = 0.0
     """With which such comparison the last of them is done."""
+    _finding: bool = False
+    """Whether somebody is finding out who has which cards."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -203,12 +205,16 @@ class Resync:
         runtime = self.followups.runtime
         await runtime.version()
         self._touched.clear()
-        before = self.followups.manager.node
+        before, guarded = self.followups.manager.node, self.devices.sandboxes()
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         await self._reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
+        await self.inquiry.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - {item.id for item in sandboxes}:
             await self.followups.apply(PodGone(key))
+        for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():
+            self.devices.sandbox_removed(key)
+        self._find_cards(containers)
         await self._adoption.follow_watched()
         if thorough:
             await self._look_at_all()
@@ -221,13 +227,30 @@ class Resync:
         sandbox_id: str = "",
     ) -> None:
         await self.inquiry.judge(before, containers, sandbox_id)
+        await self.inquiry.judge_created(before, sandboxes, containers)
         for item in containers:
             await self._has_started(item)
-        adopting = self._adoption.take_in(sandboxes, containers, self._is_disturbed, with_exited=self._is_first)
+        lost = never_to_start(sandboxes, containers)
+        able = [item for item in containers if item.id not in lost]
+        adopting = self._adoption.take_in(sandboxes, able, self._is_disturbed, with_exited=self._is_first)
         for key in await adopting:
             found = self.followups.manager.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:
                 self.inquiry.start_unknown(key)
+
+    def _find_cards(self, containers: Sequence[api.Container]) -> None:
+        """In the background: the kubelet may take its time, and nobody's place depends on it."""
+        if self.devices.rules is not None and not self._finding:
+            self._finding = True
+            self.followups.tasks.spawn("find out who has which cards", self._with_cards(containers))
+
+    async def _with_cards(self, containers: Sequence[api.Container]) -> None:
+        try:
+            await self._adoption.find_cards(containers)
+        except RuntimeCallError:
+            pass  # the next comparison tries again
+        finally:
+            self._finding = False
 
     @property
     def _adoption(self) -> Adoption:

@@ -18,6 +18,17 @@ class OnError(Enum):
     REFUSE = "refuse"
 
 
+class Promote(Enum):
+    """Which Guaranteed containers that share, and should have exclusive CPUs, get them when there is room."""
+
+    DEFAULT = ""
+    """Those that came while criproxy failed or was bypassed."""
+    OFF = "off"
+    """None."""
+    WHEN_FREE = "when-free"
+    """All: also those that were found running, and those that shared before the policy changed."""
+
+
 class Adopt(Enum):
     """What becomes of a container that is found and that criproxy did not place."""
 
@@ -46,6 +57,13 @@ class Settings:
     """Of the policy in force, as in the policy file; only to be told."""
     on_error: OnError = OnError.SHARED
     adopt: Adopt = Adopt.PIN
+    promote: Promote = Promote.DEFAULT
+    promote_pause_s: float = 1.0
+    """How long a container that should have more waits at the most before it is looked again whether it may have it."""
+    resize_silence_s: float = 600.0
+    """The kubelet repeats a refused resize every second, a few minutes apart at the most: after so long it does not."""
+    promote_quiet_s: float = 0.1
+    """How long after that at the least: on a busy node everything changes all the time."""
     apply_all: bool = False
     """Whether another configuration places anew who is here already, or newcomers only."""
     devices: DeviceRules | None = None
@@ -77,6 +95,9 @@ class Settings:
     """The same where it does: runtimes drop events that nobody fetches in time."""
     drift_period_s: float = 5.0
     """How long it takes to read the cgroups of all containers once; then it begins again."""
+    lost_after_s: float = 3.0
+    """So long after the runtime calls a container exited its processes may still end by themselves; after a cut start
+    that takes 0.3 to 1.4 s. Only then is it told that the runtime has lost them; its place it keeps from the first."""
     host_root: Path = Path("/")
     """Prefix of /proc and /sys/fs/cgroup."""
 

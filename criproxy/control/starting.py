@@ -8,13 +8,14 @@ from time import gmtime, monotonic, strftime, time
 
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
+from criproxy.control.refused import warn
 from criproxy.control.resync import Resync
 from criproxy.control.targets import quota_for
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import ContainerResized, ContainerStarted, UnknownOutcome
+from criproxy.engine.events import ContainerResized, ContainerStarted, ResizeRefused, UnknownOutcome
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -40,6 +41,8 @@ class Resizing(InLane):
 
     before: Sizes
     """What the container asked for until then: so it is again if the runtime refuses."""
+    sizes: Sizes
+    """What it asks for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ class Updates:
     followups: Followups
     inquiry: Inquiry
     foreign: Foreign | None = None
-    """The last cpuset that the kubelet sent; None if it never did."""
+    """The last cpuset that the kubelet sent; None if it never did, or sets none any more."""
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own.
@@ -188,8 +191,7 @@ class Updates:
         try:
             await self._resize(call, key, request)
         except (Refused, PolicyFault) as error:
-            followups.log.warning("resize refused", container=key, error=str(error))
-            followups.manager.note(key, Kind.RESIZED, f"the resize was refused: {error}")
+            await self._refuse(call, error)
             return Refuse(error.code, str(error))
         ours = followups.now(key)
         if ours is None:
@@ -199,6 +201,20 @@ class Updates:
         quota = quota_for(followups.manager.node, key, ours)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
 
+    async def _refuse(self, call: Call, error: Refused | PolicyFault) -> None:
+        """Remember the size that was refused; say so if the kubelet does not only repeat it."""
+        followups, resizing = self.followups, call.context
+        followups.counters.resizes_refused += 1
+        if not isinstance(resizing, Resizing):
+            return
+        call.context = InLane(resizing.key)  # nothing is to be undone
+        container = followups.manager.node.containers.get(resizing.key)
+        if container is None or not followups.refused.add(container, resizing.sizes, str(error)):
+            return
+        warn(followups.log, container, resizing.sizes, error)
+        followups.manager.note(container, Kind.RESIZED, f"the resize was refused: {error}")
+        await followups.apply(ResizeRefused(resizing.key, resizing.sizes, time()))
+
     async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
         """Take the lane of *key* and place it anew if it asks for another size.
 
@@ -207,15 +223,17 @@ class Updates:
             PolicyFault: the policy gave a place that nobody may have.
         """
         try:
-            await self._place(call, key, request)
+            await self._place(call, key, request, is_first=True)
         except NotEnough:
             # Not in the lane: this container itself may have ended, and that is found out there.
             call.context = None
             self.followups.lanes.leave(key)
             await self.inquiry.try_release_exited()
-            await self._place(call, key, request)
+            await self._place(call, key, request, is_first=False)
 
-    async def _place(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
+    async def _place(
+        self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, *, is_first: bool
+    ) -> None:
         await self.followups.lanes.enter(key)
         manager = self.followups.manager
         node = manager.node
@@ -223,12 +241,15 @@ class Updates:
         if container is None:
             call.context = InLane(key)
             return
-        call.context = Resizing(key, container.sizes)
         sizes = translate.sizes(request.linux, container, node.topology.capacity_bytes)
-        if sizes != container.sizes:
-            wishes = asked_anew(request.linux, container.resized(sizes))
-            manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
-            await self.followups.apply(ContainerResized(key, sizes))
+        call.context = Resizing(key, container.sizes, sizes)
+        if sizes == container.sizes and not container.desired:
+            return
+        if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was told already
+            with manager.failures.harmless("what a resize asks for"):
+                wishes = asked_anew(request.linux, container.resized(sizes))
+                manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
+        await self.followups.apply(ContainerResized(key, sizes))
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Give the lane back, then look what the container has; a resize that did not happen is undone."""
@@ -246,16 +267,24 @@ class Updates:
             self.followups.kick([key], look=True)
 
     def _warn(self, key: str, request: api.UpdateContainerResourcesRequest) -> None:
-        cpus = request.linux.cpuset_cpus
-        if not cpus:
-            return
-        containers = self.followups.manager.node.containers
-        title = containers[key].title if key in containers else key
+        if cpus := request.linux.cpuset_cpus:
+            containers = self.followups.manager.node.containers
+            self._competes(containers[key].title if key in containers else key, cpus)
+
+    def see_create(self, title: str, cpus: str) -> None:
+        """A create of the container *title* came with that cpuset: with a CPU manager each has one, without it none."""
+        if cpus:
+            self._competes(title, cpus)
+        elif self.foreign is not None:
+            self.foreign = None
+            self.followups.log.info("the kubelet sets no cpusets any more", container=title)
+
+    def _competes(self, title: str, cpus: str) -> None:
         times = self.foreign.times + 1 if self.foreign else 1
         self.foreign = Foreign(title, cpus, times, time())
         if times == 1:
             self.followups.log.warning(
                 "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
-                container=request.container_id,
+                container=title,
                 cpus=cpus,
             )

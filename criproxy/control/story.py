@@ -11,6 +11,7 @@ from criproxy.control.considering import Choice
 from criproxy.control.journal import SHORT_ID
 from criproxy.control.notices import Values, timestamp
 from criproxy.control.report import Situation, row
+from criproxy.control.shortfalls import shortfall
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -130,10 +131,19 @@ def tell(
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
+        "should_own": _should_own(situation, container),
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
         "earlier": [_line(other) for other in others[:EARLIER]],
     }
+
+
+def _should_own(situation: Situation, container: Container | None) -> Values | None:
+    """The exclusive CPUs that it should have, and why it has not; None where it has what it should have."""
+    if container is None or situation.placer is None or situation.node.released:
+        return None
+    found = shortfall(situation.node, situation.placer, container.key)
+    return found.to_json() if found else None
 
 
 def event(record: Record) -> Values:

@@ -13,6 +13,7 @@ from criproxy.engine.events import (
     PodGone,
     PodStopped,
     PolicyChanged,
+    Promoted,
     TopologyChanged,
 )
 from criproxy.model.bounded import bounded_texts
@@ -44,6 +45,8 @@ def _sentence(event: Event, decision: Decision) -> str | None:
             return "container placed" if decision.key == container.key else "create repeated"
         case PolicyChanged():
             return "policy changed"
+        case Promoted() if decision.reasons:
+            return "container promoted"
         case ContainerResized() | TopologyChanged() if decision.reasons:
             return "container resized" if isinstance(event, ContainerResized) else "machine changed"
     return None

@@ -4,6 +4,7 @@ Here the parts are put together; each has its own file.
 """
 
 import asyncio
+from collections.abc import Callable
 from importlib import import_module
 
 from criproxy.control.hotplug import Hotplug
@@ -16,9 +17,15 @@ class Watch:
     Made right after the machine was discovered: what changes from then on is noticed.
     """
 
-    def __init__(self, inquiry: Inquiry) -> None:
+    def __init__(self, inquiry: Inquiry, is_ready: Callable[[], bool] = lambda: True) -> None:
         self._inquiry = inquiry
+        self._is_ready = is_ready
         self._hotplug = Hotplug(inquiry.followups)
+
+    @property
+    def problem(self) -> str:
+        """Why nobody knows which CPUs and memory nodes there are now; empty where that is known."""
+        return self._hotplug.error
 
     def start(self) -> None:
         """Watch until the controller's tasks are stopped."""
@@ -31,6 +38,7 @@ class Watch:
         from criproxy.control.coldstarts import ColdStarts
         from criproxy.control.drift import Drift
         from criproxy.control.exits import Exits
+        from criproxy.control.promoting import Promotions
 
         followups = self._inquiry.followups
         exits = Exits(followups, self._inquiry)
@@ -39,7 +47,8 @@ class Watch:
         followups.tasks.forever("list exited containers", exits.list_regularly)
         followups.tasks.forever("watch cgroups", drift.watch)
         followups.tasks.forever("end cold starts", cold_starts.watch)
+        followups.tasks.forever("look for room", Promotions(followups, self._is_ready).watch)
 
     async def _load(self) -> None:
-        for part in ("exits", "drift", "coldstarts"):
+        for part in ("exits", "drift", "coldstarts", "promoting"):
             await asyncio.to_thread(import_module, f"criproxy.control.{part}")

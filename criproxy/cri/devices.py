@@ -60,6 +60,14 @@ def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
     )
 
 
+def who_is_listed(item: api.Container, *, privileged: bool = False) -> Who:
+    """For whom an entry of a list was created, as far as lists tell."""
+    images = dict.fromkeys(filter(None, (item.image.image, item.image.user_specified_image)))
+    return Who(
+        namespace=item.labels.get("io.kubernetes.pod.namespace", ""), images=tuple(images), privileged=privileged
+    )
+
+
 def write(request: api.CreateContainerRequest, before: Asked, after: Asked) -> None:
     """Make *request* say what *after* does.
 

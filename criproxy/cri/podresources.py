@@ -6,14 +6,16 @@ there is no socket, it fails at once. grpc is imported at the first call that fi
 
 import asyncio
 import importlib
-import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from criproxy.cri import podresources_pb2 as api
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.errors import CriproxyError, StatusCode
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ Reply = TypeVar("Reply", bound=Message)
 Devices = Mapping[str, Mapping[str, tuple[str, ...]]]
 """What one pod was given: ids by container and resource. A container that is not in it was not spoken of."""
 
+STAT_TIMEOUT_S = 1.0
 LARGEST_REPLY_BYTES = 16 << 20
 """That of the kubelet's own clients: a list has all pods of the node."""
 _SERVICE = "/v1.PodResourcesLister"
@@ -50,10 +53,12 @@ class PodresourcesClient:
 
     Args:
         socket: such as /var/lib/kubelet/pod-resources/kubelet.sock.
+        patience: for a look at it, since a file system may hang.
     """
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, patience: Patience | None = None) -> None:
         self.socket = socket
+        self._patience = patience or Patience()
         self._channel: Channel | None = None
         self._made: tuple[int, int] | None = None
         """Which socket was there last: a restarted kubelet makes another one."""
@@ -82,6 +87,8 @@ class PodresourcesClient:
                 self._only_lists = _is_unknown(error)
         request = api.ListPodResourcesRequest()
         reply = await self._call("List", request, api.ListPodResourcesResponse, deadline_s - loop.time())
+        if not reply.pod_resources and len(UnknownFieldSet(reply)):
+            raise PodresourcesError(StatusCode.INTERNAL, "List: the reply cannot be read: it is another message")
         return [_devices(pod) for pod in reply.pod_resources if (pod.namespace, pod.name) == (namespace, name)]
 
     async def close(self) -> None:
@@ -93,14 +100,21 @@ class PodresourcesClient:
     async def _get(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
         reply = await self._call("Get", request, api.GetPodResourcesResponse, timeout_s)
-        return [_devices(reply.pod_resources)] if reply.HasField("pod_resources") else []
+        pod = reply.pod_resources
+        if (pod.namespace, pod.name) != (namespace, name):  # one that it does not know is NOT_FOUND
+            raise PodresourcesError(StatusCode.INTERNAL, "Get: the reply cannot be read: it is not about that pod")
+        return [_devices(pod)]
 
     async def _connected(self) -> "Channel":
         """The connection, to be made by the call; what an earlier kubelet did not know is forgotten."""
         try:
-            found = await asyncio.to_thread(os.stat, self.socket)
+            found = await self._patience.wait(str(self.socket), self.socket.stat, STAT_TIMEOUT_S)
         except OSError as error:
             raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: {error.strerror}") from error
+        except Hangs as error:
+            raise PodresourcesError(StatusCode.DEADLINE_EXCEEDED, str(error)) from error
+        if not stat.S_ISSOCK(found.st_mode):
+            raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: is no socket")
         if (made := (found.st_ino, found.st_ctime_ns)) != self._made:
             self._made, self._only_lists = made, False
         if self._channel is None:

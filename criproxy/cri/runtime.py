@@ -138,6 +138,25 @@ class RuntimeClient:
                 self.on_unavailable()
             raise failure from error
 
+    async def probe(self, path: str) -> tuple[StatusCode, str]:
+        """Code and text with which a method of any service ends, without a message.
+
+        Raises:
+            RuntimeCallError: the runtime does not answer.
+        """
+        channel = await self._connected()
+        from grpc.aio import AioRpcError
+
+        try:
+            call: UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
+            await call(b"", timeout=self._timeout_s)
+        except AioRpcError as error:
+            failure = _failure(path, error)
+            if failure.code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
+                raise failure from error
+            return failure.code, failure.details
+        return StatusCode.OK, ""
+
     async def close(self) -> None:
         """Cancel what is under way and drop the connection."""
         if self._channel is not None:

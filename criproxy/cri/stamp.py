@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from criproxy.model.plain import from_plain, to_plain
+from criproxy.model.workload import Missed
+
 ANNOTATION = "criproxy/placement"
 MAX_INT64 = (1 << 63) - 1
 _MAX_ID_LENGTH = 128
@@ -73,3 +76,20 @@ def _bounded(value: Any) -> Any:  # noqa: ANN401 (a value of any field)
 def _is_id(text: str) -> bool:
     """Whether it may be a reservation: these are short and plain."""
     return 0 < len(text) <= _MAX_ID_LENGTH and text.isascii() and text.isprintable()
+
+
+MISSED = "criproxy/missed"
+"""The annotation of a container at whose create criproxy failed: why it has no place, and since when."""
+
+
+def missed_text(missed: Missed) -> str:
+    """The value of `MISSED`."""
+    return _ENCODER.encode(to_plain(missed))
+
+
+def read_missed(annotations: Mapping[str, str]) -> Missed | None:
+    """What a container's *annotations* say of it; None if they say nothing, or what cannot be ours."""
+    try:
+        return from_plain(Missed, json.loads(annotations[MISSED]))
+    except (KeyError, ValueError):
+        return None

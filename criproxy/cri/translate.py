@@ -313,6 +313,15 @@ def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
         return None
 
 
+def privileged_in(info: Mapping[str, str]) -> bool:
+    """Whether a container was created as a privileged one, by the *info* of a verbose ContainerStatus."""
+    try:
+        context = json.loads(info.get("info", "{}"))["config"]["linux"]["security_context"]
+        return bool(context.get("privileged"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _linux_in(info: Mapping[str, str]) -> Mapping[str, Any] | None:
     """``linux`` of the OCI specification in the *info* of a verbose ContainerStatus; None where there is none."""
     try:

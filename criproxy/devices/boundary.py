@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, Who
-from criproxy.devices.cards import Stock, Stocks, visible_value
+from criproxy.devices.cards import Stock, Stocks, told, visible_value
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Allocation, Evidence, Given
 from criproxy.devices.rules import DeviceRules
@@ -100,6 +100,15 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
     return Boundary(asked, findings)
 
 
+def exceptions(rules: DeviceRules, who: Who) -> tuple[Finding, ...]:
+    """What is found of a container that runs, beside its cards: why it may see more than it was given."""
+    if why := rules.exempt(who):
+        return (Finding("", Word.EXEMPT, f"its devices are left as they came: {why}"),)
+    if who.privileged:
+        return (Finding("", Word.PRIVILEGED, "it is privileged and sees every device node of the host"),)
+    return ()
+
+
 _NONE = Stock()
 DENIED = (
     "it is privileged and would see every device of the host, which devices.privileged in the policy file of this node "
@@ -153,7 +162,10 @@ class _Case:
         by = self.given.source if self.given.given is Given.NONE else "nobody can tell"
         how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
         if self.rules.hide_unallocated == "report":
-            text = f"no card is allocated to it ({by}): enforced, {how}"
+            text = (
+                f"no card is allocated to it ({by}), and it may see what its image shows: hideUnallocated is report; "
+                f"with enforce {how}"
+            )
             return Boundary(asked, (self._found(Word.WOULD_HIDE, text),))
         text = f"no card is allocated to it ({by}): {how}"
         return Boundary(hidden, (self._found(Word.HIDDEN, text), *self._stripped(tampered)))
@@ -163,10 +175,10 @@ class _Case:
         if by_cdi and not ids:
             text = "a CDI device of it does not tell which card it is: everything is left as it came"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
-        cards = ", ".join(ids) or "a card"
+        cards = told(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
         # Beside CDI a variable would inject the card a second time, on runtimes whose hook obeys it.
-        wanted = None if by_cdi else self._visible(asked)
+        wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)
         rewritten = self._rewritten(asked, wanted)
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
@@ -176,6 +188,16 @@ class _Case:
             findings += self._stripped(tampered)
         nodes = None if by_cdi else self._with_nodes(rewritten)
         return Boundary(nodes.asked, (*findings, *nodes.findings)) if nodes else Boundary(rewritten, tuple(findings))
+
+    def _beside_cdi(self, asked: Asked) -> bytes | None:
+        """The hide value where the image's own variable would show every card beside those that CDI brings.
+
+        Specifications that set the variable outweigh the image; of one that cannot be read nobody knows that.
+        """
+        names = [name for name in asked.cdi if self.kind.cdi_device(name) is not None]
+        silent = all(self.stock.cdi_sets.get(name) is False for name in names)
+        hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
+        return self.kind.hide_value.encode() if silent and hides and self.rules.hide_unallocated == "enforce" else None
 
     def _visible(self, asked: Asked) -> bytes | None:
         """What the visible variable says of the allocation; None where there shall be none."""

@@ -24,6 +24,7 @@ NVIDIA = DeviceClass(
         "k8s.gpu.nvidia.com/claim",
         "k8s.device-plugin.nvidia.com/gpu",
     ),
+    cdi_beside=tuple(f"k8s.device-plugin.nvidia.com/{name}" for name in ("imex-channel", "gdrcopy", "gds", "mofed")),
     pci_vendor="0x10de",
 )
 ASCEND = DeviceClass(

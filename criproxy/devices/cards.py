@@ -1,14 +1,17 @@
 """The cards of a machine, and which of them an id means."""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from criproxy.devices.classes import DeviceClass
 from criproxy.model.cpuset import CpuSet
 
 _NUMBERED = re.compile(r"(?:[A-Za-z]+|[A-Za-z0-9]+-)?([0-9]{1,6})")
 """``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with numbers of its own."""
+TOLD_CHARACTERS = 63
+"""The longest id that Kubernetes' documentation speaks of."""
+TOLD_IDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Stock:
     """In the order of their driver, where that is known."""
     shared: tuple[str, ...] = ()
     """The nodes that all its cards need, as far as they exist."""
+    cdi_sets: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    """By the name of a CDI device, whether its specification sets the visible variable, as far as that can be read."""
 
     def card(self, kind: DeviceClass, id: str) -> Card | None:
         """The card that *id*, as the kubelet or CDI writes it, means; None where that is not known."""
@@ -53,6 +58,13 @@ class Stock:
 
 Stocks = Mapping[str, Stock]
 """By the name of the class."""
+
+
+def told(ids: Sequence[str]) -> str:
+    """*ids* for people: shortened, since those of a plugin may have any length and number."""
+    short = [each if len(each) <= TOLD_CHARACTERS else f"{each[: TOLD_CHARACTERS - 1]}…" for each in ids[:TOLD_IDS]]
+    more = f" and {len(ids) - TOLD_IDS} more" if len(ids) > TOLD_IDS else ""
+    return ", ".join(short) + more
 
 
 def number_in(id: str) -> int | None:

@@ -32,7 +32,7 @@ class DeviceClass:
     strip_env: tuple[str, ...] = ()
     """More variables that widen what is seen, or lift its limits; a * at the end stands for anything."""
     strip_mount_prefix: tuple[str, ...] = ()
-    """Paths in the container below which a mount's name asks for a card."""
+    """What the path of a mount in the container begins with whose rest asks for a card, with or without a '/'."""
     runtimes: tuple[str, ...] = ("*",)
     """Runtime handlers whose hook knows the hide value; elsewhere it is not written. The default handler is ''."""
     id_format: IdFormat = "as-is"
@@ -45,6 +45,8 @@ class DeviceClass:
     permissions: str = "rw"
     cdi_kinds: tuple[str, ...] = ()
     """Kinds of CDI devices, ``vendor/class``, that are its cards."""
+    cdi_beside: tuple[str, ...] = ()
+    """Kinds of CDI devices that its plugins pass beside cards, and that bring none."""
     pci_vendor: str = ""
     """Tells its nodes from those of others with such paths: as the kernel writes it, ``0x1002``."""
     env_prefixes: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -74,14 +76,18 @@ class DeviceClass:
             if prefix.rpartition("/")[2] not in container_path:
                 continue  # in whatever way it is written, its last name is in there
             path = "/" + normpath(container_path).lstrip("/")
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return path[len(prefix) + 1 :]
+            if path.startswith(prefix):  # as NVIDIA's toolkit compares: …-devicesall asks for all
+                return path[len(prefix) :].lstrip("/")
         return None
 
     def cdi_device(self, name: str) -> str | None:
         """The device of the CDI name ``vendor/class=device``, if the kind is one of its."""
         kind, _, device = name.partition("=")
         return device if kind in self.cdi_kinds else None
+
+    def is_beside_cards(self, name: str) -> bool:
+        """Whether a CDI device brings no card."""
+        return name.partition("=")[0] in self.cdi_beside
 
     def is_card_node(self, path: str) -> bool:
         """Whether *path* is a node of one card."""

@@ -80,6 +80,10 @@ class Source(Protocol):
         """What *container* was given; None where that cannot be told. Must not fail; nobody waits for long."""
         ...
 
+    def sandboxes(self) -> set[str]:
+        """Those of which something is kept, until `forget`."""
+        ...
+
     def forget(self, sandbox_id: str) -> None:
         """A sandbox is gone: nobody will ask for its containers again."""
         ...
@@ -187,4 +191,6 @@ def _traces(kind: DeviceClass, asked: Asked) -> bool:
 
 def _foreign_cdi(classes: Sequence[DeviceClass], asked: Asked) -> bool:
     """Whether a CDI device is of no class: nobody knows what it brings along."""
-    return any(all(kind.cdi_device(name) is None for kind in classes) for name in asked.cdi)
+    return any(
+        all(kind.cdi_device(name) is None and not kind.is_beside_cards(name) for kind in classes) for name in asked.cdi
+    )

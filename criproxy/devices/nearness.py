@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Card, Stock, Stocks
+from criproxy.devices.cards import Card, Stock, Stocks, told
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Evidence, Given, Known, numbers_of_nodes
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -33,7 +33,7 @@ class Whereabouts:
         several = "s" if len(self.nodes) > 1 else ""
         place = f"is next to NUMA node{several} {format_cpuset(self.nodes)}" if self.nodes else "is nobody knows where"
         where = f" ({self.pci})" if self.pci not in ("", self.id) else ""
-        return f"{self.kind}: {self.id or 'a card'}{where} {place}"
+        return f"{self.kind}: {told([self.id] if self.id else []) or 'a card'}{where} {place}"
 
 
 def whereabouts(

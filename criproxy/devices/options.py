@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from posixpath import normpath
 from re import fullmatch
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass, IdFormat
+from criproxy.devices.mistakes import mistakes
 from criproxy.devices.rules import DeviceRules, HideUnallocated, KubeletFiles, OnNoEvidence, Privileged, UserOverride
 from criproxy.policy.options import Misfit, NamespacePattern
 
@@ -55,6 +57,12 @@ def _card_node(path: str) -> str:
     return path
 
 
+def _plain_path(path: str) -> str:
+    if normpath(path) != path:
+        raise ValueError(f"must be a path below /dev/ without '.', '..' and '//', not {path!r:.60}")
+    return path
+
+
 _WORD = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 ClassName = Annotated[str, _Text("[a-z0-9][a-z0-9.-]{0,62}", "a name of a-z, 0-9, '-' and '.'")]
 ResourcePattern = Annotated[
@@ -65,7 +73,11 @@ EnvPattern = Annotated[
     str, _Text(r"[A-Za-z_][A-Za-z0-9_]*\*?", "the name of an environment variable, or its beginning and *")
 ]
 HideValue = Annotated[str, _Text("[!-~]*", "a word without blanks")]
-NodePath = Annotated[str, _Text(r"/dev/[^/\s][^\s]*", "a path below /dev/")]
+NodePath = Annotated[
+    str,
+    _Text(r"/dev/[^/\s][^\s]*", "a path below /dev/"),
+    AfterValidator(_plain_path),
+]
 CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
 MountPrefix = Annotated[str, _Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
 HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" where it is not to be looked at')]
@@ -107,7 +119,7 @@ class ClassOptions(BaseModel):
     strip_env: tuple[EnvPattern, ...] = ()
     """More variables that do not get in; a * at the end stands for anything."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """Paths in the container below which a mount's name asks the hook for a card."""
+    """What the path of a mount in the container begins with whose rest asks the hook for a card."""
     runtimes: tuple[str, ...] = ("*",)
     """Runtime handlers (of RuntimeClass) whose hook knows hideValue; * is all, "" the node's default one."""
     id_format: IdFormat = "as-is"
@@ -230,6 +242,7 @@ class DeviceOptions(BaseModel):
     def contradictions(self) -> Iterator[Misfit]:
         """What cannot be meant so; paths lead from the section."""
         names: dict[str, str] = {}
+        known: dict[str, DeviceClass] = {}
         variables: dict[str, str] = {}
         for number, options in enumerate(self.classes):
             path = ("classes", number)
@@ -239,8 +252,11 @@ class DeviceOptions(BaseModel):
             if options.name not in BUILTIN and not options.resources:
                 yield Misfit((*path, "name"), _unknown(options.name))
                 continue
-            yield from _class_contradictions(path, options)
-            variable = options.device_class().visible_env
+            kind = options.device_class()
+            found = [*_class_contradictions(path, options)]
+            yield from found or (Misfit((*path, *place), text) for place, text in mistakes(kind, known))
+            known.setdefault(options.name, kind)
+            variable = kind.visible_env
             if variable and (other := variables.setdefault(variable, options.name)) != options.name:
                 yield Misfit((*path, "visibleEnv"), f"{variable} is already that of the class {other!r}")
 

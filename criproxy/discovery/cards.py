@@ -2,12 +2,19 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from posixpath import split
+from time import monotonic
 
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.discovery.cdi import FOLDERS, CdiSpecs
 from criproxy.discovery.files import entries, read_text
+from criproxy.discovery.patience import Hangs, Patience
 from criproxy.discovery.places import place_of
 
 NVIDIA_GPUS = "proc/driver/nvidia/gpus"
@@ -15,13 +22,71 @@ _UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 
 
-def find_cards(classes: Iterable[DeviceClass], host_root: Path = Path("/")) -> dict[str, Stock]:
-    """What the machine whose /dev, /proc and /sys lie under *host_root* has, by the name of the class."""
-    return {kind.name: _stock(kind, host_root) for kind in classes}
+DRIVER_TIMEOUT_S = 0.5
+"""How long all files of a driver may take together: the kernel has what they say at hand."""
 
 
-def _stock(kind: DeviceClass, host_root: Path) -> Stock:
-    told = dict(_nvidia_ids(host_root)) if kind.pci_vendor == "0x10de" else {}
+@dataclass(slots=True)
+class DriverFiles:
+    """Reads the files of drivers, which hang when a driver does; remembers what they said."""
+
+    patience: Patience = field(default_factory=Patience)
+    timeout_s: float = DRIVER_TIMEOUT_S
+    cdi: CdiSpecs = field(default_factory=CdiSpecs)
+    _said: dict[Path, str] = field(default_factory=dict)
+
+    def read(self, paths: Iterable[Path]) -> list[str]:
+        """What they say, empty for one that says nothing; of one that hangs, what it said before."""
+        until_s, begun = monotonic() + self.timeout_s, dict[Path, Future[str | None]]()
+        for path in (paths := list(paths)):
+            with suppress(Hangs):
+                begun[path] = self.patience.begin(str(path), partial(read_text, path))
+        for path, future in begun.items():
+            with suppress(Hangs):
+                left_s = max(0.0, until_s - monotonic())
+                self._said[path] = self.patience.result(str(path), future, left_s) or ""
+        return [self._said.get(path, "") for path in paths]
+
+
+def find_cards(
+    classes: Iterable[DeviceClass], host_root: Path = Path("/"), files: DriverFiles | None = None
+) -> dict[str, Stock]:
+    """What the machine whose /dev, /proc and /sys lie under *host_root* has, by the name of the class.
+
+    Args:
+        classes: those that matter.
+        host_root: prefix of all paths.
+        files: reads those of drivers; with one that is kept, cards keep their ids while a driver hangs.
+    """
+    files = files or DriverFiles()
+    return {kind.name: _stock(kind, host_root, files) for kind in classes}
+
+
+def names_seen(classes: Iterable[DeviceClass], host_root: Path) -> frozenset[str]:
+    """What is there by name where nodes, drivers and CDI specifications are: while it is the same, so are the cards."""
+    folders = {
+        NVIDIA_GPUS,
+        *(split(path)[0].lstrip("/") for kind in classes for path in (*kind.per_device, *kind.shared)),
+    }
+    names = {f"{folder}/{name}" for folder in folders for name in entries(host_root / folder)}
+    for folder in FOLDERS:
+        for name in entries(host_root / folder):
+            with suppress(OSError):
+                names.add(f"{folder}/{name} {(host_root / folder / name).stat().st_mtime_ns}")
+    return frozenset(names)
+
+
+def look_for_cards(classes: Iterable[DeviceClass], host_root: Path, timeout_s: float = 2.0) -> dict[str, Stock]:
+    """The same for a command, which nothing may hold up for longer.
+
+    Raises:
+        Hangs: it took longer.
+    """
+    return Patience().ask("the machine's cards", partial(find_cards, tuple(classes), host_root), timeout_s)
+
+
+def _stock(kind: DeviceClass, host_root: Path, files: DriverFiles) -> Stock:
+    told = dict(_nvidia_ids(host_root, files)) if kind.pci_vendor == "0x10de" else {}
     found: dict[int, list[str]] = {number: [] for number in told}
     for template in kind.per_device:
         for path in _matching(host_root, PLACEHOLDER.sub("*", template)):
@@ -32,7 +97,7 @@ def _stock(kind: DeviceClass, host_root: Path) -> Stock:
     numbers = [*told, *sorted(found.keys() - told.keys())]
     cards = tuple(_card(host_root, number, found[number], *told.get(number, ("", ""))) for number in numbers)
     shared = tuple(path for pattern in kind.shared for path in _matching(host_root, pattern))
-    return Stock(cards, shared)
+    return Stock(cards, shared, files.cdi.sets(kind, host_root))
 
 
 def _card(host_root: Path, number: int, nodes: list[str], id: str, address: str) -> Card:
@@ -58,10 +123,11 @@ def _is_vendors(kind: DeviceClass, host_root: Path, path: str) -> bool:
     return True
 
 
-def _nvidia_ids(host_root: Path) -> Iterator[tuple[int, tuple[str, str]]]:
+def _nvidia_ids(host_root: Path, files: DriverFiles) -> Iterator[tuple[int, tuple[str, str]]]:
     """Minor number of each GPU, its UUID and PCI address; in the order of the latter, as NVML counts them."""
-    for address in entries(host_root / NVIDIA_GPUS):
-        text = read_text(host_root / NVIDIA_GPUS / address / "information") or ""
+    addresses = entries(host_root / NVIDIA_GPUS)
+    texts = files.read(host_root / NVIDIA_GPUS / address / "information" for address in addresses)
+    for address, text in zip(addresses, texts, strict=True):
         uuid, minor = _UUID.search(text), _MINOR.search(text)
         if uuid and minor:
             yield int(minor[1]), (uuid[1], address)

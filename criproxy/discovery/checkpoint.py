@@ -1,12 +1,15 @@
 """The file in which the kubelet's device manager keeps its allocations, read off the event loop when it has changed."""
 
 import asyncio
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from criproxy.devices.checkpoint import BadCheckpoint, Checkpoint, read_checkpoint
+from criproxy.discovery.patience import Hangs, Patience
 
+READ_TIMEOUT_S = 1.0
+"""How long reading may take; the kubelet writes megabytes at the most."""
 LARGEST_BYTES = 64 << 20
 """Nobody's checkpoint is larger; a file that is tells nothing."""
 
@@ -21,6 +24,19 @@ class Reading:
     """Whether it is what the file says now: then a container that is not in it was given nothing."""
     problem: str = ""
     """Why it is not; empty where there is no file."""
+    hangs: bool = False
+    """Whether reading has not come back, or is known not to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What is remembered between two readings."""
+
+    last: Checkpoint | None = None
+    seen: tuple[int, int, int] | None = None
+    """Which file was read last."""
+    problem: str = ""
+    """What was wrong with it."""
 
 
 @dataclass(slots=True)
@@ -28,40 +44,43 @@ class CheckpointFile:
     """Remembers the last checkpoint: a file that is damaged does not take away what is known already."""
 
     path: Path
-    _last: Checkpoint | None = None
-    _seen: tuple[int, int, int] | None = None
-    """Which file was read last."""
-    _problem: str = ""
-    """What was wrong with it."""
+    patience: Patience = field(default_factory=Patience)
+    timeout_s: float = READ_TIMEOUT_S
+    _state: _State = _State()
     _one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Who begins to read sees all that was written before, and a disk that hangs holds one thread only."""
+    """Who begins to read sees all that was written before."""
 
     async def read(self) -> Reading:
         """What the file says now."""
         async with self._one_by_one:
-            return await asyncio.to_thread(self._read)
+            look = partial(_read, self.path, self._state)
+            try:
+                reading, self._state = await self.patience.wait(str(self.path), look, self.timeout_s)
+            except Hangs as error:
+                return Reading(self._state.last, problem=str(error), hangs=True)
+            return reading
 
-    def _read(self) -> Reading:
-        try:
-            found = os.stat(self.path)  # noqa: PTH116 (in a thread)
-            if (seen := (found.st_ino, found.st_size, found.st_mtime_ns)) != self._seen:
-                self._last, self._problem = self._parsed()
-                self._seen = seen
-        except FileNotFoundError:
-            self._seen, self._problem = None, ""
-            return Reading(self._last)
-        except OSError as error:
-            self._seen = None
-            return Reading(self._last, problem=f"{self.path}: {error.strerror}")
-        return Reading(self._last, current=not self._problem, problem=self._problem)
 
-    def _parsed(self) -> tuple[Checkpoint | None, str]:
-        """The checkpoint, or the last one and why it stays."""
-        with self.path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
-        if len(data) > LARGEST_BYTES:
-            return self._last, f"{self.path}: is larger than {LARGEST_BYTES >> 20} MiB"
-        try:
-            return read_checkpoint(data), ""
-        except BadCheckpoint as error:
-            return self._last, f"{self.path}: {error}"
+def _read(path: Path, state: _State) -> tuple[Reading, _State]:
+    try:
+        found = path.stat()
+        if (seen := (found.st_ino, found.st_size, found.st_mtime_ns)) != state.seen:
+            last, problem = _parsed(path, state.last)
+            state = _State(last, seen, problem)
+    except FileNotFoundError:
+        return Reading(state.last), _State(state.last)
+    except OSError as error:
+        return Reading(state.last, problem=f"{path}: {error.strerror}"), replace(state, seen=None)
+    return Reading(state.last, current=not state.problem, problem=state.problem), state
+
+
+def _parsed(path: Path, last: Checkpoint | None) -> tuple[Checkpoint | None, str]:
+    """The checkpoint, or the last one and why it stays."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        return last, f"{path}: is larger than {LARGEST_BYTES >> 20} MiB"
+    try:
+        return read_checkpoint(data), ""
+    except BadCheckpoint as error:
+        return last, f"{path}: {error}"

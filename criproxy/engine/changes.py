@@ -6,8 +6,10 @@ keeps of it what it can, and memory stays on the NUMA nodes where it is.
 
 from dataclasses import replace
 
+from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
+from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.quota import honest, restored
 from criproxy.engine.release import release, still_released
@@ -15,6 +17,7 @@ from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -36,12 +39,15 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     if node.released or event.configuration != node.configuration:
         known = node.replace(released="", configuration=event.configuration)
     if not event.apply_all:
+        if known.kept and not keeps(policy):
+            known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
         reason = "the policy has changed: it places newcomers, and who is here stays"
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
         return release(known, "the policy is none")
-    after, reasons = _place_all(known, Preserving(policy), may_stay=False)
+    known = known.replace(kept={}) if known.kept else known
+    after, reasons = _place_all(known, complete(policy), may_stay=False)
     return _decision(node, after, "the policy has changed", reasons)
 
 
@@ -79,8 +85,9 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     if node.released:
         return still_released(node, topology)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
-    moved = _fitted(node, topology, usable.cpus)
-    if topology == node.topology and moved.grants == node.grants:
+    kept: dict[str, Kept] | None = {} if node.topology.cpus - topology.cpus else None
+    moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
+    if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
         return Decision(node)
     after, reasons = _place_all(moved, policy, may_stay=True)
     return _decision(node, after, _difference(node.topology, topology), reasons)
@@ -126,7 +133,7 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
     grants = with_memory_as_before(node, layout.grants, container.key)
     new = grants.get(container.key)
     told = _owns(old) != _owns(new)
-    return node.replace(grants=grants), layout.reasons if told else ()
+    return node.replace(grants=grants, kept=layout.kept), layout.reasons if told else ()
 
 
 def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
@@ -154,7 +161,8 @@ def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:
     pool = usable - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
     for key in reversed(grants):  # who came last gives up first
         if not pool and (pool := grants[key].exclusive & usable):
-            grants[key] = replace(grants[key], exclusive=NO_CPUS)
+            given_up = grants[key].exclusive  # its siblings may share these
+            grants |= {k: replace(g, exclusive=NO_CPUS) for k, g in grants.items() if g.exclusive & given_up}
     grants = {key: honest(grant if grant.cpus else replace(grant, cpus=pool)) for key, grant in grants.items()}
     return node.replace(topology=topology, grants=grants)
 

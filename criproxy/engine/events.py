@@ -1,6 +1,7 @@
 """What can happen to a node, as values in the past tense (or, for a held create, about to happen)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
@@ -13,6 +14,9 @@ class PodCreated:
     """The runtime made a sandbox."""
 
     pod: Pod
+    inherits: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By name of the container, what this pod had alone when its sandbox before was stopped, if that was just now:
+    what is still free of it is kept for it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,16 @@ class PodResized:
 @dataclass(frozen=True, slots=True)
 class PodStopped:
     """The sandbox was stopped, and with it every container in it."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodNotReady:
+    """The sandbox has ended by itself, or the runtime does not have it: no container starts in it any more.
+
+    Those that are in it may go on.
+    """
 
     key: str
 
@@ -110,6 +124,27 @@ class ContainerResized:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeRefused:
+    """There is no room for a size that the kubelet wants for the container: it goes on as it is."""
+
+    key: str
+    sizes: Sizes
+    """All of them."""
+    at_s: float = 0.0
+    """In seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """There may be room for what the container should have: exclusive CPUs, or the size that had none before.
+
+    It is placed as the policy says if there is, else nothing changes.
+    """
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
     """The policy that is passed with this event is another than before, or has other options; ends a release."""
 
@@ -166,6 +201,7 @@ WorkloadEvent = (
     PodCreated
     | PodResized
     | PodStopped
+    | PodNotReady
     | PodGone
     | ContainerCreating
     | ContainerCreated
@@ -177,9 +213,12 @@ WorkloadEvent = (
     | UpdateApplied
     | ContainerResized
 )
-"""About one pod or container."""
+"""About one pod or container: what happened to it, or is about to."""
+
+DesiredEvent = ResizeRefused | Promoted
+"""About what one container should have and has not."""
 
 NodeEvent = PolicyChanged | Released | TopologyChanged | Found
 """About the whole node: its cost grows with everybody who is there."""
 
-Event = WorkloadEvent | NodeEvent
+Event = WorkloadEvent | DesiredEvent | NodeEvent

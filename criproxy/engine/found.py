@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Found, Present
 from criproxy.engine.preserved import preserved
-from criproxy.engine.quota import honest
+from criproxy.engine.quota import honest, owns_all
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -47,9 +48,11 @@ class _Newcomer:
 def take_in(node: Node, event: Found, policy: Policy) -> Decision:
     """Add the pods and containers of *event* that are not known yet."""
     known = node.replace(pods={**{pod.key: pod for pod in event.pods}, **node.pods})
+    known = _left_where_they_are(known, event.containers)
     news = [present for present in event.containers if _is_news(known, present.container, watch=event.watch)]
     if not news:
-        return Decision(known if len(known.pods) > len(node.pods) else node)
+        changed = len(known.pods) > len(node.pods) or known.containers is not node.containers
+        return Decision(known if changed else node, updates_between(node, known) if changed else ())
     watched = [p for p in news if p.container.stays or (event.watch and not p.container.reservation)]
     after = _added(known, news)
     newcomers = [_newcomer(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
@@ -58,6 +61,29 @@ def take_in(node: Node, event: Found, policy: Policy) -> Decision:
     after, reasons = _placed(after, placed, policy)
     summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
     return Decision(after, updates_between(node, after), (summary, *reasons))
+
+
+def _left_where_they_are(node: Node, presents: Iterable[Present]) -> Node:
+    """The node with those watched that are known and of which only now is known that an update may take a card away.
+
+    Who owns all of its CPUs keeps them; who shares would have to move for others.
+    """
+    late = [present for present in presents if _may_lose_a_card(node, present.container)]
+    for present in late:
+        key = present.container.key
+        container = replace(node.containers[key], stays=True)
+        node = node.replace(containers=with_entries(node.containers, {key: container}))
+        if (grant := node.grants.get(key)) and not owns_all(grant):
+            has = node.applied.get(key) or present.has or _anywhere(node)
+            node = node.replace(grants=without(node.grants, (key,)), applied=with_entries(node.applied, {key: has}))
+    return node
+
+
+def _may_lose_a_card(node: Node, container: Container) -> bool:
+    known = node.containers.get(container.key)
+    if known is None or known.stays or not container.stays:
+        return False
+    return known.state is not ContainerState.EXITED and known.key != known.reservation
 
 
 def _is_news(node: Node, container: Container, *, watch: bool) -> bool:
@@ -194,7 +220,7 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
         return node, (f"{had} and shares: {error}",), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=owner.mems)
-    return node.replace(grants=grants), (had, *layout.reasons), True
+    return node.replace(grants=grants, kept=layout.kept), (had, *layout.reasons), True
 
 
 def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> Grant | None:

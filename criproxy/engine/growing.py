@@ -4,6 +4,8 @@ Policies see to it for those whom they place. Who is left alone, or keeps its me
 earlier policy all the same; if it was to grow there beyond what they have, it would be killed because of us.
 """
 
+from dataclasses import replace
+
 from criproxy.alloc.memory import MemoryWish, place_memory
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Layout
@@ -26,4 +28,4 @@ def with_room(node: Node, layout: Layout, key: str, policy: Policy) -> Layout:
     if more[key].mems == new.mems:
         return layout
     told = f"{container.title} has grown: memory from NUMA nodes {format_cpuset(more[key].mems)}"
-    return Layout(more, (*layout.reasons, told))
+    return replace(layout, grants=more, reasons=(*layout.reasons, told))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from criproxy.alloc.memory import promised_beyond
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
+from criproxy.engine.kept import owned_by
 from criproxy.engine.step import step
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -38,17 +39,27 @@ def one_owner(node: Node) -> Iterator[str]:
     owners: dict[int, str] = {}
     for key, grant in node.grants.items():
         for cpu in sorted(grant.exclusive):
-            if cpu in owners:
+            if cpu in owners and not _are_together(node, owners[cpu], key):
                 yield f"CPU {cpu} is owned by both {_title(node, owners[cpu])} and {_title(node, key)}"
             owners[cpu] = key
+
+
+def _are_together(node: Node, one: str, other: str) -> bool:
+    """Whether two containers of one pod share all the CPUs that this pod has alone, as with pod-level resources."""
+    containers = node.containers.get(one), node.containers.get(other)
+    pods = {container.pod if container else None for container in containers}
+    return len(pods) == 1 and pods <= node.pods.keys() and node.grants[one].exclusive == node.grants[other].exclusive
 
 
 def sharers_keep_off(node: Node) -> Iterator[str]:
     """Nobody may run on a CPU that another owns."""
     for key, grant in node.grants.items():
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
-        if foreign:
-            yield f"{_title(node, key)} may run on CPUs {format_cpuset(foreign)}, which another container owns"
+        if kept := foreign - node.owned_cpus:
+            yield f"{_title(node, key)} may run on CPUs {format_cpuset(kept)}, which are kept for a pod"
+        if foreign & node.owned_cpus:
+            owned = format_cpuset(foreign & node.owned_cpus)
+            yield f"{_title(node, key)} may run on CPUs {owned}, which another container owns"
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
@@ -117,6 +128,33 @@ def grants_have_containers(node: Node) -> Iterator[str]:
             yield f"a place is held for {_title(node, key)}, which has exited"
 
 
+def kept_for_living_pods(node: Node) -> Iterator[str]:
+    """CPUs are kept for pods that have not ended, are within the machine, and nobody else owns them."""
+    living = {pod.uid for pod in node.pods.values() if not pod.stopped}
+    for uid, kept in node.kept.items():
+        if uid not in living:
+            yield f"CPUs {format_cpuset(kept.cpus)} are kept for the pod {uid}, which has ended"
+        if beyond := kept.cpus - node.topology.cpus:
+            yield f"CPUs {format_cpuset(beyond)} are kept for the pod {uid}, and pods may not use them"
+        others = [each.cpus for other, each in node.kept.items() if other != uid]
+        if twice := kept.cpus & ((node.owned_cpus - owned_by(node, uid)).union(*others)):
+            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and are another's"
+
+
+def within_totals(node: Node) -> Iterator[str]:
+    """A pod keeps nothing beyond its total, and containers that share CPUs of their pod have no more of them."""
+    for uid, kept in node.kept.items():
+        total, owned = _total(node, uid), owned_by(node, uid)
+        if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
+            yield f"the pod {uid} has CPUs {format_cpuset(kept.cpus | owned)} alone, and asks for {total}m as a whole"
+
+
+def _total(node: Node, uid: str) -> int | None:
+    """What a pod asks for as a whole, by its newest sandbox."""
+    sandboxes = [pod for pod in node.pods.values() if pod.uid == uid and not pod.stopped]
+    return max(sandboxes, key=lambda pod: pod.attempt).cap_milli if sandboxes else None
+
+
 def lifted_own_all(node: Node) -> Iterator[str]:
     """Who runs without a quota may use no CPU that another may use."""
     for key, grant in node.grants.items():
@@ -142,6 +180,8 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
     memory_is_usable,
     memory_can_come_back,
     grants_have_containers,
+    kept_for_living_pods,
+    within_totals,
     lifted_own_all,
     released_are_free,
 )
@@ -176,8 +216,8 @@ def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
     """When the container *key* goes, nobody else loses what they own, and what it owned is there for all."""
     after = step(node, ContainerGone(key), policy).node
     others = NO_CPUS.union(*(grant.exclusive for other, grant in node.grants.items() if other != key))
-    if after.exclusive_cpus != others:
-        wrong = format_cpuset(after.exclusive_cpus ^ others)
+    if after.owned_cpus != others or not after.kept_cpus <= node.exclusive_cpus:
+        wrong = format_cpuset((after.owned_cpus ^ others) | (after.kept_cpus - node.exclusive_cpus))
         yield f"after {_title(node, key)} went, CPUs {wrong} are owned or free as they should not be"
 
 
@@ -191,6 +231,9 @@ def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) ->
     except Refused:
         return
     after = step(during, ContainerGone(newcomer.key), policy).node
+    pod = node.pods.get(newcomer.pod)
+    if pod and (pod.uid in node.kept or (newcomer.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
+        return  # its pod gives up what it keeps beyond its total, and its siblings may have made room for it
     if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
         wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
         yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"

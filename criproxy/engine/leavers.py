@@ -151,7 +151,8 @@ class _Search:
 
     def _without(self, node: Node, key: str) -> Node:
         self._spend()
-        return step(node, ContainerGone(key), self._policy).node
+        after = step(node, ContainerGone(key), self._policy).node
+        return after.replace(kept={}) if after.kept else after  # who leaves for good leaves with its pod
 
     def _fits(self, node: Node) -> bool:
         self._spend()
@@ -176,7 +177,7 @@ def _left_to(node: Node, keys: set[str]) -> Node:
     """*node* with the containers *keys* alone."""
     return node.replace(
         containers={key: node.containers[key] for key in node.containers if key in keys},
-        grants={key: grant for key, grant in node.grants.items() if key in keys},
+        grants={key: grant for key, grant in node.grants.items() if key in keys or key not in node.containers},
         applied={key: applied for key, applied in node.applied.items() if key in keys},
     )
 

@@ -1,16 +1,171 @@
-"""The CPU total of a pod: what its sandbox was told, and what it means for the containers of the pod."""
+"""Pod-level resources: containers without a size of their own come with that of their pod, and share its CPUs.
 
-from dataclasses import replace
+Which pods these are is seen by their sizes: one container asks for as much as the whole pod, and is not alone. What the
+pod has alone is at most its total then, and all of its containers have the same CPUs.
+"""
 
-from criproxy.engine.decision import Decision
-from criproxy.model.entries import with_entries
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from criproxy.alloc.memory import place_memory
+from criproxy.engine.quota import restored
+from criproxy.errors import NotEnough, Refused
+from criproxy.model.amounts import format_milli
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.entries import entries_of, with_entries, without
+from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.policy.api import Policy
+from criproxy.policy.exclusive import exclusive_of
+from criproxy.policy.options import options_of
 
 
-def pod_resized(node: Node, key: str, cpu_total_milli: int, policy: Policy) -> Decision:
-    """Know the new total of the pod *key*; the newest one counts."""
-    pod = node.pods.get(key)
-    if pod is None or pod.cpu_total_milli == cpu_total_milli:
-        return Decision(node)
-    return Decision(node.replace(pods=with_entries(node.pods, {key: replace(pod, cpu_total_milli=cpu_total_milli)})))
+@dataclass(frozen=True, slots=True)
+class PodLevel:
+    """Places containers of pods with a total of their own."""
+
+    policy: Policy
+    beside: Callable[[Node, Container], Layout]
+    """The answer of *policy*, with what is kept for other pods taken."""
+
+    def place(self, node: Node, container: Container, pod: Pod) -> Layout | None:
+        """The layout with *container* on the CPUs of its *pod*; None where it is not to share CPUs with its siblings.
+
+        Raises:
+            NotEnough: the pod needs more CPUs than it has, and there are none.
+        """
+        if container.pod not in node.pods_with_exclusive or exclusive_of(self.policy) is None:
+            return None
+        siblings = _siblings(node, container)
+        owners = [each for each in siblings if node.grants[each.key].exclusive]
+        total = total_of_group(node, pod, [*siblings, container])
+        if not owners or total is None or not (wish := self._wish(node, container, total)):
+            return None
+        leader = max((node.grants[each.key] for each in owners), key=lambda grant: len(grant.exclusive))
+        reason = f"{container.title} shares the CPUs of its pod, which asks for {format_milli(total)} as a whole"
+        if container.key not in node.grants and len(leader.exclusive) >= len(wish.exclusive):
+            return Layout(self._joined(node, container, leader, wish), (f"{reason}: {format_cpuset(leader.cpus)}",))
+        return self._together(node, container.resized(replace(container.sizes, cpu_milli=total)), leader, siblings)
+
+    def gathered(self, node: Node, container: Container, pod: Pod, layout: Layout) -> Layout:
+        """The *layout* in which the siblings of *container* share the CPUs that it has got for the whole pod."""
+        grant = layout.grants.get(container.key)
+        if not grant or not grant.exclusive or container.cpu_milli != pod.cap_milli or not exclusive_of(self.policy):
+            return layout
+        siblings = [each for each in _siblings(node, container) if not layout.grants[each.key].exclusive]
+        total = total_of_group(node, pod, [*siblings, container])
+        moved = [each for each in siblings if total and not each.stays and self._wish(node, each, total)]
+        if not moved:
+            return layout
+        return replace(layout, grants=_all_on(layout, grant, moved))
+
+    def _wish(self, node: Node, container: Container, total: int) -> Grant | None:
+        """What *container* would have with all that its pod asks for, on the empty machine; None where it owns none."""
+        key, asked = container.key, container.resized(replace(container.sizes, cpu_milli=total))
+        alone = Node(node.topology, pods=node.pods, containers={key: asked})
+        try:
+            wish = self.policy.place(alone, asked).grants.get(key)
+        except NotEnough:
+            return None
+        return wish if wish and wish.exclusive else None
+
+    def _joined(self, node: Node, container: Container, leader: Grant, wish: Grant) -> "dict[str, Grant]":
+        """The grants with *container* where its siblings are, and memory near there if the policy pins it."""
+        options = options_of(self.policy)
+        seen = options.within(node)
+        grant = replace(leader, mems=seen.topology.mems, home_mems=frozenset(), quota=restored(None))
+        grants = with_entries(node.grants, {container.key: grant})
+        if wish.mems and wish.mems != seen.topology.mems:
+            near, pessimistic = seen.topology.nodes_of(leader.exclusive), options.rules == "crirm"
+            grants = entries_of(grants, place_memory(seen, grants, container, near, pessimistic=pessimistic).grants)
+        return _unlifted(grants, node, container)
+
+    def _together(self, node: Node, asked: Container, leader: Grant, siblings: Sequence[Container]) -> Layout:
+        """All of them placed anew as one container that has what *leader* says; memory stays where it is."""
+        others = [each.key for each in siblings if node.grants[each.key].exclusive]
+        old = node.grants.get(asked.key)
+        seed = leader if old is None or not old.exclusive else old
+        seed = seed.with_memory_of(old) if old else replace(seed, mems=node.topology.mems, home_mems=frozenset())
+        view = node.replace(grants=with_entries(without(node.grants, others), {asked.key: seed}))
+        layout = self.beside(view, asked)
+        made = layout.grants.get(asked.key)
+        if made is None or not made.exclusive:
+            return layout
+        back = with_entries(entries_of(view.grants, layout.grants), {key: node.grants[key] for key in others})
+        moved = [each for each in siblings if not each.stays]
+        return replace(layout, grants=_all_on(replace(layout, grants=back), made, moved))
+
+
+def _siblings(node: Node, container: Container) -> list[Container]:
+    """The other containers of its pod that have a place and may run."""
+    beside = (each for each in node.containers_of(container.pod) if each.key != container.key)
+    return [each for each in beside if each.state is not ContainerState.EXITED and each.key in node.grants]
+
+
+def total_of_group(node: Node, pod: Pod, group: Sequence[Container]) -> int | None:
+    """The CPU that *group*, living containers of *pod*, shares, in milli; None where each has its own.
+
+    Those that share CPUs already go on so while their sizes change one after the other.
+    """
+    total = pod.cap_milli
+    low = sum(each.cpu_request_milli.low for each in group)
+    whole = [each for each in group if each.cpu_milli == total]
+    if total is not None and whole and low > total:
+        return total
+    if _overlap(node, group):
+        return total or max(each.cpu_milli for each in group)
+    return None
+
+
+def _overlap(node: Node, group: Sequence[Container]) -> bool:
+    own = [node.grants[each.key].exclusive for each in group if each.key in node.grants]
+    return len(frozenset().union(*own)) < sum(map(len, own))
+
+
+def _all_on(layout: Layout, grant: Grant, moved: Sequence[Container]) -> "dict[str, Grant]":
+    """The grants of *layout* with all of *moved* on the CPUs of *grant*, and no quota of theirs lifted."""
+    grants = layout.grants
+    now = {
+        each.key: replace(grant, quota=restored(grants[each.key])).with_memory_of(grants[each.key]) for each in moved
+    }
+    return with_entries(grants, now)
+
+
+def _unlifted(grants: "dict[str, Grant]", node: Node, container: Container) -> "dict[str, Grant]":
+    """The grants in which everybody who shares CPUs with its siblings has the limit that it asked for."""
+    keys = [container.key, *(each.key for each in _siblings(node, container) if grants[each.key].exclusive)]
+    lifted = {key: replace(grants[key], quota=restored(grants[key])) for key in keys if key in grants}
+    changed = {key: grant for key, grant in lifted.items() if grant != grants[key]}
+    return with_entries(grants, changed) if changed else grants
+
+
+def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
+    """The layout for the new total of *pod*, if its containers share CPUs; None where nobody is placed anew."""
+    if pod.key not in node.pods_with_exclusive:
+        return None
+    alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
+    group = [each for each in alive if each.key in node.grants]
+    owners = [each for each in group if node.grants[each.key].exclusive]
+    if len(group) < 2 or not owners or total_of_group(node, pod, group) is None:
+        return None
+    try:
+        return policy.place(node, max(owners, key=lambda each: each.cpu_milli))
+    except Refused:
+        return None
+
+
+def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
+    """The node after *gone*, of which nothing came: its siblings may have had more CPUs because of it."""
+    if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
+        return node
+    siblings = _siblings(node, gone)
+    if total_of_group(node, pod, siblings) is not None:
+        return node
+    for each in siblings:
+        if not each.stays and len(node.grants[each.key].exclusive) * 1000 > each.cpu_milli:
+            with suppress(Refused):  # it stays where it is
+                layout = policy.place(node, each)
+                node = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)
+    return node

@@ -78,7 +78,7 @@ def _followed(node: Node, layout: Layout, keys: Collection[str]) -> Layout:
 
 def _moved(node: Node, grants: Mapping[str, Grant], keys: Collection[str]) -> dict[str, Grant]:
     """Of *grants* made of *node*, those of *keys* that must be others; the very same as before where they are alike."""
-    cpus, moved = interned(node.topology.cpus - _exclusive(grants)), dict[str, Grant]()
+    cpus, moved = interned(node.topology.cpus - _exclusive(grants) - node.kept_cpus), dict[str, Grant]()
     for key in keys & grants.keys():
         old, new = node.grants.get(key), grants[key]
         # A policy that knows nothing of them may have placed it among those who share.

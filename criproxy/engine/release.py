@@ -42,7 +42,7 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, grants[key]) for key in sorted(grants) if key != node.containers[key].reservation)
     after = node.replace(
-        grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration
+        grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration, kept={}
     )
     return Decision(after, updates, (f"{len(grants)} containers are let go and nobody is placed: {reason}",))
 

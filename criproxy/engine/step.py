@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from criproxy.engine.changes import policy_changed, topology_changed
+from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ColdStartEnded,
@@ -21,10 +22,13 @@ from criproxy.engine.events import (
     Found,
     PodCreated,
     PodGone,
+    PodNotReady,
     PodResized,
     PodStopped,
     PolicyChanged,
+    Promoted,
     Released,
+    ResizeRefused,
     TopologyChanged,
     UnknownOutcome,
     UpdateApplied,
@@ -32,8 +36,11 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
-from criproxy.engine.pod_total import pod_resized
-from criproxy.engine.preserved import Preserving
+from criproxy.engine.keeping import Keeping
+from criproxy.engine.kept import with_leaver
+from criproxy.engine.pod_total import apart_again
+from criproxy.engine.pods import of_pod, of_pod_ended, stopped
+from criproxy.engine.promotion import is_believed, of_desired, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
@@ -54,9 +61,11 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)
+        case ResizeRefused() | Promoted():
+            return of_desired(node, event, policy)
         case Released(reason, configuration):
             return release(node, reason, configuration)
-    policy = Lifting(LET_GO) if node.released else Preserving(policy)
+    policy = Keeping(Lifting(LET_GO)) if node.released else complete(policy)
     match event:
         case TopologyChanged(topology):
             return topology_changed(node, topology, policy)
@@ -66,11 +75,13 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
             return _of_workload(node, event, policy)
 
 
-def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each event)
+def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:  # noqa: PLR0911 (one for each event)
     """Apply an event about one pod or container."""
     match event:
-        case PodCreated() | PodResized() | PodStopped() | PodGone():
-            return _of_pod(node, event, policy)
+        case PodStopped() | PodGone():
+            return _pod_ended(node, event, policy)
+        case PodCreated() | PodResized() | PodNotReady():
+            return of_pod(node, event, policy)
         case ContainerCreating(container):
             return _creating(node, container, policy)
         case ContainerCreated(reservation, key):
@@ -91,24 +102,15 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Policy) -> Decision: 
             return _resized(node, key, sizes, policy)
 
 
-def _of_pod(node: Node, event: PodCreated | PodResized | PodStopped | PodGone, policy: Policy) -> Decision:
-    match event:
-        case PodCreated(pod):
-            return Decision(node.replace(pods=with_entries(node.pods, {pod.key: pod})))
-        case PodResized(key, cpu_total_milli):
-            return pod_resized(node, key, cpu_total_milli, policy)
-        case _:
-            return _pod_ended(node, event, policy)
-
-
-def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Policy) -> Decision:
+def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Keeping) -> Decision:
     containers = node.containers_of(event.key)
     if isinstance(event, PodGone):
         gone = _forget(node, {container.key for container in containers})
-        return _release(node, gone.replace(pods=without(node.pods, (event.key,))), policy)
+        return of_pod_ended(_release(node, gone.replace(pods=without(node.pods, (event.key,))), policy), node, policy)
     # What is under way keeps its place, a create or a start of which nobody knows the end: that decides.
     undecided = (ContainerState.CREATING, ContainerState.UNKNOWN)
-    return _release(node, _exit(node, [c.key for c in containers if c.state not in undecided]), policy)
+    ended = _exit(stopped(node, event.key), [c.key for c in containers if c.state not in undecided])
+    return of_pod_ended(_release(node, ended, policy), node, policy)
 
 
 def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] | None:
@@ -116,17 +118,22 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
 
     To ask afterwards how it was decided.
     """
+    keeping = complete(policy)
     match event:
         case ContainerCreating(newcomer):
             beside = node.containers_of(newcomer.pod)
-            return None if _twin(beside, newcomer) else _with_newcomer(node, beside, newcomer, policy)
+            if _twin(beside, newcomer):
+                return None
+            known, container = _with_newcomer(node, beside, newcomer, keeping)
         case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
             if container.same_cpu(node.containers[key].sizes):
                 return None
-            return node.replace(containers=with_entries(node.containers, {key: container})), container
+            known = node.replace(containers=with_entries(node.containers, {key: container}))
         case _:
             return None
+    shown = keeping.shown(known, container)
+    return None if shown is None else (shown, container)
 
 
 def _twin(beside: Sequence[Container], newcomer: Container) -> Container | None:
@@ -160,7 +167,7 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     grant = grants.get(container.key)
     if grant:  # the create message says it, so the runtime has it with the container
         applied = with_entries(applied, {container.key: granted(grant)})
-    after = known.replace(grants=grants, applied=applied)
+    after = known.replace(grants=grants, applied=applied, kept=layout.kept)
     return Decision(after, updates_between(node, after), layout.reasons, container.key)
 
 
@@ -191,16 +198,24 @@ def _created(node: Node, reservation: str, key: str) -> Decision:
 
 def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     container = node.containers.get(key)
-    if container is None or container.state is ContainerState.EXITED or container.sizes == sizes:
+    if container is None or container.state is ContainerState.EXITED:
         return Decision(node, key=key)
-    is_same_cpu, container = container.same_cpu(sizes), container.resized(sizes)
+    if container.sizes == sizes and not container.desired:
+        return Decision(node, key=key)
+    is_same_cpu, before, container = container.same_cpu(sizes), container, container.resized(sizes)
     known = node.replace(containers=with_entries(node.containers, {key: container}))
     if key not in node.grants:  # unplaced, and stays so
         return Decision(known, key=key)
-    # What does not change is not placed anew: a container that shares is not refused for lack of exclusive CPUs.
-    placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
+    try:
+        # What does not change is not placed anew: a container that shares is not refused for lack of exclusive CPUs.
+        placed = Layout(known.grants) if is_same_cpu else policy.place(known, container)
+    except Refused:
+        if not is_believed(before, sizes):
+            raise
+        known = node.replace(containers=with_entries(node.containers, {key: with_memory_of(before, sizes)}))
+        placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
-    after = known.replace(grants=entries_of(known.grants, layout.grants))
+    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
     return Decision(after, updates_between(node, after), layout.reasons, key)
 
 
@@ -216,7 +231,7 @@ def _warmed(node: Node, key: str, policy: Policy) -> Decision:
         layout = policy.place(known, container)
     except Refused as error:  # it runs, so it goes on where it is
         return Decision(known, reasons=(f"{container.title} stays after its cold start: {error}",), key=key)
-    after = known.replace(grants=entries_of(known.grants, layout.grants))
+    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
     return Decision(after, updates_between(node, after), layout.reasons, key)
 
 
@@ -260,7 +275,11 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
     for owner in before.grants if key is None else before.grants.keys() & {key}:
         container = after.containers.get(owner)
         if container is None or container.state is ContainerState.EXITED:
+            if before.grants[owner].exclusive and owner in before.containers:
+                after = with_leaver(after, before.containers[owner], policy)
             layout = policy.release(after, owner)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons
+            if key is not None and before.grants[owner].exclusive and before.containers[key].reservation == key:
+                after = apart_again(after, before.containers[key], policy)
     return Decision(after, updates_between(before, after), reasons, key)

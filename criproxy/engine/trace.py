@@ -92,8 +92,10 @@ def parse_line(text: str) -> Traced:
 def _values(text: str) -> dict[str, object]:
     try:
         values = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"the line is no JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the line is no JSON (from column {error.colno} on)") from None
+    except ValueError:  # a number of thousands of digits
+        raise ValueError("the line is no JSON: a number in it has too many digits") from None
     if not isinstance(values, dict):
         raise ValueError("the line must be an object")  # noqa: TRY004 (it is data)
     return values

@@ -6,6 +6,7 @@ from enum import Enum
 from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.kept import Kept
 
 NO_CPUS: CpuSet = frozenset()
 
@@ -104,3 +105,5 @@ class Layout:
     """By container key. Grants that did not change are the very same objects."""
     reasons: tuple[str, ...] = ()
     """Why, one sentence each, for ``explain`` and the log."""
+    kept: Mapping[str, Kept] | None = None
+    """Another `Node.kept`. Set by the engine; policies need not care."""

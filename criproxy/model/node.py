@@ -7,12 +7,13 @@ from functools import cached_property
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import Entries
 from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.kept import Kept
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 
 _FEW = 8
 """Changed entries; to look at more of them is no quicker than to look at all."""
-_FOLLOWING_FROM_GRANTS = frozenset({"exclusive_cpus", "preserved_keys"})
+_FOLLOWING_FROM_GRANTS = frozenset({"owned_cpus", "pods_with_exclusive", "preserved_keys"})
 """What is handed on from one node to the next where no grant that counts for it has changed."""
 
 
@@ -34,11 +35,29 @@ class Node:
     """Why everybody was let go, such as that somebody asked for it; empty while containers are placed."""
     configuration: str = ""
     """Which one decided about newcomers last, as a digest: so that another one is noticed over a restart."""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """By uid of the pod, the CPUs of its containers that have ended and may come back."""
+
+    @cached_property
+    def owned_cpus(self) -> CpuSet:
+        """CPUs that some container owns alone, or the containers of one pod."""
+        return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
+
+    @cached_property
+    def pods_with_exclusive(self) -> frozenset[str]:
+        """The sandboxes whose containers own CPUs."""
+        owners = (self.containers.get(key) for key, grant in self.grants.items() if grant.exclusive)
+        return frozenset(container.pod for container in owners if container)
 
     @cached_property
     def exclusive_cpus(self) -> CpuSet:
-        """CPUs that some container owns alone."""
-        return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
+        """CPUs that are not for everybody: some container owns them, or they are kept for a pod."""
+        return self.owned_cpus | self.kept_cpus if self.kept else self.owned_cpus
+
+    @property
+    def kept_cpus(self) -> CpuSet:
+        """CPUs that are kept for pods; their own containers may have some of them."""
+        return NO_CPUS.union(*(kept.cpus for kept in self.kept.values()))
 
     @cached_property
     def preserved_keys(self) -> frozenset[str]:
@@ -72,7 +91,7 @@ class Node:
         """The containers of the sandbox *pod*, in the order in which they came."""
         return [container for container in self.containers.values() if container.pod == pod]
 
-    def replace(
+    def replace(  # noqa: PLR0913 (one for each part)
         self,
         *,
         topology: Topology | None = None,
@@ -82,6 +101,7 @@ class Node:
         applied: Mapping[str, Applied] | None = None,
         released: str | None = None,
         configuration: str | None = None,
+        kept: Mapping[str, Kept] | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
         made = Node(
@@ -92,10 +112,13 @@ class Node:
             applied=self.applied if applied is None else applied,
             released=self.released if released is None else released,
             configuration=self.configuration if configuration is None else configuration,
+            kept=self.kept if kept is None else kept,
         )
         found = self.__dict__.keys() & _FOLLOWING_FROM_GRANTS
         if found and _alike(self.grants, made.grants):
             made.__dict__.update({name: self.__dict__[name] for name in found})
+            if "exclusive_cpus" in self.__dict__ and made.kept is self.kept:
+                made.__dict__["exclusive_cpus"] = self.exclusive_cpus
         return made
 
 

@@ -78,6 +78,34 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """Sizes that a container should have and has not, because there was no room."""
+
+    sizes: Sizes
+    since_s: float = 0.0
+    """When they were refused first, in seconds since the epoch."""
+    told: bool = False
+    """Whether the runtime was told them at a create: the kubelet believes them in force then, and asks no more."""
+
+
+class Miss(Enum):
+    """Why the policy was not asked at a create."""
+
+    FAILED = "failed"
+    """Criproxy itself failed: its disk, its policy, a handler that hung."""
+    BYPASSED = "bypassed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """That a container came without being placed as the policy says."""
+
+    why: Miss
+    since_s: float = 0.0
+    """When it came, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container and what it asked for."""
 
@@ -107,6 +135,10 @@ class Container:
     """Whether it has run for as long as its annotation ``cold-start`` says: its memory may be of all kinds then."""
     stays: bool = False
     """Whether no update of ours may reach it: that could take its cards away."""
+    desired: Desired | None = None
+    """What it should have beyond its sizes: a resize without room; None where it has what was asked for."""
+    missed: Missed | None = None
+    """Set where it came while the policy was not asked; None once it has been placed."""
 
     @property
     def title(self) -> str:
@@ -154,7 +186,7 @@ class Container:
         return asked == (self.cpu_milli, self.cpu_limit_milli, self.asked_quota)
 
     def resized(self, sizes: Sizes) -> "Container":
-        """The same container with another size."""
+        """The same container with another size, and so without one that it should have beyond that."""
         return replace(
             self,
             cpu_milli=sizes.cpu_milli,
@@ -162,4 +194,5 @@ class Container:
             cpu_quota=sizes.cpu_quota,
             memory_limit_bytes=sizes.memory_limit_bytes,
             memory_request_bytes=sizes.memory_request_bytes,
+            desired=None,
         )

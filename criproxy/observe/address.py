@@ -32,6 +32,18 @@ class Address:
             raise UsageError(f"--http: {text!r} is no address; {_EXPECTED}")
         return cls(host=host.strip("[]") or "localhost", port=int(port))
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it; of a name but localhost nobody knows."""
+        if self.path is not None or self.host == "localhost":
+            return True
+        from ipaddress import ip_address
+
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
     def listen(self) -> Listener:
         """Take the address; who connects waits until `HttpServer` is there.
 

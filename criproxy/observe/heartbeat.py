@@ -14,9 +14,15 @@ STALE_S = 5.0
 class Heartbeat:
     """A timer of the loop; its lateness is the lag of everything else that runs there."""
 
-    def __init__(self, on_beat: Callable[[], None], watchdog_interval_s: float | None = None) -> None:
-        """Call *on_beat* at every beat; beat at least as often as the watchdog wants."""
+    def __init__(
+        self,
+        on_beat: Callable[[], None],
+        watchdog_interval_s: float | None = None,
+        failed: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """Call *on_beat* at every beat, *failed* where that raises; beat at least as often as the watchdog wants."""
         self._on_beat = on_beat
+        self._failed = failed
         self._interval_s = min(INTERVAL_S, watchdog_interval_s or INTERVAL_S)
         self._handle: asyncio.TimerHandle | None = None
         self._due_s = 0.0
@@ -48,5 +54,8 @@ class Heartbeat:
         self.lag_s = max(0.0, time.monotonic() - self._due_s)
         self.lag_total_s += self.lag_s
         self.lag_counts[bisect_left(LAG_BUCKETS_S, self.lag_s)] += 1
-        self._on_beat()
-        self._schedule(loop)
+        self._schedule(loop)  # first: whatever a beat does, the next one comes
+        try:
+            self._on_beat()
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._failed(error)

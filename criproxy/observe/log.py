@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +47,8 @@ _MAX_RENDERED_CHARS = 32_768
 """Of one value with all its parts, as it stands in a line."""
 _OUR_KEYS = ("level", "logger", "event", "timestamp", "exception")
 
+UNTOLD = "a log line could not be written"
+
 EventDict = dict[str, Any]
 
 
@@ -62,7 +65,11 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)
-        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+        try:
+            text = record.getMessage()
+        except Exception as error:  # noqa: BLE001 (it is a library's line, and nobody's call)
+            text = f"{UNTOLD}: {error!r}"
+        logger.log(record.levelno, text, exc_info=record.exc_info)
 
 
 def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWriter:
@@ -84,7 +91,7 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
             structlog.processors.format_exc_info,
             *_renderers(log_format, fd),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=_careful(structlog.make_filtering_bound_logger(number), writer, chosen(log_format, fd)),
         logger_factory=lambda *args: _Logger(args[0] if args else "criproxy", writer.write),
         cache_logger_on_first_use=True,
     )
@@ -93,6 +100,30 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
     logging.getLogger("criproxy").setLevel(number)
     atexit.register(writer.flush, 1.0)
     return writer
+
+
+def _careful(logger: Any, writer: LineWriter, log_format: str) -> type:  # noqa: ANN401 (a class that structlog made)
+    """The class *logger*, whose lines fail nobody: in place of one that cannot be told comes one that says so."""
+
+    class Careful(logger):  # type: ignore[misc]  # structlog makes it
+        def _proxy_to_logger(self, method_name: str, event: str | None = None, **keys: Any) -> Any:  # noqa: ANN401
+            try:
+                return super()._proxy_to_logger(method_name, event, **keys)
+            except Exception as error:  # noqa: BLE001 (whatever it is, a call may be behind it)
+                with suppress(Exception):
+                    _tell_failure(writer, log_format, str(event), error)
+                return None
+
+    return Careful
+
+
+def _tell_failure(writer: LineWriter, log_format: str, event: str, error: Exception) -> None:
+    values = {"level": "error", "event": UNTOLD, "line": event, "reason": f"{type(error).__name__}: {error}"}
+    if log_format == "json":
+        writer.write(json.dumps(values))
+    else:
+        prefix = "<3>" if log_format == "journal" else ""
+        writer.write(f"{prefix}{UNTOLD} line={render_value(event)} reason={render_value(values['reason'])}")
 
 
 def is_journal(fd: int, environ: "os._Environ[str] | dict[str, str]" = os.environ) -> bool:

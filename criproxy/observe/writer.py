@@ -36,7 +36,14 @@ class LineWriter:
     def flush(self, timeout_s: float = 0.0) -> None:
         """Write what is kept, as far as the reader takes it; wait *timeout_s* for each piece."""
         while self._pending and self._writable(timeout_s):
-            written = os.write(self._fd, self._pending[:_CHUNK_BYTES])
+            try:
+                written = os.write(self._fd, self._pending[:_CHUNK_BYTES])
+            except BlockingIOError:
+                return  # it is kept
+            except OSError:  # a file on a full disk, or a reader that has just gone
+                self.dropped_lines += self._pending.count(b"\n")
+                self._pending.clear()
+                return
             del self._pending[:written]
 
     def _writable(self, timeout_s: float) -> bool:

@@ -25,6 +25,7 @@ from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.entry import Entry
+from criproxy.policy.exclusive import Exclusive
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 from criproxy.policy.options import Misfit, Options
 from criproxy.policy.parts import no_shared_cpu, own_kept, parts_compared
@@ -63,6 +64,8 @@ class StaticOptions(Options):
     """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
     prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
     """Understood and not needed: owners get CPUs of as few level 3 caches as possible anyway, unless across cores."""
+    exclusive: Exclusive = Exclusive()
+    """What becomes of exclusive CPUs when their container ends."""
     strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
     """Whether nobody at all runs on reserved CPUs, as long as there are others."""
 
@@ -284,9 +287,13 @@ def _shared_mems(node: Node, container: Container) -> CpuSet:
 def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str:
     near = near_words(container.hints)
     return (
-        f"container {container.title} asks for {count} exclusive CPUs strictly close to its devices on {near}, "
-        f"but free are {_by_node(node, free)}"
+        f"container {container.title} asks for {count} exclusive {_cpus(count)} strictly close to its devices "
+        f"on {near}, but free are {_by_node(node, free)}"
     )
+
+
+def _cpus(count: int) -> str:
+    return "CPU" if count == 1 else "CPUs"
 
 
 def _by_node(node: Node, free: CpuSet) -> str:
@@ -300,7 +307,7 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     if node.watched_cpus:
         held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that criproxy does not move"
     return (
-        f"container {container.title} asks for {count} exclusive CPUs, but {available} are available: "
+        f"container {container.title} asks for {count} exclusive {_cpus(count)}, but {available} are available: "
         f"free are {_by_node(node, free)}{held}"
     )
 

@@ -3,8 +3,10 @@
 The filters of `tarfile` that see to the first came with Python 3.11.4, and Debian 12 has 3.11.2.
 """
 
+import lzma
 import os
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,8 +33,18 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], object]) -> None
     try:
         with tarfile.open(archive) as opened:
             _Unpacking(opened, folder.resolve()).run(wanted)
-    except (OSError, EOFError, KeyError, tarfile.TarError) as error:
-        raise UsageError(f"it cannot be read as a folder or archive: {error}") from error
+    except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+        raise UsageError(f"{_why(error)}: it must be a copy of /sys and /proc, a folder or a tar archive") from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, tarfile.ReadError) and not error.__context__ and "unexpected end" not in str(error):
+        return "it is neither a folder nor an archive that tar knows"
+    if isinstance(error, OSError) and error.strerror:
+        return f"it cannot be read ({error.strerror})"
+    if isinstance(error, EOFError | tarfile.ReadError):
+        return "the archive ends too early: copy it once more"
+    return "the archive is damaged: copy it once more"
 
 
 class _Unpacking:

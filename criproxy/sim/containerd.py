@@ -150,6 +150,18 @@ class PrivateContainerd:
         self._end(how)
         self._launch()
 
+    def reboot(self) -> None:
+        """What a reboot of the machine does to it: no process is left, nor what is kept in memory, and it starts again.
+
+        It then knows its sandboxes, none of them ready, and its containers, none of them running.
+        """
+        self._end(signal.SIGKILL)
+        leftovers.remove(self.directory)
+        self.cgroups.remove()
+        for folder in ("state", "runc"):
+            shutil.rmtree(self.directory / folder, ignore_errors=True)
+        self._launch()
+
     def remove_pods(self) -> None:
         """Stop and remove every sandbox with its containers and all tasks; grpc.RpcError if containerd refuses."""
         for sandbox in self.call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items:

@@ -15,6 +15,7 @@ from criproxy.model.topology import Topology
 from criproxy.sim.hosts import shaped
 from criproxy.sim.scenario.place import At, Wrong
 from criproxy.sim.scenario.pods import POD_KEYS, PodPlan, read_pods
+from criproxy.sim.unreadable import unreadable
 
 SPEC_KEYS = ("machine", "cards", "seed", "duration", "every", "fill", "pods")
 MAX_BYTES = 1 << 20
@@ -81,7 +82,7 @@ def read_spec(file: Path) -> Spec:
             raise UsageError(f"{file} is larger than {MAX_BYTES >> 20} MiB, too much for the specification of a load")
         document = parse(content.decode())
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from error
+        raise unreadable(file, error, "a load specification (YAML), or a trace if its name ends in .jsonl") from error
     if document.mistakes:
         raise UsageError("\n".join(mistake.located(file) for mistake in document.mistakes))
     try:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from criproxy.engine.trace import Header, Traced, parse_header, parse_line
 from criproxy.errors import UsageError
+from criproxy.sim.unreadable import unreadable
 
 
 def read_trace(file: Path) -> tuple[Header, Iterator[Traced]]:
@@ -15,6 +16,8 @@ def read_trace(file: Path) -> tuple[Header, Iterator[Traced]]:
     """
     lines = _lines(file)
     first = next(lines, "")
+    if not first:
+        raise UsageError(f"{file}: is empty: it must be a trace, as criproxy record writes it")
     try:
         header = parse_header(first)
     except ValueError as error:
@@ -27,7 +30,7 @@ def _lines(file: Path) -> Iterator[str]:
         with file.open(encoding="utf-8") as source:
             yield from source
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from error
+        raise unreadable(file, error, "a trace, as criproxy record writes it") from error
 
 
 def _events(file: Path, lines: Iterator[str]) -> Iterator[Traced]:

@@ -100,7 +100,12 @@ def container_info(container: Container) -> dict[str, str]:
     """Return the verbose part of ContainerStatus: process and cgroup, where containerd says them."""
     nodes = [{"path": device.container_path} for device in container.config.devices]
     spec = {"linux": {"cgroupsPath": container.cgroup, "devices": nodes}}
-    return {"info": json.dumps({"sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec})}
+    config = {"linux": {"security_context": {"privileged": container.config.linux.security_context.privileged}}}
+    return {
+        "info": json.dumps(
+            {"config": config, "sandboxID": container.sandbox.id, "pid": container.pid, "runtimeSpec": spec}
+        )
+    }
 
 
 def container_stats(container: Container) -> cri.ContainerStats:

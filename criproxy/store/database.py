@@ -13,7 +13,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives
 from criproxy.store.record import Kind, Record
-from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, PODS, Table, tables
+from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, KEPT, PODS, Table, tables
 from criproxy.store.schema import VERSION, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
@@ -74,7 +74,7 @@ class Database:
             for word in WORDS:
                 if getattr(before, word) != getattr(after, word):
                     self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (word, getattr(after, word)))
-            self._history.add(records)
+            self._add(records)
 
     def find(self, text: str) -> list[Record]:
         """The records of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
@@ -94,6 +94,16 @@ class Database:
     def close(self) -> None:
         """Close the file; nothing is lost without it."""
         self._connection.close()
+
+    def _add(self, records: Sequence[Record]) -> None:
+        """Write *records*; whatever is wrong with them, the node is written."""
+        try:
+            with savepoint(self._connection):
+                self._history.add(records)
+        except Exception as error:
+            if not is_of_value(error):
+                raise
+            self._history.lost += len(records)
 
     def _end(self, lives: set[str]) -> None:
         """Let the records of *lives* make room for others; a life that is no text has none."""
@@ -179,6 +189,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         containers=read(CONTAINERS),
         grants=read(GRANTS),
         applied=read(APPLIED),
+        kept=read(KEPT),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )
 

@@ -3,10 +3,14 @@
 No lock is taken, nothing is migrated and nothing set aside: a daemon that starts meanwhile is not disturbed.
 """
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
@@ -18,6 +22,8 @@ from criproxy.store.schema import VERSION, version_of
 
 BUSY_S = 2.0
 """How long to wait for one who has the whole file for a moment."""
+TRIES = 20
+"""Copies that are begun while somebody writes; one takes a few milliseconds."""
 
 
 class Reader:
@@ -26,15 +32,11 @@ class Reader:
     Everything that it raises is a `StoreError`.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, changed_s: float) -> None:
         self.path = path
-        self._connection = connection
-
-    @property
-    def changed_s(self) -> float:
+        self.changed_s = changed_s
         """When the database was changed last, in seconds since the epoch."""
-        parts = (self.path, self.path.with_name(f"{NAME}-wal"))
-        return max(part.stat().st_mtime for part in parts if part.exists())
+        self._connection = connection
 
     def node(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""
@@ -68,23 +70,66 @@ def open_reader(directory: Path, busy_s: float = BUSY_S) -> Iterator[Reader]:
     try:
         if not path.exists():
             raise StoreError(f"there is no state database {path}: criproxy has not run with this state directory")
-        with closing(_connect(path, busy_s)) as connection:
+        with _connected(path, busy_s) as (connection, changed_s):
             _check_version(path, version_of(connection))
-            yield Reader(path, connection)
+            yield Reader(path, connection, changed_s)
     except (sqlite3.Error, OSError, ValueError) as error:
         raise StoreError(f"the state database {path} cannot be read: {error}") from error
 
 
-def _connect(path: Path, busy_s: float) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    try:
-        return _begin(sqlite3.connect(uri, uri=True, timeout=busy_s))
-    except sqlite3.OperationalError:
-        wal = path.with_name(f"{NAME}-wal")
-        if wal.exists() and wal.stat().st_size:
-            raise
-        # On a read-only disk SQLite cannot make the files by which it would learn of writers: there are none.
-        return _begin(sqlite3.connect(f"{uri}&immutable=1", uri=True))
+@contextmanager
+def _connected(path: Path, busy_s: float) -> Iterator[tuple[sqlite3.Connection, float]]:
+    """The database, and when it was changed last.
+
+    To open it in its place would make the files by which SQLite learns of writers, or change those that are there: who
+    asks later would take that for a change. So a copy is read; only where there is no room for one, the database.
+    """
+    with TemporaryDirectory(prefix="criproxy-") as folder:
+        place = Path(folder) / NAME
+        try:
+            changed_s = _copied(path, Path(folder))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EBUSY):
+                raise
+            changed_s, place = _last_change(path), path
+        uri = f"{place.absolute().as_uri()}?mode=ro"
+        with closing(_begin(sqlite3.connect(uri, uri=True, timeout=busy_s))) as connection:
+            yield connection, changed_s
+
+
+def _copied(path: Path, folder: Path) -> float:
+    """Copy the database as it is at one moment; returns when it was changed last.
+
+    Raises:
+        OSError: it cannot be read, there is no room for a copy, or it changes all the time (EBUSY).
+    """
+    for _ in range(TRIES):
+        before, changed_s = _marks(path), _last_change(path)
+        for part in _parts(path):
+            with suppress(FileNotFoundError):  # there is no log after a clean end
+                copyfile(part, folder / part.name)
+        if before == _marks(path):
+            return changed_s
+        for part in folder.iterdir():
+            part.unlink()
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+
+
+def _parts(path: Path) -> tuple[Path, Path]:
+    """The database, and the log of what was written last."""
+    return path, path.with_name(f"{NAME}-wal")
+
+
+def _marks(path: Path) -> list[tuple[int, int, int]]:
+    """What is different after each write."""
+    stats = [part.stat() for part in _parts(path) if part.exists()]
+    return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+
+
+def _last_change(path: Path) -> float:
+    """In seconds since the epoch; an empty log is one that only a reader has made."""
+    stats = [part.stat() for part in _parts(path) if part.exists()]
+    return max(stat.st_mtime for number, stat in enumerate(stats) if number == 0 or stat.st_size)
 
 
 def _begin(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -10,9 +10,11 @@ from typing import Any
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, CpuQuota, Grant, alike
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
+from criproxy.model.plain import from_plain, to_plain
 from criproxy.model.resources import CfsQuota, Interval
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.model.workload import Container, ContainerState, Desired, Missed, Pod, QosClass
 
 Row = tuple[Any, ...]
 
@@ -117,13 +119,15 @@ def _container_row(key: str, c: Container) -> Row:
         int(c.warm),
         *quota,
         int(c.stays),
+        json.dumps(to_plain(c.desired)) if c.desired else "",
+        json.dumps(to_plain(c.missed)) if c.missed else "",
     )
 
 
 def _to_container(row: Row) -> Container:
     key, pod, name, attempt, pod_name, namespace, qos, *sizes = row
     cpu_milli, cpu_limit_milli, memory_limit_bytes, state, mark, request_low, request_high, hints, warm, *more = sizes
-    *quota, stays = more
+    *quota, stays, desired, missed = more
     return Container(
         key=intern(key),
         pod=intern(pod),  # many have the same, as while they came
@@ -142,6 +146,8 @@ def _to_container(row: Row) -> Container:
         warm=bool(warm),
         cpu_quota=None if quota[0] is None else CfsQuota(*quota),
         stays=bool(stays),
+        desired=from_plain(Desired, json.loads(desired)) if desired else None,
+        missed=from_plain(Missed, json.loads(missed)) if missed else None,
     )
 
 
@@ -171,12 +177,22 @@ def _applied(cpus: str, mems: str, lifted: int) -> Applied:
     return Applied(_cpuset(cpus), _cpuset(mems), bool(lifted))
 
 
+def _kept_row(key: str, kept: Kept) -> Row:
+    return key, json.dumps({name: format_cpuset(cpus) for name, cpus in kept.by_name.items()})
+
+
+def _to_kept(row: Row) -> Kept:
+    return Kept({name: parse_cpuset(cpus) for name, cpus in _texts(row[1]).items()})
+
+
 PODS = Table("pods", 11, lambda node: node.pods, _pod_row, _to_pod)
-CONTAINERS = Table("containers", 19, lambda node: node.containers, _container_row, _to_container)
+CONTAINERS = Table("containers", 21, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
+
+KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, GRANTS, APPLIED)
+    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT)

@@ -65,6 +65,10 @@ MIGRATIONS = (
     ALTER TABLE pods ADD COLUMN stopped INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE kept (key TEXT PRIMARY KEY, cpus TEXT NOT NULL) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE containers ADD COLUMN desired TEXT NOT NULL DEFAULT '';
+    ALTER TABLE containers ADD COLUMN missed TEXT NOT NULL DEFAULT '';
+    """,
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

@@ -4,6 +4,7 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from time import monotonic
 from typing import cast
 
@@ -368,8 +369,10 @@ class Link:
             self.broken(self.runtime, error)
             return
         if answered:
-            self.proxy.stats.entries[call.method.encode()].held.add(loop.time() - begun)
+            held_s = loop.time() - begun
             self.flush()
+            with suppress(Exception):  # a count: whatever is wrong with it, the call has gone on
+                self.proxy.stats.entries[call.method.encode()].held.add(held_s)
 
     async def _decide(self, call: Call, body: bytes) -> Verdict:
         rule = call.rule

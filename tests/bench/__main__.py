@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from tests.bench import devices, engine, report, rows, unusual, zones
+from tests.bench import devices, engine, report, rows, unusual, whole, zones
 from tests.bench.plan import Bench, Findings, Settings, measure_lives
 from tests.bench.processes import StartError
 from tests.bench.runtimes import EMBEDDED, choose, started
@@ -61,7 +61,7 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_
     try:
         runtimes = [] if steps_only else choose(asked)
         repeats = 20 if quick else 500
-        parts = engine.measure, unusual.measure, zones.measure, devices.measure
+        parts = engine.measure, unusual.measure, zones.measure, devices.measure, whole.measure
         lines = [one for measure in parts for one in measure(repeats)]
         engine.show(_console, lines)
         _write(json_path, all_findings, lines)

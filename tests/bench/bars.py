@@ -55,6 +55,9 @@ MEMORY_MS = 1.0
 DEVICES_MS = 0.3
 """What rules about devices may add to a CreateContainer at the median, once the kubelet has told what it allocated."""
 
+WHOLE_MS, WHOLE_P99_MS = 3.0, 15.0
+"""What criproxy may add to a whole create, with a card or without, all being in one process (tests/bench/whole.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:

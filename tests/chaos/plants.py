@@ -69,6 +69,42 @@ def _place_from_stamp() -> None:
     _replace(RuntimeClient, "update_container_resources", move)
 
 
+def _moves_believed() -> None:
+    """What criproxy sends to move others goes nowhere, and it believes that they are where they were sent."""
+    ask, update = Kernel.ask, RuntimeClient.update_container_resources
+    sent: dict[str, Applied] = {}
+
+    async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
+        if not linux.cpuset_cpus:
+            await update(self, container_id, linux)
+            return
+        sent[container_id] = Applied(parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems))
+
+    async def believe(self: Kernel, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+        seen, reply = await ask(self, container_id)
+        if seen.applied is None or container_id not in sent:
+            return seen, reply
+        there = sent[container_id]
+        return replace(seen, applied=replace(there, mems=there.mems or seen.applied.mems)), reply
+
+    async def look(self: Kernel, container_id: str) -> Seen:
+        return (await believe(self, container_id))[0]
+
+    _replace(Kernel, "ask", believe)
+    _replace(Kernel, "look", look)
+    _replace(RuntimeClient, "update_container_resources", move)
+
+
+def _check_complains() -> None:
+    """``status --check`` finds containers misplaced that are where they belong."""
+    from criproxy.control import report
+
+    def misplaced(situation: report.Situation) -> list[tuple[str, bool]]:
+        return [(f"{one.title} is to be elsewhere", True) for one in situation.node.containers.values()]
+
+    _replace(report, "misplaced", misplaced)
+
+
 def _replace(owner: object, name: str, value: Callable[..., Any]) -> None:
     """Plant *value*; it must be called as what it replaces is, or criproxy fails at the call instead of going wrong."""
     has, takes = signature(getattr(owner, name)).parameters, signature(value).parameters
@@ -81,4 +117,6 @@ PLANTS: dict[str, Callable[[], None]] = {
     "barrier-skipped": _barrier_skipped,
     "undo-on-reset": _undo_on_reset,
     "place-from-stamp": _place_from_stamp,
+    "moves-believed": _moves_believed,
+    "check-complains": _check_complains,
 }

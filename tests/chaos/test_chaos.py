@@ -100,6 +100,25 @@ def test_a_planted_fault_is_caught(plant: str, tmp_path: Path) -> None:
     assert not any("criproxy failed" in what for what in found), found  # a call that fails is not what was planted
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        pytest.param("moves-believed", "--check is silent: lost place", id="silent"),
+        pytest.param("check-complains", "--check complains, and nothing is wrong: ", id="false-alarm"),
+    ],
+)
+def test_a_mistake_of_check_is_caught(plant: str, sentence: str, tmp_path: Path) -> None:
+    """At the first rests, what the kernel says and what ``status --check`` says are compared: no luck is needed."""
+    options = ("--kills", "3", "--seed", "3", "--rest", "2", "--runtime", "embedded", "--calm", "1", "--lost", "0")
+
+    status, report = chaos(tmp_path / "chaos.json", "--plant", plant, "--stop", *options)
+
+    assert status == 1
+    found = [violation["what"] for violation in report["halves"][0]["violations"]]
+    assert any(what.startswith(sentence) for what in found), found
+
+
 def test_a_run_that_cannot_go_on_says_where(tmp_path: Path, scratch: Path) -> None:
     """The results are written all the same, with the step at which a kill was stuck, and the logs are kept."""
     report = tmp_path / "chaos.json"

@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,12 +15,12 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.store.database import Database
-from tests.chaos.checker import runtime, store
+from tests.chaos.checker import runtime, status, store
 from tests.chaos.checker.cgroups import Cgroups, Group
 from tests.chaos.checker.cpus import CpuSet, parse
 from tests.chaos.checker.journal import Journal
-from tests.chaos.checker.rest import Picture, problems
-from tests.chaos.checker.runtime import CREATED, EXITED, RUNNING, Listed, Runtime
+from tests.chaos.checker.rest import Picture, Wrong, problems, wrongs
+from tests.chaos.checker.runtime import CREATED, EXITED, RUNNING, Listed, Runtime, Unavailable
 from tests.chaos.checker.samples import Samples
 from tests.chaos.checker.store import Row, Saved
 
@@ -89,6 +90,25 @@ def test_places_are_judged_by_the_kernel(owned: str, shared: str, words: str) ->
     assert any(words in problem for problem in problems(owner_and_sharer(owned, shared)))
 
 
+@pytest.mark.parametrize(
+    ("ready", "kept", "words"),
+    [
+        pytest.param({"u": "k"}, {"main": parse("3")}, "", id="right"),
+        pytest.param({}, {"main": parse("3")}, "CPUs are kept for u, which has no sandbox", id="pod-has-ended"),
+        pytest.param({"u": "k"}, {"main": parse("0,3")}, "are kept for k/main, which shall own 1 CPUs", id="too-many"),
+        pytest.param({"u": "k"}, {"main": parse("1")}, "kept for k/main, and p/o runs on 1,2", id="of-another"),
+        pytest.param({"u": "k"}, {}, "3 are withheld", id="for-nobody"),
+    ],
+)
+def test_cpus_are_kept_for_pods_that_are_there(ready: dict[str, str], kept: dict[str, CpuSet], words: str) -> None:
+    """Withheld for no other reason, nor from their owners, and no more than their container had."""
+    picture = owner_and_sharer("1-2", "0", ready=ready)
+    saved = replace(picture.saved, kept={"u": kept})
+    found = problems(replace(picture, saved=saved, owns={**picture.owns, "k/main": (1,)}))
+
+    assert any(words in each for each in found) if words else found == []
+
+
 def test_a_created_owner_withholds_its_cpus() -> None:
     """What is kept for a container that has not started is no leak, but it needs a place in the store."""
     picture = owner_and_sharer("1-2", "0,3")
@@ -134,6 +154,37 @@ def test_the_store_of_criproxy_can_be_read(tmp_path: Path) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
 
     assert store.read(tmp_path / "criproxy.db") == Saved({}, set())
+
+
+OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p/s"}))
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "words"),
+    [
+        pytest.param([], [], [], id="all-well"),
+        pytest.param([OWNS], ["default/p/s is to be on CPUs 2 and is on 0"], [], id="told"),
+        pytest.param([OWNS], [], [f"--check is silent: {OWNS.text}"], id="silent"),
+        pytest.param([OWNS], ["CPU 7 …"], [f"--check is silent: {OWNS.text}"], id="about-another"),
+        pytest.param([], ["CPU 7 …"], ["--check complains, and nothing is wrong: CPU 7 …"], id="false-alarm"),
+        pytest.param([Wrong("store: …")], [], [], id="what-it-need-not-know"),
+    ],
+)
+def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]) -> None:
+    """``status --check`` must name who is on owned CPUs, and nobody where nothing is wrong."""
+    assert list(status.disagreements(found, said)) == words
+
+
+def test_who_is_concerned_is_known() -> None:
+    """A lost place names the owner, and who is on its CPUs."""
+    (wrong,) = (one for one in wrongs(owner_and_sharer("0-1", "1-3")) if one.titles)
+    assert wrong.titles == {"p/o", "p/s"}
+
+
+def test_a_criproxy_that_does_not_answer_cannot_be_compared(tmp_path: Path) -> None:
+    """The checker says so, and tries again."""
+    with pytest.raises(Unavailable, match="status --check does not answer"):
+        status.ask(tmp_path / "control.sock")
 
 
 class Scene:
@@ -195,6 +246,8 @@ def waiting(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process as runc leaves it between create and start: it opens a FIFO, and nobody comes."""
     os.mkfifo(tmp_path / "init")
     with subprocess.Popen(["runc", "init"], executable="/bin/cat", cwd=tmp_path) as process:
+        while Path(f"/proc/{process.pid}/cmdline").read_text() != "runc\0init\0":
+            time.sleep(0.001)  # the kernel tells nobody when it has set that, in the middle of the exec
         yield process
         process.kill()
 

@@ -28,6 +28,7 @@ class Watcher:
         """Start it and wait until it looks."""
         node = self._node
         options = {"cgroups": node.cgroup_root, "journal": node.journal, "store": node.store, "runtime": node.endpoint}
+        options["control"] = node.serve.control
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.chaos.checker", "--cpus", format_cpuset(node.cpus)),
             *(["--one-pool"] if node.policy == "static" else []),

@@ -248,6 +248,7 @@ def test_a_right_file(tmp_path: Path, host: Path) -> None:
         "  policy              none\n"
         "  onError             shared  (default)\n"
         "  adopt               pin  (default)\n"
+        "  promote             null  (default)\n"
         "  apply               new  (default)\n"
         "  devices             null  (default)\n"
         "  reservedCpus        0-1\n"
@@ -378,6 +379,7 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     "policy": "none",
                     "onError": "shared",
                     "adopt": "pin",
+                    "promote": None,
                     "apply": "new",
                     "devices": None,
                     "reservedCpus": "0",

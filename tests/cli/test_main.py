@@ -50,10 +50,13 @@ def test_wrong_use(arguments: list[str], said: str) -> None:
 
 def test_no_daemon_is_a_sentence(tmp_path: Path) -> None:
     """Exit status 1, one line, no traceback."""
-    result = CliRunner().invoke(main, ["bypass", "status", "--control-socket", str(tmp_path / "none")])
+    result = CliRunner().invoke(
+        main, ["bypass", "status", "--control-socket", str(tmp_path / "none"), "--state-dir", "/x"]
+    )
 
     expected = (
-        f"Error: no criproxy daemon listens on {tmp_path}/none; start it, or name its socket with --control-socket\n"
+        f"Error: no criproxy daemon listens on {tmp_path}/none; start it, or name its socket with --control-socket; "
+        "no process has the state directory /x\n"
     )
     assert (result.exit_code, result.stderr) == (1, expected)
 

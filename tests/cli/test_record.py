@@ -131,7 +131,7 @@ def test_wrong_use(tmp_path: Path, arguments: list[str], exit_code: int, said: s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", ":1: the line is no JSON"),
+        ("", ": is empty: it must be a trace"),
         ("{}\n", ":1: this is no trace of version 1"),
         ('{"criproxy_trace": 1, "topology": {}}\n', ":1: Header.topology.cpus is missing"),
     ],
@@ -143,7 +143,7 @@ def test_files_that_are_no_traces(tmp_path: Path, text: str, said: str) -> None:
 
     with pytest.raises(UsageError) as error:
         read_trace(file)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is a folder: it must be a trace"):
         read_trace(tmp_path)
 
     assert f"{file}{said}" in str(error.value)

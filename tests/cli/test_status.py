@@ -152,7 +152,7 @@ def test_who_cannot_be_created_is_told_with_the_reason() -> None:
 
     assert shown[1] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
     assert shown[2] == "REFUSED 1 h ago: no room"
-    assert shown[6] == "REFUSED: 2 more containers"
+    assert shown[6] == "REFUSED: 2 more containers; --refused shows all"
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])

@@ -40,6 +40,7 @@ def test_defaults(tmp_path: Path) -> None:
         "policy": "none",
         "onError": "shared",
         "adopt": "pin",
+        "promote": None,
         "apply": "new",
         "devices": None,
         "reservedCpus": "",

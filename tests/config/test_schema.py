@@ -71,7 +71,7 @@ def test_every_option_is_explained() -> None:
         name: option for branch in branches for name, option in branch.items() if option is not True
     }
 
-    assert sorted(schema["properties"]) == ["adopt", "apply", "devices", "onError", "policy"]
+    assert sorted(schema["properties"]) == ["adopt", "apply", "devices", "onError", "policy", "promote"]
     assert schema["properties"]["policy"]["enum"] == list(BUILTIN)
     assert len(schema["properties"]["policy"]["enumDescriptions"]) == len(BUILTIN)
     assert [name for name, option in options.items() if not option.get("description")] == []

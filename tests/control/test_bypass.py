@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.creating import Creates
-from criproxy.control.settings import OnError, Settings
+from criproxy.control.settings import OnError, Promote, Settings
 from criproxy.control.starting import Starts
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -16,11 +16,11 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
-from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.policy.static import StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.wire.calls import Call, Outcome
 from tests.control.test_trouble import overlaps
-from tests.control.world import FAST, Slow, World, owner, sharer
+from tests.control.world import FAST, STATIC, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
 HURRY = replace(FAST, handler_timeout_s=1.5, bypass_timeout_s=1.0)
@@ -48,7 +48,7 @@ class Placing(World):
     """A world whose bypass is connected as the daemon connects it, and whose policy may break."""
 
     def __init__(self, directory: Path, settings: Settings = FAST, options: RuntimeOptions | None = None) -> None:
-        self.fragile = Fragile(StaticOptions.model_validate({"reservedCpus": "0"}))
+        self.fragile = Fragile(STATIC.options)
         super().__init__(directory, options, settings, self.fragile)
 
     async def start_criproxy(self) -> None:
@@ -65,7 +65,7 @@ class Placing(World):
 
 async def test_a_broken_policy_engages_the_bypass_and_owners_stay_alone(tmp_path: Path) -> None:
     """Newcomers share, owners that end give their CPUs back, and all is placed again once the policy works."""
-    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(FAST, promote=Promote.OFF)) as world:
         owned = await world.run(owner("owner", 2))
         world.fragile.broken = True
         newcomers = [await world.run(owner(f"n{number}", 1)) for number in range(FAILURES + 3)]

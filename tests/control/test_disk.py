@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.settings import OnError, StoreLimits
+from criproxy.control.settings import OnError, Promote, StoreLimits
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.node import Node
@@ -65,7 +65,8 @@ async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk
 
 async def test_on_a_full_disk_newcomers_share(tmp_path: Path, disk: Path) -> None:
     """By default pods start all the same, never on owned CPUs; with space, who comes next owns again."""
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+    stays = replace(QUICK, promote=Promote.OFF)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=stays) as world:
         first = await world.run(owner("first", 2))
         fill(disk)
         second = await world.run(owner("second", 1))

@@ -63,6 +63,10 @@ class Podresources:
             return None
         return Known("podresources", {"nvidia.com/gpu": tuple(filter(None, ids.split(",")))}, complete=True)
 
+    def sandboxes(self) -> set[str]:
+        """None."""
+        return set()
+
     def forget(self, sandbox_id: str) -> None:
         """Nothing is kept."""
 

@@ -1,13 +1,20 @@
 """Who was given which cards, on a node with rules about devices: remembered, counted, and there after a restart."""
 
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
+import pytest
+
 from criproxy.control.holdings import cards_of, has_cards, ids_of, source_of, words_of
+from criproxy.control.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.rules import KubeletFiles
 from criproxy.sim.kubelet import CREATE_TIMEOUT_S
-from tests.control.test_guarding import Podresources, create, knows, world
+from criproxy.wire.calls import Outcome, OutcomeKind
+from tests.control.test_guarding import RULES, Podresources, create, knows, world
 from tests.control.test_hints import node_at, pod_of
 from tests.control.world import World
 
@@ -100,3 +107,43 @@ async def test_without_rules_nobody_counts_cards(tmp_path: Path) -> None:
 
         assert placing.device_cards == placing.device_cards_given == {}
         assert placing.device_evidence["podresources", "failed"] == 0
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.NOT_SENT, OutcomeKind.UNKNOWN])
+async def test_a_removal_that_fails_takes_nobodys_card(tmp_path: Path, kind: OutcomeKind) -> None:
+    """The container runs on with its card, and everybody knows."""
+    async with world(tmp_path) as node:
+        knows(node, Podresources(main="GPU-b"))
+        await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
+        (container,) = node.controller.node.containers.values()
+        message = api.RemovePodSandboxRequest(pod_sandbox_id=container.pod).SerializeToString()
+
+        node.controller._handlers.sandbox_removed(message, Outcome(kind))
+
+        assert node.controller.devices.holdings.of(container) is not None
+        assert node.controller.measure().device_cards_given == {"nvidia": 1}
+
+
+async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> None:
+    """Also those that never got a container; nothing of them is kept."""
+    async with world(tmp_path, rules=replace(RULES, privileged="deny")) as node:
+        guard = node.controller.devices
+        guard.sources = (source := Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log),)
+        await create(node)
+        with pytest.raises(RuntimeCallError):
+            await create(node, privileged=True)
+        sandboxes = set(node.runtime.core.records.sandboxes)
+        assert guard.sandboxes() == set(source._looks) == sandboxes
+        for sandbox_id in sandboxes:
+            for call, request, reply in (
+                ("StopPodSandbox", api.StopPodSandboxRequest, api.StopPodSandboxResponse),
+                ("RemovePodSandbox", api.RemovePodSandboxRequest, api.RemovePodSandboxResponse),
+            ):
+                await node.direct.call(call, request(pod_sandbox_id=sandbox_id), reply, CREATE_TIMEOUT_S)
+
+        await node.controller._resync.again()
+
+        assert not guard.sandboxes()
+        assert not source._looks
+        assert not guard.holdings._found
+        assert not guard._runtimes

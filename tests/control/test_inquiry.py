@@ -4,11 +4,17 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from criproxy.control.inquiry import Inquiry
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.test_exits import ONLY_EVENTS, streaming
-from tests.control.world import FAST, Slow, World, owner
+from tests.control.test_resize import size
+from tests.control.world import FAST, Slow, World, cut, owner
 
 LIMIT_S = 20.0
 QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
@@ -110,3 +116,53 @@ async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path
         await world.until(lambda: world.controller.node.containers[second].state is ContainerState.EXITED)
         assert world.controller.node.containers[first].state is ContainerState.RUNNING
         assert asking(first) == 1
+
+
+async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Path) -> None:
+    """A resize that was cut is asked for while its container is there, and no longer."""
+    slow = Slow(UpdateContainerResources=60.0)
+    options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
+        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
+        await world.rested()
+        kernel, failed = world.controller._followups.kernel, asyncio.Event()
+
+        async def ask(key: str) -> object:
+            failed.set()
+            raise RuntimeCallError("ContainerStatus", StatusCode.UNKNOWN, "no status")
+
+        kernel.ask = ask  # type: ignore[method-assign, assignment]
+        await cut(world.kubelet.update(ids["main"], size(2000)), slow)
+        slow.clear()
+        await failed.wait()
+
+        await world.kubelet.stop(ids["main"])
+        await world.kubelet.remove_pod(sandbox_id)
+
+        await world.poll(lambda: not asking(ids["main"]))
+
+
+@pytest.mark.parametrize("start", [False, True])
+async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, start: bool
+) -> None:
+    """An exception of ours ends no question: until the answer counts, the container is in doubt."""
+    learn, planted = Inquiry._learn, [ValueError("planted")]
+
+    async def fails_once(self: Inquiry, key: str, state: ContainerState | None) -> None:
+        if planted:
+            raise planted.pop()
+        await learn(self, key, state)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        inquiry = world.controller._inquiry
+        monkeypatch.setattr(Inquiry, "_learn", fails_once)
+        world.runtime.exit_container(owned)
+
+        (inquiry.start_unknown if start else inquiry.ask)(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+        await world.poll(lambda: not asking(owned))
+        assert world.controller.failures.counts["watcher"] == 1

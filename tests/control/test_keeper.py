@@ -260,3 +260,24 @@ async def test_the_end_tries_once_more() -> None:
 
         assert disk.reasons == reasons
         assert ("state lost: the runtime is asked at the next start" in log.events()) is (problem is not None)
+
+
+async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised while the disk is tried: it is tried again, else nobody would own CPUs any more."""
+    disk = Disk(StoreError("disk is full"))
+    keeper, _ = new(disk)
+    catch_up, planted = Keeper._catch_up, [ValueError("planted")]
+
+    async def fails_once(self: Keeper) -> None:
+        if planted:
+            raise planted.pop()
+        await catch_up(self)
+
+    monkeypatch.setattr(Keeper, "_catch_up", fails_once)
+    await keeper.save(decided(1), needed=False)
+    disk.problem = None
+
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == ["reason 1"]
+    await keeper.close()

@@ -132,6 +132,16 @@ async def test_a_resize_that_is_taken_back_is_forgotten(world: World) -> None:
     assert wrong(world) == []
 
 
+async def test_a_resize_that_the_kubelet_does_not_repeat_was_taken_back(world: World) -> None:
+    """It makes no call for a pod that asks again for what it has."""
+    _, growing, _ = await grown(world)
+    await refused(world, growing, 3)
+    world.use(world._policy, resize_silence_s=0.0)
+    await begin_again(world)
+    await world.until(lambda: world.controller.node.containers[growing].desired is None)
+    assert wrong(world) == []
+
+
 async def test_it_is_known_over_a_restart_of_criproxy(world: World) -> None:
     """And still said only once."""
     _, growing, _ = await grown(world)

@@ -190,6 +190,8 @@ class Player:
     client: RuntimeClient
     ends: Ends
     image: str = IMAGE
+    adapt: Callable[[Any], None] | None = None
+    """Changes in a request what a real runtime cannot do here, such as a command that was hidden."""
     at_rest: Callable[[Recorded], Awaitable[None]] | None = None
     """Asked to look around after each call with which no other overlaps."""
     ids: dict[str, str] = field(default_factory=dict)
@@ -230,6 +232,8 @@ class Player:
         earlier = {call.sandbox_id: None for call in calls if call.sandbox_id and call.sandbox_id not in made}
         for number, there in enumerate(earlier):
             request = cri.RunPodSandboxRequest(config=sandbox_config(PodSpec(f"earlier-{number}")))
+            if self.adapt:
+                self.adapt(request)
             reply = await self.client.call("RunPodSandbox", request, cri.RunPodSandboxResponse, TIMEOUT_S)
             self.ids[there] = reply.pod_sandbox_id
             self._sandboxes.append(reply.pod_sandbox_id)
@@ -273,6 +277,8 @@ class Player:
     async def _send(self, name: str, request: Values) -> dict[str, str]:
         method = METHODS[name]
         message = ParseDict(request, method.request(), ignore_unknown_fields=True)
+        if self.adapt:
+            self.adapt(message)
         reply: Any = await self.client.call(name, message, method.reply, TIMEOUT_S)
         return {field.name: value for field, value in reply.ListFields() if isinstance(value, str)}
 

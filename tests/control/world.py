@@ -26,10 +26,13 @@ from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import listen
 
 GIB = 1 << 30
-FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0)
+FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0, lost_after_s=0.0)
 PATIENT = replace(FAST, store=StoreLimits(timeout_s=60.0))
 """A disk that is held up in a test is not given up on a slow machine."""
-STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "exclusive": {"keep": "none"}}))
+"""Whoever ends frees its CPUs at once."""
+KEEPING = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
+"""They stay with its pod, as they do where nothing is said."""
 
 
 def owner(name: str, cpus: int = 1) -> PodSpec:

@@ -133,3 +133,41 @@ async def test_a_big_node(kubelet: Allocations, client: PodresourcesClient) -> N
 
     with pytest.raises(PodresourcesError, match="RESOURCE_EXHAUSTED"):
         await client.pods("default", "web", PATIENT_S)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(b"\x9a\x06\x03abc", id="of-another-message"),
+        pytest.param(b"\x0a\x05\x0a\x01x\x12\x00", id="of-another-pod"),
+    ],
+)
+async def test_a_reply_that_means_something_else(tmp_path: Path, reply: bytes) -> None:
+    """Bytes that happen to be a message do not say that the kubelet does not know the pod."""
+
+    async def answer(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        return reply
+
+    async def unknown(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
+        raise AssertionError
+
+    for get in (answer, unknown):
+        server = grpc.aio.server()
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Get": grpc.unary_unary_rpc_method_handler(get),
+            "List": grpc.unary_unary_rpc_method_handler(answer),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),))
+        server.add_insecure_port(f"unix://{tmp_path}/kubelet.sock")
+        await server.start()
+        client = PodresourcesClient(tmp_path / "kubelet.sock")
+
+        if b"abc" not in reply:
+            assert await client.pods("default", "web", PATIENT_S) == []  # after Get the list is asked, which is one
+        else:
+            with pytest.raises(PodresourcesError, match="the reply cannot be read"):
+                await client.pods("default", "web", PATIENT_S)
+
+        await client.close()
+        await server.stop(grace=None)

@@ -23,15 +23,16 @@ class Runtime:
 
     def unavailable(self) -> str | None:
         """Why it cannot run on this machine; None if it can."""
-        if self.series and not self._programs():
+        if self.series and not self.programs():
             return available() or store.missing(store.by_series(self.series))
         return available()
 
     def prepare(self, cgroup_driver: CgroupDriver = "cgroupfs") -> PrivateContainerd:
         """A private one, which is yet to be started."""
-        return PrivateContainerd(cgroup_driver, self._programs(), nri=self.nri)
+        return PrivateContainerd(cgroup_driver, self.programs(), nri=self.nri)
 
-    def _programs(self) -> Path | None:
+    def programs(self) -> Path | None:
+        """The folder of its programs; None for the machine's own, or if they were not fetched."""
         return store.find(store.cache_directory(), store.by_series(self.series)) if self.series else None
 
 
@@ -40,8 +41,13 @@ OWN = Runtime("1.6")
 IN_MAKE_TEST = (OWN, Runtime("1.7", "1.7"))
 IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
-DIFFERING = ("test_placement", "test_devices", "test_survival", "test_parity")
+DIFFERING = ("test_placement", "test_devices", "test_survival", "test_reboot", "test_parity")
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
+GUESTS = (
+    "(four-nodes-systemd and (an_owner_gets or a_restart or systemd_puts or no_quota))"
+    " or (four-nodes-static and (an_owner_gets or put_right))"
+)
+"""The checks in guests that `make runtimes` repeats: both cgroup drivers on cgroup v2."""
 
 
 def tried_on(file: str) -> tuple[Runtime, ...]:

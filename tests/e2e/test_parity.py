@@ -1,6 +1,7 @@
 """Through the splice, a real containerd answers every call as it answers directly: replies, codes and texts."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from criproxy.sim.kubelet import MiniKubelet, container_config
 from criproxy.wire.calls import Call, Proceed, Rule, Verdict
 from tests.e2e.conversation import POD, SPEC, Registries, talk
 from tests.e2e.recording import NEVER_OK, UNKNOWN, Answer, Recorder
+from tests.e2e.runtimes import Runtime
 from tests.e2e.through import EDITED, HELD, Growing, connect, proxy
 
 
@@ -91,3 +93,12 @@ async def test_an_annotation_that_a_handler_adds_arrives(containerd: PrivateCont
     asked = container_config(POD, SPEC, 8 << 30)
     assert dict(status.annotations) == {**asked.annotations, "criproxy/test": stamp}
     assert status.labels == asked.labels
+
+
+def test_nri_is_as_the_runtime_says(containerd: PrivateContainerd, request: pytest.FixtureRequest) -> None:
+    """Where it is switched on, plugins find a socket; all other tests run beside it."""
+    runtime: Runtime = request.node.callspec.params["session_containerd"]
+    with socket.socket(socket.AF_UNIX) as plugin:
+        refusal = plugin.connect_ex(str(containerd.directory / "nri.sock"))
+
+    assert (refusal == 0) == runtime.nri, containerd.log

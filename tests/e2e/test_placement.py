@@ -61,7 +61,7 @@ async def test_what_ended_while_criproxy_was_away_is_given_back(scene: Scene) ->
 
 
 async def test_an_owner_that_ends_by_itself_gives_its_cpu_back(scene: Scene) -> None:
-    """Nobody calls, and this runtime has no events: its cgroup is gone."""
+    """Nobody calls: its cgroup is gone, and containerd 2 tells of it before that is seen."""
     _, shared = await scene.run(sharer("shared"))
     pod = owner("job", ("sleep", "0.5"))
     await scene.run(pod)

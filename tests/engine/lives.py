@@ -17,6 +17,8 @@ from criproxy.engine.events import (
     Found,
     PodCreated,
     PodGone,
+    PodNotReady,
+    PodResized,
     PodStopped,
     PolicyChanged,
     Present,
@@ -68,6 +70,18 @@ cpu_sets = st.frozensets(st.integers(0, 7))
 applied = st.builds(Applied, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans())
 
 
+totals = st.sampled_from([0, 1000, 2000, 3000, 4000, 6000])
+"""Of a whole pod; with 0, nobody says it."""
+pods = st.builds(
+    Pod,
+    key=st.sampled_from(PODS),
+    uid=st.sampled_from(["", "u0", "u0", "u1"]),
+    attempt=st.integers(0, 1),
+    cpu_total_milli=totals,
+)
+inherited = st.dictionaries(st.sampled_from("ab"), cpu_sets.filter(bool), max_size=2)
+
+
 def _key(present: Present) -> str:
     return present.container.key
 
@@ -96,7 +110,9 @@ events = st.one_of(
     st.builds(ColdStartEnded, keys),
     st.builds(PolicyChanged, apply_all=st.booleans()),
     st.builds(UpdateApplied, keys, cpu_sets, st.frozensets(st.integers(0, 3)), st.booleans()),
-    st.sampled_from(PODS).map(lambda key: PodCreated(Pod(key=key))),
+    st.builds(PodCreated, pods, inherited),
+    st.builds(PodResized, st.sampled_from(PODS), totals),
+    st.builds(PodNotReady, st.sampled_from(PODS)),
     st.builds(PodStopped, st.sampled_from(PODS)),
     st.builds(PodGone, st.sampled_from(PODS)),
 )

@@ -1,9 +1,14 @@
 """CPUs of a container that ended stay with its pod: it finds them again, within the pod's total, and nothing leaks."""
 
+import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
@@ -107,7 +112,7 @@ def test_a_crash_loop_finds_its_cpus_beside_a_waiting_pod(policy: Policy) -> Non
     mains = [container("main", 2, attempt) for attempt in range(3)]
     node = live(policy, pod("p", 2), runs(mains[0]), pod("w", 6))
     had = owns(node, mains[0])
-    for before, after in zip(mains, mains[1:], strict=False):
+    for before, after in pairwise(mains):
         node = live(policy, exits(before), node=node)
         assert kept(node) == had
         with pytest.raises(NotEnough):
@@ -329,8 +334,9 @@ def test_what_somebody_has_taken_meanwhile_is_not_inherited(policy: Policy) -> N
     """Nobody loses a CPU by it, and one stays with those who share."""
     quick = container("main", 5, sandbox="w-0")
     node = live(policy, pod("w", 5), runs(quick))
-    node = live(policy, PodCreated(pod("p", 7).pod, inherits={"main": frozenset(range(8))}), node=node)
+    node = live(policy, PodCreated(pod("p", 7).pod, inherits={"main": frozenset(range(1, 8))}), node=node)
 
+    assert len(node.kept["p"].cpus) == 2
     assert node.kept["p"].cpus.isdisjoint(node.grants[key_of(quick)].exclusive)
     assert node.shared_cpus
 
@@ -359,3 +365,79 @@ def test_a_pod_without_a_uid_keeps_nothing(policy: Policy) -> None:
     node = live(policy, PodCreated(Pod(key="p-0", qos=GUARANTEED)), runs(main), exits(main))
 
     assert not node.kept
+
+
+CPUS = st.integers(1, 3)
+"""That a container asks for: few, so that pods meet."""
+
+
+@st.composite
+def crash_loops(draw: st.DrawFn) -> list[Event]:
+    """Pods with and without totals whose containers come, end, come back, are resized; sandboxes end and come back."""
+    sandboxes, attempts = {"p": 0, "w": 0}, dict.fromkeys(itertools.product("pw", "abc"), 0)
+    total = st.integers(0, 6)
+    happened: list[Event] = [pod(uid, draw(total)) for uid in sandboxes]
+    for uid, name in draw(st.lists(st.sampled_from(sorted(attempts)), min_size=5, max_size=30)):
+        each = container(name, draw(CPUS), attempts[uid, name], f"{uid}-{sandboxes[uid]}")
+        match draw(
+            st.sampled_from(["comes", "comes", "comes", "fails", "ends", "resized", "total", "sandbox", "list"])
+        ):
+            case "comes":
+                happened += [exits(each), ContainerGone(key_of(each))]
+                attempts[uid, name] += 1
+                happened += runs(container(name, draw(CPUS), attempts[uid, name], each.pod))
+            case "fails":
+                failing = container(name, draw(CPUS), attempts[uid, name] + 100 + len(happened), each.pod)
+                happened += [exits(each), ContainerCreating(failing), ContainerGone(failing.key)]
+            case "ends":
+                happened.append(exits(each))
+            case "resized":
+                happened.append(ContainerResized(key_of(each), each.sizes))
+            case "total":
+                happened.append(PodResized(each.pod, draw(total) * 1000))
+            case "list":
+                happened.append(PodNotReady(each.pod))
+            case _:
+                sandboxes[uid] += 1
+                had = {name: draw(st.frozensets(st.integers(1, 7), min_size=1, max_size=3))}
+                happened += [PodStopped(each.pod), pod(uid, draw(total), sandboxes[uid])]
+                happened[-1] = replace(happened[-1], inherits=had)
+    return happened
+
+
+@pytest.mark.parametrize("name", ["static", "topology-aware"])
+@given(life=crash_loops())
+def test_crash_loops_keep_the_invariants(name: str, life: list[Event]) -> None:
+    """Whatever comes back, and a refusal leaves all as it was; when all pods have ended, every CPU is free."""
+    policy, node = build(name), Node(MACHINE)
+    for event in [*life, *(PodGone(f"{uid}-{number}") for uid in "pw" for number in range(40))]:
+        try:
+            node = step(node, event, policy).node
+        except NotEnough:
+            continue
+        assert violations(node, frozenset({0})) == [], event
+
+    assert not node.kept
+    assert node.shared_cpus == MACHINE.cpus
+
+
+@pytest.mark.parametrize("name", ["static", "topology-aware"])
+@given(life=crash_loops(), cpus=CPUS)
+def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: list[Event], cpus: int) -> None:
+    """Its pod may have given up what it kept beyond its total; nobody else has another place, or fewer CPUs."""
+    policy, node = build(name), Node(MACHINE)
+    for event in life:
+        with suppress(NotEnough):
+            node = step(node, event, policy).node
+    newcomer = container("new", cpus)
+    try:
+        during = step(node, ContainerCreating(newcomer), policy).node
+    except NotEnough:
+        return
+    after = step(during, ContainerGone(newcomer.key), policy).node
+
+    assert len(after.owned_cpus) == len(node.owned_cpus)
+    assert len(after.kept_cpus - after.owned_cpus) <= len(node.kept_cpus - node.owned_cpus)
+    assert {uid: kept for uid, kept in after.kept.items() if uid != "p"} == {
+        uid: kept for uid, kept in node.kept.items() if uid != "p"
+    }

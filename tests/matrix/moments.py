@@ -10,9 +10,11 @@ from functools import partial
 from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.observe.bypass import BypassMode
+from tests.chaos.checker.cpus import show
 from tests.control.world import cut
-from tests.matrix.scene import OURS, Asks, Scene, pod
+from tests.matrix.scene import MEMORY_BYTES, OURS, Asks, Ran, Scene, pod
 
+MORE_MEMORY_BYTES = MEMORY_BYTES + (32 << 20)
 Moment = Callable[[Scene], AbstractAsyncContextManager[None]]
 
 
@@ -28,7 +30,7 @@ async def bypass_on(scene: Scene) -> AsyncIterator[None]:
         passed = [scene.config(ran) for ran in scene.runs[known:] if ran.container_id]
         assert not any(ANNOTATION in config.annotations for config in passed), "calls pass during the bypass"
         scene.bypass.set(BypassMode.OFF, "the matrix goes on")
-        scene.ledger.away = False
+        scene.ledger.looks()
 
 
 @asynccontextmanager
@@ -39,7 +41,9 @@ async def bypass_automatic(scene: Scene) -> AsyncIterator[None]:
         return
     scene.bypass.set(BypassMode.AUTOMATIC, "for the matrix")
     assert scene.controller._manager.bypassed
+    scene.ledger.failing += 1
     yield
+    scene.ledger.failing -= 1
     if scene.mode() is BypassMode.AUTOMATIC:
         scene.bypass.set(BypassMode.OFF, "the matrix goes on")
 
@@ -60,7 +64,11 @@ async def released(scene: Scene) -> AsyncIterator[None]:
 async def disk_full(scene: Scene) -> AsyncIterator[None]:
     """The disk of the state has no byte free."""
     scene.disk.full, scene.disk.failures = True, 0
+    scene.ledger.failing += 1
+    saves = scene.controller.modes.active and scene.mode() is BypassMode.OFF
     yield
+    assert scene.disk.failures or not saves, "something is to be stored, and cannot be"
+    scene.ledger.failing -= 1
     scene.disk.full = False
     await scene.poll(lambda: not scene.controller.problem)
 
@@ -98,22 +106,33 @@ async def runtime_restart(scene: Scene) -> AsyncIterator[None]:
     await scene.runtime.start()
     await scene.reconnect()
     await scene.client.version()
+    await scene.poll(lambda: scene.controller.ready and not scene.controller._resync.error)
     yield
 
 
 @asynccontextmanager
 async def resize(scene: Scene) -> AsyncIterator[None]:
-    """The kubelet gives the first container a third CPU, and every Guaranteed one more memory."""
+    """The kubelet gives every Guaranteed container more memory, which moves none of them, and the first a third CPU."""
     first, *_ = scene.runs
-    error = await scene.resize(first, 3000)
-    assert error is None or error.code in OURS, error
     for ran in scene.runs:
         if ran.container_id and not ran.refusal and ran.pod.qos == "Guaranteed":
-            error = await scene.resize(ran, 0, memory_bytes=96 << 20)
-            assert error is None, f"a resize of memory alone is refused: {error}"
+            await _more_memory(scene, ran)
     resources = scene.runtime.core.records.container(first.container_id).resources
-    assert resources.memory_limit_in_bytes == 96 << 20
+    assert resources.memory_limit_in_bytes == MORE_MEMORY_BYTES
+    error = await scene.resize(first, 3000)
+    assert error is None or error.code in OURS, error
     yield
+
+
+async def _more_memory(scene: Scene, ran: Ran) -> None:
+    """A resize of memory alone moves nobody, and is no reason to refuse."""
+    await scene.settled()
+    before = scene.running()[ran.container_id]
+    error = await scene.resize(ran, 0, memory_bytes=MORE_MEMORY_BYTES)
+    assert error is None, f"a resize of memory alone is refused: {error}"
+    await scene.settled()
+    after = scene.running()[ran.container_id]
+    assert after == before, f"a resize of memory alone moves {ran.pod.name} from CPUs {show(before)} to {show(after)}"
 
 
 @asynccontextmanager
@@ -123,7 +142,9 @@ async def repeated(scene: Scene) -> AsyncIterator[None]:
     sandbox_id = await scene.kubelet.run_sandbox(spec)
     scene.slow["CreateContainer"] = 0.05
     await cut(scene.create(spec, scene.request(spec, sandbox_id, Asks()), scene.client), scene.slow)
-    await scene.poll(lambda: any(one.sandbox.id == sandbox_id for one in scene.runtime.core.records.containers.values()))
+    await scene.poll(
+        lambda: any(one.sandbox.id == sandbox_id for one in scene.runtime.core.records.containers.values())
+    )
     scene.slow.pop("CreateContainer")
     again = await scene.create(spec, scene.request(spec, sandbox_id, Asks()), scene.client)
     assert again.refusal
@@ -138,12 +159,22 @@ async def repeated(scene: Scene) -> AsyncIterator[None]:
 async def reload_to(policy: str, scene: Scene) -> AsyncIterator[None]:
     """The policy file names another policy."""
     await scene.change_policy(policy)
-    assert scene.controller.settings.policy_name == policy
+    settings = scene.controller.settings
+    assert (settings.policy_name, settings.apply_all) == (policy, scene.everybody)
     yield
+
+
+@asynccontextmanager
+async def nothing(scene: Scene) -> AsyncIterator[None]:
+    """Containers come, and that is all."""
+    known = set(scene.controller.node.containers)
+    yield
+    assert not known - set(scene.controller.node.containers)
 
 
 POLICIES = ("none", "static", "topology-aware", "balloons", "pools")
 MOMENTS: Mapping[str, Moment] = {
+    "nothing": nothing,
     "adoption": adoption,
     "bypass on": bypass_on,
     "bypass automatic": bypass_automatic,

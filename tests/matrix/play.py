@@ -1,10 +1,12 @@
 """Plays one case: containers come before, within and after what happens, and at each rest all must be right."""
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from structlog.testing import capture_logs
 
 from criproxy.errors import StatusCode
 from criproxy.observe.bypass import BypassMode
@@ -24,8 +26,8 @@ EXPECTED_ERRORS = {
 """What is logged as an error, and should be, by what happens."""
 FAILURES = frozenset({"disk full", "bypass automatic"})
 """After these, criproxy may go on to tell of its failures."""
-EXCUSED = frozenset({"handler-errors", "failures"})
-"""Kinds of notices that tell of failures in the last hour."""
+STATES = frozenset({"bypass", "resync", "runtime", "store", "config", "competing-manager", "left-running"})
+"""Kinds of notices about what is so now."""
 
 
 @dataclass(slots=True)
@@ -35,13 +37,12 @@ class Play:
     case: Case
     scene: Scene
     problems: list[str] = field(default_factory=list)
-    _ran: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> None:
         """All of it."""
         case, scene = self.case, self.scene
         await scene.poll(lambda: scene.controller.ready)
-        await self._comes(pod("first", 2000, **{"pool.podpools": "pair", "balloon.balloons": "database"}))
+        await self._comes(pod("first", 2000, {"pool.podpools": "pair", "balloon.balloons": "database"}))
         await self._comes(pod("shares", 100, guaranteed=False))
         await self._rests("before")
         async with AsyncExitStack() as stack:
@@ -52,14 +53,13 @@ class Play:
         await self._rests("afterwards")
         await self._comes(pod("last", 1000))
         await self._rests("at the end")
-        self._quiet()
 
     async def _newcomers(self) -> None:
         case = self.case
         namespace = case.namespace.partition(" ")[2]
         for number, key in enumerate(case.keys):
             wish = {key: VALUES.get(key, "true")}
-            spec = pod(f"wishes-{number}", 1000, namespace=namespace, **wish)
+            spec = pod(f"wishes-{number}", 1000, wish, namespace=namespace)
             self._knows(await self._comes(spec), key)
         asks = Asks(((CARD, "all"),), privileged=case.privileged != "unprivileged")
         self._sees(await self._comes(pod("card", 100, namespace=namespace, guaranteed=False), asks))
@@ -67,8 +67,9 @@ class Play:
     async def _comes(self, spec: Any, asks: Asks | None = None) -> Ran:  # noqa: ANN401 (a PodSpec)
         ran = await self.scene.bring(spec, asks)
         denied = self.case.privileged == "privileged: deny" and spec.name == "card"
-        if (error := ran.refusal) and not (error.code in OURS and spec.name in error.details):
-            if not (denied and error.code is StatusCode.PERMISSION_DENIED):
+        if error := ran.refusal:
+            ours = error.code in OURS and spec.name in error.details
+            if not ours and not (denied and error.code is StatusCode.PERMISSION_DENIED):
                 self.problems.append(f"{spec.name} does not come up: {error}")
         return ran
 
@@ -85,6 +86,8 @@ class Play:
         """The container that asks for all cards has got what the section says."""
         case, scene = self.case, self.scene
         guarded = scene.mode() is not BypassMode.ORDERED and case.devices != "devices absent"
+        if guarded and case.devices != "devices off":
+            assert scene.counters.devices, "the boundary has looked at it"
         if ran.refusal:
             return
         shown = {env.key: env.value.decode() for env in scene.config(ran).envs}[CARD]
@@ -100,19 +103,21 @@ class Play:
         self.problems += [f"{when}: {text}" for text in scene.violations()]
         judged = scene.mode() is BypassMode.OFF
         expected = list(wrongs(scene.ledger.asked, scene.running(), RESERVED)) if judged else []
+        self.problems += [f"{when}: {wrong.text}" for wrong in expected if wrong.never]
         if not judged:
             expected.append(Wrong(frozenset(), "the bypass is on"))
         if scene.disk.full and scene.controller._manager.store_error:
             expected.append(Wrong(frozenset(), "the disk is full"))
-        excused = EXCUSED if FAILURES & set(self.case.moments) else frozenset[str]()
-        self.problems += [f"{when}: {text}" for text in disagreements(expected, answer, excused=excused)]
+        excused = set(scene.ledger.excused)
+        if FAILURES & set(self.case.moments):
+            excused |= {notice["text"] for notice in answer["notices"] if notice["kind"] not in STATES}
+        self.problems += [f"{when}: {text}" for text in disagreements(expected, answer, excused)]
 
-    def _quiet(self) -> None:
-        """Nothing is logged as an error but what is meant to be."""
+    def quiet(self, beside: Sequence[Mapping[str, Any]]) -> None:
+        """Nothing is logged as an error, by the controller or *beside* it, but what is meant to be."""
         meant = set[str]().union(*(EXPECTED_ERRORS.get(moment, set()) for moment in self.case.moments))
-        for event, keys in self.scene.levels.of("error"):
-            if event not in meant:
-                self.problems.append(f"logged as an error: {event} {keys}")
+        logged = [*self.scene.levels.of("error"), *((line["event"], dict(line)) for line in beside)]
+        self.problems += [f"logged as an error: {event} {keys}" for event, keys in logged if event not in meant]
 
 
 async def play(case: Case, directory: Path) -> list[str]:
@@ -120,7 +125,9 @@ async def play(case: Case, directory: Path) -> list[str]:
     everybody = case.apply == "apply: all"
     privileged = case.privileged.partition(": ")[2]
     scene = Scene(directory, case.policy, case.devices.partition(" ")[2], privileged, everybody=everybody)
-    async with scene:
-        playing = Play(case, scene)
-        await playing.run()
+    with capture_logs() as lines:
+        async with scene:
+            playing = Play(case, scene)
+            await playing.run()
+        playing.quiet([line for line in lines if line["log_level"] == "error"])
     return playing.problems

@@ -1,9 +1,9 @@
-"""A node of the matrix: criproxy on the embedded runtime, as its daemon builds it, with faults that tests can switch."""
+"""A node of the matrix: criproxy on the embedded runtime, as its daemon builds it, with faults to be switched."""
 
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,8 @@ OPTIONS = {
     "none": "",
     "static": 'reservedCpus: "0"\n',
     "topology-aware": 'reservedCpus: "0"\n',
-    "balloons": 'reservedCpus: "0"\nballoonTypes: [{name: database, minCPUs: 2, maxCPUs: 4, preferNewBalloons: true}]\n',
+    "balloons": 'reservedCpus: "0"\n'
+    "balloonTypes: [{name: database, minCPUs: 2, maxCPUs: 4, preferNewBalloons: true}]\n",
     "pools": 'reservedCpus: "0"\npools: [{name: pair, cpu: 2, instances: 2, maxPods: 3}, '
     '{name: alone, exclusive: true, cpuLists: [{cpuset: "12-13"}, {cpuset: "14-15"}]}]\n',
 }
@@ -139,7 +140,7 @@ class Scene(World):
     def __init__(self, directory: Path, policy: str, devices: str, privileged: str, *, everybody: bool) -> None:
         self.file = directory / "policy.yaml"
         self._words = partial(policy_file, devices=devices, privileged=privileged, everybody=everybody)
-        self._everybody = everybody
+        self.everybody = everybody
         self.file.write_text(self._words(policy))
         self.disk = Disk()
         self.slow = Slow()
@@ -174,7 +175,7 @@ class Scene(World):
         self.proxy.on_error = self.bypass.watch(controller.on_error)
         self.reload = Reload(self.file, configuration, controller, _Nobody(), str, self.log)
         self.answers = Answers(controller, self._notices, time.time())
-        self.ledger.away = False
+        self.ledger.looks()
 
     async def stop_criproxy(self) -> None:
         """End the bypass's timer first; what it was is forgotten."""
@@ -196,7 +197,7 @@ class Scene(World):
         self.file.write_text(self._words(policy))
         await self.reload._once(asked=True)
         if not self.controller.config_problem:
-            self.ledger.reloads(policy, everybody=self._everybody)
+            self.ledger.reloads(policy, everybody=self.everybody)
 
     async def bring(self, pod: PodSpec, asks: Asks | None = None, *, direct: bool = False) -> Ran:
         """Run a pod of one container, through criproxy or beside it; a refusal is part of what comes back."""
@@ -211,9 +212,7 @@ class Scene(World):
         for key, value in asks.envs:
             config.envs.add(key=key, value=value.encode())
         config.linux.security_context.privileged = asks.privileged
-        return api.CreateContainerRequest(
-            pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config(pod)
-        )
+        return api.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config, sandbox_config=sandbox_config(pod))
 
     async def create(self, pod: PodSpec, request: api.CreateContainerRequest, client: RuntimeClient) -> Ran:
         """Create and start it."""
@@ -299,10 +298,16 @@ class _Nobody:
 
 
 def pod(
-    name: str, milli: int, *, namespace: str = "default", guaranteed: bool = True, **wishes: str
+    name: str,
+    milli: int,
+    wishes: Mapping[str, str] | None = None,
+    *,
+    namespace: str = "default",
+    guaranteed: bool = True,
 ) -> PodSpec:
-    """A pod of one container, ``main``; *wishes* are annotations of ours, with _ for what cannot stand in a name."""
-    limits = {"cpu_limit_milli": milli, "memory_limit_bytes": MEMORY_BYTES} if guaranteed else {}
-    spec = ContainerSpec("main", IMAGE, cpu_request_milli=milli, **limits)
-    annotations = {f"{key}.criproxy.io/pod": value for key, value in wishes.items()}
+    """A pod of one container, ``main``; *wishes* are annotations of ours by key."""
+    spec = ContainerSpec("main", IMAGE, cpu_request_milli=milli)
+    if guaranteed:
+        spec = replace(spec, cpu_limit_milli=milli, memory_limit_bytes=MEMORY_BYTES)
+    annotations = {f"{key}.criproxy.io/pod": value for key, value in (wishes or {}).items()}
     return PodSpec(name, (spec,), namespace, annotations=annotations)

@@ -69,3 +69,20 @@ async def test_without_a_watchdog_the_pace_is_our_own() -> None:
 
     assert INTERVAL_S <= time.monotonic() - begin < INTERVAL_S + 5
     assert sum(heartbeat.lag_counts) == 1
+
+
+async def test_a_beat_that_fails_is_not_the_last() -> None:
+    """The watchdog would end a daemon that is well; what failed is logged."""
+    beats, lines = Beats(), list[str]()
+
+    def fails_first() -> None:
+        beats.count_one()
+        if beats.count < 3:
+            raise OSError("no space left on device")
+
+    heartbeat = Heartbeat(fails_first, watchdog_interval_s=0.01, failed=lambda error: lines.append(str(error)))
+    heartbeat.start()
+    await beats.until(4)
+    heartbeat.stop()
+
+    assert lines == ["no space left on device"] * 2

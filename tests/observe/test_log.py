@@ -91,6 +91,37 @@ def test_every_level_of_the_options_is_a_level() -> None:
     assert all(isinstance(getattr(logging, level.upper()), int) for level in log.LEVELS)
 
 
+UNTELLABLE = """
+import sys
+from criproxy.observe import log
+log.setup(sys.argv[1], "info")
+class Untellable:
+    def __str__(self): raise ValueError("planted")
+    __repr__ = __str__
+logger = log.structlog.get_logger("criproxy.test")
+logger.info("first", value=Untellable())
+import logging
+logging.getLogger("asyncio").error("slow %d", "x")
+logger.info("last", value=1)
+try:
+    raise OSError(Untellable())
+except OSError as error:
+    logger.error("with a traceback", exc_info=error)
+"""
+
+
+@pytest.mark.parametrize("log_format", ["journal", "json", "console"])
+def test_a_line_that_cannot_be_told_fails_nobody(log_format: str) -> None:
+    """In its place is one that says so; the next ones come."""
+    command = [sys.executable, "-c", UNTELLABLE, log_format]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
+
+    assert "a log line could not be written" in done.stderr
+    assert "planted" in done.stderr
+    assert "first" in done.stderr
+    assert "last" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

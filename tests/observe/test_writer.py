@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 from criproxy.observe.writer import LineWriter
 
@@ -64,3 +65,15 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
 
     assert writer.dropped_lines == 9
     os.close(fd)
+
+
+def test_a_place_without_room_fails_nobody() -> None:
+    """Standard error may be a file on a full disk: lines are lost and counted, and whoever writes goes on."""
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        writer = LineWriter(full.fileno())
+
+        writer.write("one")
+        writer.write("two")
+        writer.flush()
+
+    assert writer.dropped_lines == 2

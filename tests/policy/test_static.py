@@ -120,7 +120,9 @@ def test_refusal_says_what_is_free_and_where(reserved: str, asked: int, expected
     with pytest.raises(NotEnough) as caught:
         place(Node(MACHINE), container("c", asked * 1000), policy(reserved))
 
-    assert str(caught.value).startswith(f"container shop/web/c asks for {asked} exclusive CPUs, but {expected}")
+    assert str(caught.value).startswith(
+        f"container shop/web/c asks for {asked} exclusive CPU{'s' * (asked != 1)}, but {expected}"
+    )
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
 
 

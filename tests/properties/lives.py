@@ -165,8 +165,24 @@ def _progress(number: int) -> st.SearchStrategy[Event]:
     return st.one_of(st.sampled_from(made), st.sampled_from(made), resized, st.sampled_from(ended))
 
 
+def _restart(number: int) -> st.SearchStrategy[Event]:
+    """The next attempt of a container comes, mostly of the same size and in the same pod as the one before."""
+    return st.builds(
+        ContainerCreating,
+        st.builds(
+            Container,
+            key=st.sampled_from([f"r{number}-{attempt}" for attempt in (1, 2, 3)]),
+            pod=st.sampled_from([ALL_PODS[number % len(ALL_PODS)], *ALL_PODS]),
+            name=st.just(f"c{number}"),
+            attempt=st.integers(1, 3),
+            qos=st.just(QosClass.GUARANTEED),
+            cpu_milli=cpu_sizes,
+        ),
+    )
+
+
 ARRIVALS = [_arrival(number) for number in range(CONTAINERS)]
-PROGRESS = [_progress(number) for number in range(CONTAINERS)]
+PROGRESS = [_progress(number) | _restart(number) for number in range(CONTAINERS)]
 KINDS = (*["comes"] * 5, *["goes on"] * 5, "changes", "found", "else")
 """What may happen, as often as it should."""
 

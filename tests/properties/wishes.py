@@ -59,7 +59,8 @@ def _pod(key: str) -> st.SearchStrategy[Pod]:
     return st.builds(
         Pod,
         key=st.just(key),
-        uid=st.sampled_from(["", "u0", "u1"]),
+        uid=st.sampled_from(["", "u0", "u1", key, key]),
+        cpu_total_milli=st.sampled_from([0, 1000, 2000, 3000, 5000, 8000]),
         qos=st.sampled_from(QosClass),
         labels=st.sampled_from([{}, {"app": "a"}, {"app": "b"}]),
         annotations=annotations(),

@@ -69,7 +69,11 @@ def test_what_is_no_host(tmp_path: Path) -> None:
     member.size = 1 << 40
     huge.write_bytes(member.tobuf() + huge.read_bytes())
 
-    for path, said in ((tmp_path, "no CPUs found"), (text, "cannot be read"), (huge, "more than 1024 MiB")):
+    for path, said in (
+        (tmp_path, "no CPUs found"),
+        (text, "it is neither a folder nor an archive that tar knows"),
+        (huge, "more than 1024 MiB"),
+    ):
         with pytest.raises(UsageError, match=f"{path} is no host root: .*{said}"):
             of_host(path)
 

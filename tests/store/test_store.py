@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated, PodStopped
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
-from criproxy.model.resources import Interval
-from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.model.resources import CfsQuota, Interval
+from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.machines import machine
 from criproxy.store import Kind, Record, Store, database
@@ -55,7 +56,15 @@ OWNER = Container(
     memory_request_bytes=Interval(1 << 30, 1 << 30),
 )
 SHARER = Container(
-    key="r2", pod="s", name="side", memory_request_bytes=Interval(0, 1 << 20), hints=HINTS, warm=True, stays=True
+    key="r2",
+    pod="s",
+    name="side",
+    memory_request_bytes=Interval(0, 1 << 20),
+    hints=HINTS,
+    warm=True,
+    stays=True,
+    desired=Desired(sizes=Sizes(cpu_milli=3000, cpu_quota=CfsQuota(300_000, 100_000)), since_s=1.5, told=True),
+    missed=Missed(why=Miss.BYPASSED, since_s=2.5),
 )
 LIFE: list[Event] = [
     PodCreated(POD),
@@ -102,10 +111,17 @@ async def test_everything_is_remembered(store: Store) -> None:
 
 
 async def test_what_is_gone_is_forgotten(store: Store) -> None:
-    """Rows of a container that went are removed."""
+    """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
     node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
 
-    assert reopened(store) == node == EMPTY.replace(pods={"s": POD})
+    assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
+
+
+async def test_an_ended_pod_is_stored_and_keeps_nothing(store: Store) -> None:
+    """Nor does it after a restart."""
+    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"), PodStopped("s"))
+
+    assert reopened(store) == node == EMPTY.replace(pods={"s": replace(POD, stopped=True)})
 
 
 async def test_sharers_share_one_object_after_a_load(store: Store) -> None:
@@ -153,7 +169,8 @@ def test_only_what_differs_is_written() -> None:
         for rows, gone in [changed(table, node, after)]
     }
 
-    assert touched == {"pods": ([], []), "containers": (["new"], []), "grants": (["new"], []), "applied": (["new"], [])}
+    new, nothing = (["new"], []), ([], [])
+    assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:

@@ -4,12 +4,13 @@ import io
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.e2e.runtimes import BY_NAME
 from tests.vm import guest
 from tests.vm.inside import Verdict, parse
 from tests.vm.kernel import GuestError
@@ -38,12 +39,12 @@ def guests_work() -> None:
 class Verdicts:
     """The verdicts of all checks that this run of pytest wants; `of` waits for the guest."""
 
-    def __init__(self, cases: list[Case], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, cases: list[Case], pool: ThreadPoolExecutor, environment: Mapping[str, str]) -> None:
         wanted = defaultdict(list)
         for case in cases:
             wanted[case.plan].append(case)
         self._futures: dict[str, Future[dict[Case, Verdict]]] = {
-            plan: pool.submit(_run, plan, cases) for plan, cases in wanted.items()
+            plan: pool.submit(_run, plan, cases, environment) for plan, cases in wanted.items()
         }
 
     def of(self, case: Case) -> Verdict:
@@ -57,17 +58,27 @@ def verdicts(guests_work: None, request: pytest.FixtureRequest) -> Iterator[Verd
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     cases = [call.params.get("case") for call in calls if call]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        yield Verdicts([case for case in cases if isinstance(case, Case)], pool)
+        wanted = [case for case in cases if isinstance(case, Case)]
+        yield Verdicts(wanted, pool, _environment(request.config.getoption("--runtime")))
 
 
-def _run(plan: str, cases: list[Case]) -> dict[Case, Verdict]:
+def _environment(runtime: str | None) -> dict[str, str]:
+    """For the checks, which find this machine's files: where the containerd is that they are to use."""
+    if not runtime:
+        return {"PYTHONPATH": str(ROOT)}
+    if reason := BY_NAME[runtime].unavailable():
+        pytest.skip(reason)
+    return {"PYTHONPATH": str(ROOT), "CRIPROXY_CONTAINERD": str(BY_NAME[runtime].programs() or "")}
+
+
+def _run(plan: str, cases: list[Case], environment: Mapping[str, str]) -> dict[Case, Verdict]:
     """Boot the guest and try these checks; those that it did not get to are failures."""
     command = shlex.join([sys.executable, "-m", "tests.vm.inside", plan, *(case.check for case in cases)])
     job = guest.Job(
         command,
         ROOT,
         GUEST_TIMEOUT_S,
-        environment={"PYTHONPATH": str(ROOT)},
+        environment=environment,
         systemd=PLANS[plan].cgroup_driver == "systemd",
     )
     out, error = io.BytesIO(), io.BytesIO()

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from criproxy.model.hierarchy import Level
+from criproxy.policy.exclusive import Exclusive
 from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options
 from criproxy.policy.unheeded import option_notes
 
@@ -48,6 +49,8 @@ class TopologyAwareOptions(Options):
     unlimited_burstable: BurstLevel = "package"
     """How large the part of the machine is in which Burstable containers without a CPU limit run, if it can be had: all
     of it (system), a socket (package), a die, a NUMA node (numa) or what shares a level 3 cache (l3cache)."""
+    exclusive: Exclusive = Exclusive()
+    """What becomes of exclusive CPUs when their container ends."""
     cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
     """Not acted on: criproxy sets no frequencies."""
     shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")

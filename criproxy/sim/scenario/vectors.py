@@ -15,6 +15,7 @@ from criproxy.sim.scenario.machine import read_machine, with_closest
 from criproxy.sim.scenario.place import At, Wrong
 from criproxy.sim.scenario.settings import Configuration
 from criproxy.sim.scenario.steps import Reading, Start, Step
+from criproxy.sim.unreadable import unreadable
 
 FILE_KEYS = ("version", "topologies", "vectors")
 UNIT, LIFE = "unit", "life"
@@ -128,7 +129,7 @@ def _text(file: Path) -> str:
             raise UsageError(f"{file} has more than {MAX_BYTES >> 20} MiB, too much for scenarios")
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+        raise unreadable(file, error, "a scenario file (YAML, docs/simulate.md)") from None
 
 
 def _machines(at: At) -> dict[str, Topology | Mistake]:

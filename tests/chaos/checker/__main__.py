@@ -1,6 +1,7 @@
 """The checker as a program: looks every 5 ms, answers questions on standard input with lines of JSON.
 
-    rest SECONDS     {"rest": true, "after_s": 0.4, "problems": []}: whether all is as it must be, at the latest then
+    rest SECONDS     {"rest": true, "after_s": 0.4, "problems": []}: whether all is as it must be, at the latest then,
+                     and whether ``status --check`` says just that
     end              {"looks": …, "violations": […], …}: what was seen, and the end of the program
 
 A violation is told at once: {"violation": "two on one CPU: …"}.
@@ -18,11 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 
-from tests.chaos.checker import store
+from tests.chaos.checker import status, store
 from tests.chaos.checker.cgroups import Cgroups
 from tests.chaos.checker.cpus import CpuSet, parse
 from tests.chaos.checker.journal import Journal
-from tests.chaos.checker.rest import Picture, problems
+from tests.chaos.checker.rest import Picture, wrongs
 from tests.chaos.checker.runtime import Runtime, Unavailable
 from tests.chaos.checker.samples import Samples
 
@@ -50,6 +51,7 @@ class Checker:
         self._one_pool: bool = options.one_pool
         self._cpus: CpuSet = parse(options.cpus)
         self._store: Path = options.store
+        self._control: Path = options.control
         self._cgroups = Cgroups(options.cgroups)
         self._runtime = Runtime(options.runtime)
         self._journal = Journal(options.journal)
@@ -107,15 +109,18 @@ class Checker:
     def _inspect(self, asking: Asking) -> None:
         """In a thread of its own: a call takes longer than the pause between two looks."""
         try:
-            listed, sandboxes = self._runtime.containers(), self._runtime.sandboxes()
+            listed, sandboxes, ready = self._runtime.containers(), self._runtime.sandboxes(), self._runtime.ready()
             saved = store.read(self._store)
             groups = self._cgroups.running()
+            said = status.ask(self._control)
         except (Unavailable, sqlite3.Error) as error:
             asking.problems = [f"cannot look: {error}"]
             return
-        asking.problems = problems(
-            Picture(self._cpus, groups, listed, sandboxes, saved, dict(self._journal.owns), one_pool=self._one_pool)
+        owns = dict(self._journal.owns)
+        found = wrongs(
+            Picture(self._cpus, groups, listed, sandboxes, saved, owns, one_pool=self._one_pool, ready=ready)
         )
+        asking.problems = [*(wrong.text for wrong in found), *status.disagreements(found, said)]
 
     def _report(self) -> dict[str, object]:
         gaps = sorted(self._gaps) or [0.0]
@@ -134,7 +139,14 @@ def say(line: dict[str, object]) -> None:
 
 
 def _options() -> Iterator[tuple[str, type]]:
-    yield from (("cgroups", Path), ("journal", Path), ("store", Path), ("runtime", str), ("cpus", str))
+    yield from (
+        ("cgroups", Path),
+        ("journal", Path),
+        ("store", Path),
+        ("control", Path),
+        ("runtime", str),
+        ("cpus", str),
+    )
 
 
 def main() -> None:

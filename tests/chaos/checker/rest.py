@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.chaos.checker.cgroups import Group
 from tests.chaos.checker.cpus import CpuSet, show
@@ -24,6 +24,8 @@ class Picture:
     """POD/NAME → numbers of CPUs of its own that are right."""
     one_pool: bool = True
     """Whoever shares shares all that nobody owns. Else only the store tells what is withheld, and for whom."""
+    ready: Mapping[str, str] = field(default_factory=dict)
+    """By uid the name of each pod that has a sandbox which is ready."""
 
     def allowed(self, one: Listed) -> tuple[int, ...]:
         """How many CPUs a container may own."""
@@ -42,29 +44,46 @@ class Picture:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that is not as it must be."""
+
+    text: str
+    titles: frozenset[str] = frozenset()
+    """Of the containers concerned, where criproxy must know of it: ``status --check`` has to name one of them."""
+
+
 def problems(seen: Picture) -> list[str]:
     """Everything that is wrong, one sentence each; empty if nothing is."""
+    return [wrong.text for wrong in wrongs(seen)]
+
+
+def wrongs(seen: Picture) -> list[Wrong]:
+    """Everything that is wrong."""
     running = {key: one for key, one in seen.alive(RUNNING).items() if key in seen.groups}
     missing = [
         f"{one.title} runs as the runtime says, but nothing is in its cgroup"
         for key, one in seen.alive(RUNNING).items()
         if key not in seen.groups
     ]
-    return [*missing, *_places(seen, running), *_leaks(seen, running), *_store(seen, running)]
+    rest = (*_leaks(seen, running), *_kept(seen, running), *_store(seen, running))
+    return [*map(Wrong, missing), *_places(seen, running), *map(Wrong, rest)]
 
 
-def _places(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
+def _places(seen: Picture, running: Mapping[str, Listed]) -> Iterator[Wrong]:
     """Lost places: owners without their whole set, or not alone on it."""
     for key, one in running.items():
         cpus, allowed = seen.groups[key].cpus, seen.allowed(one)
         if allowed == (0,):
             continue
         if 0 not in allowed and len(cpus) not in allowed:
-            yield f"lost place: {one.title} shall own {allowed[0]} CPUs and runs on {show(cpus)}"
+            text = f"lost place: {one.title} shall own {allowed[0]} CPUs and runs on {show(cpus)}"
+            yield Wrong(text, frozenset([one.title]))
         for other, group in seen.groups.items():
             if 0 not in allowed and other in running and other != key and group.cpus & cpus:
                 others = f"{running[other].title} runs on {show(group.cpus)}"
-                yield f"lost place: {one.title} owns {show(cpus)}, and {others}"
+                text = f"lost place: {one.title} owns {show(cpus)}, and {others}"
+                yield Wrong(text, frozenset([one.title, running[other].title]))
 
 
 def _leaks(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
@@ -77,12 +96,36 @@ def _leaks(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
     waiting = sum(count[0] for count in created)
     for key, one in running.items():
         if seen.allowed(one) == (0,):
-            withheld = seen.cpus - owned - seen.groups[key].cpus
+            kept = _idle(seen)
+            withheld = seen.cpus - owned - seen.groups[key].cpus - kept
             if len(withheld) != waiting:
                 yield (
                     f"leaked place: {one.title} runs on {show(seen.groups[key].cpus)}, owners on {show(owned)}; "
                     f"{show(withheld)} are withheld, and created containers shall own {waiting}"
                 )
+
+
+def _idle(seen: Picture) -> CpuSet:
+    """CPUs that are kept for pods and that none of their containers has."""
+    kept: CpuSet = frozenset().union(*(cpus for names in seen.saved.kept.values() for cpus in names.values()))
+    return kept.difference(*(row.exclusive for row in seen.saved.rows.values()))
+
+
+def _kept(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:
+    """CPUs are kept for pods that are there, for containers that owned as many, and nobody else runs on them."""
+    for uid, names in seen.saved.kept.items():
+        if uid not in seen.ready:
+            yield f"leaked place: CPUs are kept for {uid}, which has no sandbox that is ready"
+            continue
+        pod = seen.ready[uid]
+        for name, cpus in names.items():
+            most = max(seen.owns.get(f"{pod}/{name}", (0,)))
+            if len(cpus) > most:
+                yield f"leaked place: {show(cpus)} are kept for {pod}/{name}, which shall own {most} CPUs"
+            for key, one in running.items():
+                if one.pod != pod and seen.groups[key].cpus & cpus:
+                    on = show(seen.groups[key].cpus)
+                    yield f"lost place: {show(cpus)} are kept for {pod}/{name}, and {one.title} runs on {on}"
 
 
 def _store(seen: Picture, running: Mapping[str, Listed]) -> Iterator[str]:

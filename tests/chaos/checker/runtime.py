@@ -47,6 +47,15 @@ class Runtime:
         """The ids of all sandboxes; Unavailable."""
         return {_text(item, 1) for item in _messages(self._list("ListPodSandbox"), 1)}
 
+    def ready(self) -> dict[str, str]:
+        """By uid of the pod the name of each that has a sandbox which is ready; Unavailable."""
+        found: dict[str, str] = {}
+        for item in _messages(self._list("ListPodSandbox"), 1):
+            metadata = next(_messages(item, 2), b"")
+            if not any(number == 3 and value for number, value in fields(item)):  # 0 is ready, and not written
+                found[_text(metadata, 2)] = _text(metadata, 1)
+        return found
+
     def _list(self, method: str) -> bytes:
         options = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
         with grpc.insecure_channel(f"unix://{self._socket}", options=options) as channel:

@@ -1,8 +1,9 @@
 """criproxy's database, opened read-only and read without its code."""
 
+import json
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ class Saved:
     rows: dict[str, Row]
     pods: set[str]
     """Ids of sandboxes."""
+    kept: dict[str, dict[str, CpuSet]] = field(default_factory=dict)
+    """By uid of the pod and name of a container that has ended: the CPUs that it had."""
 
 
 def read(path: Path) -> Saved:
@@ -47,7 +50,12 @@ def read(path: Path) -> Saved:
         connection.execute("BEGIN")
         rows = [_row(row) for row in connection.execute(_QUERY)]
         pods = {key for (key,) in connection.execute("SELECT key FROM pods")}
-    return Saved({row.key: row for row in rows}, pods)
+        kept = {uid: _kept(text) for uid, text in connection.execute("SELECT key, cpus FROM kept")}
+    return Saved({row.key: row for row in rows}, pods, kept)
+
+
+def _kept(text: str) -> dict[str, CpuSet]:
+    return {name: parse(cpus) for name, cpus in json.loads(text).items()}
 
 
 def _row(row: tuple[Any, ...]) -> Row:

@@ -1,0 +1,87 @@
+"""What `criproxy check` notes of things that are no mistake, and may not be meant."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from criproxy.config.document import parse
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+
+if TYPE_CHECKING:
+    from criproxy.devices.options import DeviceOptions
+
+DEFAULTS = "etc/default/criproxy"
+"""Below the host's root: where the service's unit takes the daemon's options from."""
+KUBELET = "var/lib/kubelet/config.yaml"
+"""Below the host's root: where kubeadm puts the kubelet's configuration."""
+_VARIABLE = "CRIPROXY_OPTIONS"
+
+
+def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
+    """What the section ``devices`` says without effect."""
+    if options is not None and not options.classes:
+        yield (
+            "devices.classes is empty: no card is known, so that nothing is hidden or guarded; leave it out for all "
+            "classes that are built in, or leave devices out"
+        )
+
+
+def http_notes(host_root: Path) -> Iterator[str]:
+    """That the daemon's ``--http`` is not on loopback, where it is known how the service is started."""
+    from criproxy.errors import UsageError
+    from criproxy.observe.address import Address
+
+    file = host_root / DEFAULTS
+    for text in _values("--http", _options(file)):
+        try:
+            if not Address.parse(text).is_local:
+                yield (
+                    f"--http {text} in {file} is open to everybody who reaches that address: nobody is asked who they "
+                    "are, and metrics name this node's containers; :PORT is on loopback"
+                )
+        except UsageError:
+            continue  # the daemon says that
+
+
+def _options(file: Path) -> list[str]:
+    """The words of the daemon's options in a unit's environment file; none where there is none."""
+    try:
+        lines = shlex.split(file.read_text(errors="replace"), comments=True)
+        found = [line.partition("=")[2] for line in lines if line.startswith(f"{_VARIABLE}=")]
+        return shlex.split(found[-1]) if found else []
+    except (OSError, ValueError):
+        return []
+
+
+def _values(option: str, words: list[str]) -> Iterator[str]:
+    for number, word in enumerate(words):
+        if word.startswith(f"{option}="):
+            yield word.partition("=")[2]
+        elif word == option and number + 1 < len(words):
+            yield words[number + 1]
+
+
+def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
+    """That the kubelet, as far as its configuration can be seen, counts CPUs for pods that the policy reserves."""
+    file = host_root / KUBELET
+    try:
+        data = parse(file.read_text(errors="replace")).data
+    except OSError:
+        return
+    if not reserved or not isinstance(data, dict):
+        return
+    named = data.get("reservedSystemCPUs")
+    amounts = [data.get(name) for name in ("kubeReserved", "systemReserved")]
+    if named is None and any(isinstance(amount, dict) and "cpu" in amount for amount in amounts):
+        return  # an amount: whether it is enough, the scheduler sees
+    try:
+        missing = reserved - parse_cpuset(str(named or ""))
+    except ValueError:
+        return  # the kubelet says that
+    if missing:
+        yield (
+            f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), and this policy "
+            f"{format_cpuset(reserved)}: unless a flag of the kubelet says the same, the scheduler sends pods that do "
+            "not fit and hang"
+        )

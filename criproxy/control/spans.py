@@ -1,0 +1,31 @@
+"""When calls went by us on somebody's order: what was created then was no stranger, and is placed afterwards."""
+
+from dataclasses import dataclass, field
+from time import time
+
+KEPT = 64
+"""Of so many bypasses the times are remembered."""
+
+
+@dataclass(slots=True)
+class Spans:
+    """Times in seconds since the epoch."""
+
+    _ended: list[tuple[float, float]] = field(default_factory=list)
+    _since_s: float | None = None
+
+    def begin(self) -> None:
+        """Calls pass from now on."""
+        self._since_s = time() if self._since_s is None else self._since_s
+
+    def end(self) -> None:
+        """They are held again."""
+        if self._since_s is not None:
+            self._ended = [*self._ended[-KEPT + 1 :], (self._since_s, time())]
+            self._since_s = None
+
+    def cover(self, at_s: float) -> bool:
+        """Whether calls passed then."""
+        if self._since_s is not None and at_s >= self._since_s:
+            return True
+        return any(since_s <= at_s <= until_s for since_s, until_s in self._ended)

@@ -1,0 +1,39 @@
+"""Whom a message is about, as far as it tells: for people who read that something failed at it."""
+
+from dataclasses import dataclass
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.methods import BY_PATH
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Names or ids; empty where the message does not tell."""
+
+    title: str = ""
+    """NAMESPACE/POD/CONTAINER, or NAMESPACE/POD."""
+    container_id: str = ""
+    sandbox_id: str = ""
+
+
+def about(path: str, message: bytes, *, is_reply: bool = False) -> About:
+    """Whom the request, or the reply, *message* of a call with that path is about; nobody where it cannot be read."""
+    method = BY_PATH.get(path)
+    if method is None:
+        return About()
+    try:
+        read = (method.reply if is_reply else method.request).FromString(message)
+    except Exception:  # noqa: BLE001 (protobuf has its own kinds)
+        return About()
+    match read:
+        case api.CreateContainerRequest(sandbox_config=sandbox, config=config):
+            return About(f"{_pod(sandbox)}/{config.metadata.name}")
+        case api.RunPodSandboxRequest(config=sandbox):
+            return About(_pod(sandbox))
+        case api.ContainerStatusResponse(status=status):
+            return About(container_id=status.id)
+    return About("", getattr(read, "container_id", ""), getattr(read, "pod_sandbox_id", ""))
+
+
+def _pod(sandbox: api.PodSandboxConfig) -> str:
+    return f"{sandbox.metadata.namespace}/{sandbox.metadata.name}"

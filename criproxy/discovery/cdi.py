@@ -1,0 +1,78 @@
+"""What the machine's CDI specifications do to a class's visible variable; anything else in them is the runtime's."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from criproxy.devices.classes import DeviceClass
+
+FOLDERS = ("etc/cdi", "var/run/cdi")
+"""In the order in which runtimes read them: of two devices of one name the later one counts."""
+LARGEST_BYTES = 8 << 20
+
+Edits = Mapping[str, frozenset[str]]
+"""By the name of a device, ``vendor/class=device``, the variables that it sets."""
+
+
+@dataclass(slots=True)
+class CdiSpecs:
+    """Reads the specifications of some kinds, and each file again only when it has changed."""
+
+    _read: dict[Path, tuple[tuple[int, int, int], Edits]] = field(default_factory=dict)
+
+    def sets(self, kind: DeviceClass, host_root: Path) -> dict[str, bool]:
+        """By the name of each device of *kind*, whether it sets the class's visible variable."""
+        found: dict[str, frozenset[str]] = {}
+        for path in self._files(kind, host_root):
+            found |= self._edits(path)
+        return {
+            name: kind.visible_env in variables
+            for name, variables in found.items()
+            if kind.cdi_device(name) is not None
+        }
+
+    def _files(self, kind: DeviceClass, host_root: Path) -> Iterator[Path]:
+        if kind.visible_env and kind.cdi_kinds:
+            for folder in FOLDERS:
+                found = (host_root / folder).glob("*")
+                yield from sorted(path for path in found if path.suffix in (".json", ".yaml", ".yml"))
+
+    def _edits(self, path: Path) -> Edits:
+        """Those of one file; of one that cannot be read, none."""
+        with suppress(OSError, ValueError, RecursionError, TypeError, AttributeError, KeyError):
+            found = path.stat()
+            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            before = self._read.get(path)
+            if before is None or before[0] != seen:
+                before = self._read[path] = (seen, {})  # also for one in which nothing can be read
+                if found.st_size <= LARGEST_BYTES:
+                    before = self._read[path] = (seen, dict(_edits(_document(path))))
+            return before[1]
+        return {}
+
+
+def _document(path: Path) -> Any:  # noqa: ANN401 (whatever stands there)
+    text = path.read_bytes()
+    if path.suffix == ".json":
+        return json.loads(text)
+    import yaml  # takes 20 ms, and only where there are such files
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _edits(document: Any) -> Iterator[tuple[str, frozenset[str]]]:  # noqa: ANN401
+    of_all = _variables(document.get("containerEdits") or {})
+    for device in document["devices"]:
+        own = _variables(device.get("containerEdits") or {})
+        yield f"{document['kind']}={device['name']}", of_all | own
+
+
+def _variables(edits: Mapping[str, Any]) -> frozenset[str]:
+    values: Iterable[str] = edits.get("env") or ()
+    return frozenset(value.partition("=")[0] for value in values)

@@ -1,0 +1,141 @@
+"""Looks at what may hang: a driver's file, the kubelet's files. Each has a bound, and a thread that holds up nobody.
+
+Such a thread cannot be ended. So it is a daemonic one, which no exit waits for, and none of the pool that others need;
+and what is known to hang is not waited for again. It is tried again after a while, in case that it is another file by
+then.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, TypeVar
+
+from criproxy.errors import CriproxyError
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 1800.0
+"""Before something that hangs is tried again; the pause doubles each time, since each try may cost a thread."""
+
+
+class Hangs(CriproxyError):
+    """Something has not come back in time; it may do so later."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is being looked at under one name."""
+
+    future: "Future[Any]"
+    begun_s: float
+    hangs_since_s: float | None = None
+    """When it was begun to be waited for in vain; None while nobody has."""
+    pause_s: float = FIRST_PAUSE_S
+
+
+@dataclass(slots=True)
+class Patience:
+    """Looks under names, which people read: such as the path of a file. May be used from any thread."""
+
+    clock: Callable[[], float] = monotonic
+    _looks: dict[str, _Look] = field(default_factory=dict)
+    """Those that have not come back."""
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def hanging(self) -> Mapping[str, float]:
+        """For how many seconds what has not come back in time, by name."""
+        with self._lock:
+            now_s, looks = self.clock(), dict(self._looks)
+        return {name: now_s - look.hangs_since_s for name, look in looks.items() if look.hangs_since_s is not None}
+
+    async def wait(self, name: str, work: Callable[[], T], timeout_s: float) -> T:
+        """What *work* returns, or raises; whoever asks for the same *name* meanwhile gets the same.
+
+        Raises:
+            Hangs: it has not come back after *timeout_s*, or was known not to: then at once.
+        """
+        future = self.begin(name, work)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+        except TimeoutError:
+            if future.done():
+                raise  # its own
+            raise self._late(name, future, timeout_s) from None
+
+    def ask(self, name: str, work: Callable[[], T], timeout_s: float) -> T:
+        """The same for a thread that may wait."""
+        return self.result(name, self.begin(name, work), timeout_s)
+
+    def begin(self, name: str, work: Callable[[], T]) -> "Future[T]":
+        """Begin to look, for `result`.
+
+        Raises:
+            Hangs: it is known not to come back.
+        """
+        with self._lock:
+            before, now_s = self._looks.get(name), self.clock()
+            if before and before.hangs_since_s is None:
+                return before.future
+            if before and now_s - before.begun_s < before.pause_s:
+                raise _hangs(name, now_s - (before.hangs_since_s or now_s))
+            look = _Look(Future(), now_s)
+            if before:
+                look.hangs_since_s, look.pause_s = before.hangs_since_s, min(before.pause_s * 2, LONGEST_PAUSE_S)
+            look.future.set_running_or_notify_cancel()  # it goes on whoever stops waiting
+            self._looks[name] = look
+        Thread(target=self._run, args=(name, look, work), name=f"look at {name}", daemon=True).start()
+        if look.hangs_since_s is not None:  # the next to ask will see whether it came back
+            raise _hangs(name, now_s - look.hangs_since_s)
+        return look.future
+
+    def result(self, name: str, future: "Future[T]", timeout_s: float) -> T:
+        """What came of a look that was begun; raises as `wait`."""
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout:
+            if future.done():
+                raise
+            raise self._late(name, future, timeout_s) from None
+
+    def silent(self, name: str) -> bool:
+        """Note that something that is waited for elsewhere does not come back; whether that is news."""
+        with self._lock:
+            now_s, is_news = self.clock(), name not in self._looks
+            self._looks.setdefault(name, _Look(Future(), now_s, now_s))
+        return is_news
+
+    def back(self, name: str) -> None:
+        """Note that it has come back."""
+        with self._lock:
+            self._looks.pop(name, None)
+
+    def _run(self, name: str, look: _Look, work: Callable[[], Any]) -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits)
+            self._ended(name, look)
+            look.future.set_exception(error)
+        else:
+            self._ended(name, look)
+            look.future.set_result(result)
+
+    def _ended(self, name: str, look: _Look) -> None:
+        with self._lock:
+            if self._looks.get(name) is look:
+                del self._looks[name]
+
+    def _late(self, name: str, future: "Future[Any]", waited_s: float) -> Hangs:
+        with self._lock:
+            look = self._looks.get(name)
+            if look and look.future is future and look.hangs_since_s is None:
+                look.hangs_since_s = look.begun_s
+        return _hangs(name, waited_s)
+
+
+def _hangs(name: str, since_s: float) -> Hangs:
+    return Hangs(f"{name} has not answered for {since_s:.3g} s")

@@ -1,0 +1,232 @@
+"""Asks a policy with what is kept for pods in view: taken for all others, free for their own pod.
+
+A policy knows grants only, so what is taken is shown to it as the grant of one more container, which is taken out of
+its answer. What may be owned at most is shown as `Node.watched_cpus`, on which nobody may own any.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from criproxy.engine.kept import (
+    NOTHING,
+    keeps,
+    of_living,
+    owned_by,
+    unused,
+    with_kept_of,
+    within_total,
+    words_of_kept,
+)
+from criproxy.engine.pod_total import PodLevel
+from criproxy.errors import NotEnough, Refused
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.entries import entries_of, with_entries, without
+from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
+from criproxy.model.kept import Kept
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, Pod
+from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
+
+_TAKEN, _LEAVING, _BARRED = "kept/taken", "kept/leaving", "kept/barred"
+"""Keys of containers that there are not; no runtime's id or reservation has a slash."""
+
+
+class Keeping:
+    """Adds to the answers of another policy what pods keep, and what containers of one pod share."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.options = options_of(policy)
+        self._policy = policy
+        self._pod_level = PodLevel(policy, self._beside)
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """The policy's layout, with what is kept after it if that is another thing; raises what it raises."""
+        try:
+            return self.asked(node, container)[1]
+        except NotEnough as error:
+            pod = node.pods.get(container.pod)
+            if told := words_of_kept(node, pod.uid if pod else ""):
+                raise NotEnough(f"{error}; {told}") from None
+            raise
+
+    def shown(self, node: Node, container: Container) -> Node | None:
+        """The node as the policy sees it when it places *container*; None where it is not asked about its CPUs."""
+        pod = node.pods.get(container.pod)
+        try:
+            if pod is not None and self._pod_level.place(node, container, pod):
+                return None
+            return self.asked(node, container)[0]
+        except Refused:
+            own = node.kept.get(pod.uid, NOTHING).cpus if pod else NO_CPUS
+            return _view(node, node.kept_cpus - own - node.owned_cpus)
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The policy's layout without *key*; what is kept stays taken."""
+        if not node.kept:
+            return self._policy.release(node, key)
+        others = (grant.exclusive for other, grant in node.grants.items() if grant.exclusive and other != key)
+        return _shown(node, self._policy.release(_view(node, node.kept_cpus - NO_CPUS.union(*others)), key))
+
+    def asked(self, node: Node, container: Container) -> tuple[Node, Layout]:
+        """What the policy was shown when it gave its last answer, and the layout."""
+        pod = node.pods.get(container.pod)
+        if pod is not None and (together := self._pod_level.place(node, container, pod)):
+            layout = together
+            shown = node
+        elif pod is not None and pod.uid in node.kept:
+            shown, layout = self._with_own(node, container, pod)
+        else:
+            shown, layout = self._asked(node, container, node.kept_cpus)
+        if pod is not None:
+            layout = self._pod_level.gathered(node, container, pod, layout)
+        if pod is None or pod.uid not in node.kept:
+            return shown, layout
+        return shown, self._within_total(node, layout, pod)
+
+    def changed(self, node: Node, kept: Mapping[str, Kept]) -> Node:
+        """The node with other CPUs that are kept; who shares leaves these, and gets those that are not any more."""
+        after = node.replace(kept=kept)
+        return self._reshared(after, after.exclusive_cpus ^ node.exclusive_cpus)
+
+    def _reshared(self, after: Node, moved: CpuSet) -> Node:
+        """The node in which everybody shares what nobody owns, after *moved* CPUs were kept or given up."""
+        if not moved:
+            return after
+        view = _view(after, after.exclusive_cpus - after.owned_cpus)
+        leaving = Grant(moved, after.topology.mems, moved)
+        view = view.replace(grants=with_entries(view.grants, {_LEAVING: leaving}))
+        layout = _shown(after, self._policy.release(view, _LEAVING))
+        return after.replace(grants=entries_of(after.grants, layout.grants))
+
+    def ended(self, node: Node) -> Node:
+        """The node without what was kept for pods that have ended."""
+        kept = of_living(node)
+        return node if kept is node.kept else self.changed(node, kept)
+
+    def inherited(self, node: Node, pod: Pod, inherits: Mapping[str, CpuSet]) -> Node:
+        """The node that keeps for *pod* what it had before its sandbox was another, as far as it is free of owners."""
+        if not inherits or not keeps(self) or not pod.uid or pod.uid in node.kept or node.released:
+            return node
+        free = unused(self.options.within(node), NO_CPUS.union(*inherits.values()), ())
+        kept = within_total(Kept(inherits).within(free), owned_by(node, pod.uid), pod, node.topology)
+        while kept.by_name:
+            made = self.changed(node, {**node.kept, pod.uid: kept})
+            here = (grant.cpus for grant in made.grants.values() if not grant.exclusive or grant.shares)
+            left = kept.within(unused(node, kept.cpus, here))
+            if left == kept and self.options.within(made).shared_cpus:
+                return made
+            kept = left if left != kept else NOTHING  # somebody cannot leave: it has no other CPU
+        return node
+
+    def _beside(self, node: Node, container: Container) -> Layout:
+        """The policy's answer with all that is kept taken, but for what is kept for the container's own pod."""
+        pod = node.pods.get(container.pod)
+        own = node.kept.get(pod.uid, NOTHING).cpus if pod else NO_CPUS
+        return self._asked(node, container, node.kept_cpus - own)[1]
+
+    def _asked(self, node: Node, container: Container, taken: CpuSet) -> tuple[Node, Layout]:
+        if not node.kept:
+            return node, self._policy.place(node, container)
+        view = _view(node, taken - node.owned_cpus)
+        return view, _shown(node, self._policy.place(view, container))
+
+    def _with_own(self, node: Node, container: Container, pod: Pod) -> tuple[Node, Layout]:
+        """The layout for a container of *pod*, for which something is kept.
+
+        It gets what its last attempt had, if that is what it asks for. Else it takes others, while the total of the pod
+        has room for them, and what is kept for its pod if it has not or if there are none.
+        """
+        own, is_new = node.kept[pod.uid], container.key not in node.grants
+        had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
+        if had and (found := self._again(node, container, had)):
+            return found
+        with suppress(NotEnough):
+            view, layout = self._asked(node, container, node.kept_cpus - had)
+            mine = _owned(layout, container)
+            if had:  # its last attempt is not the last one any more
+                names = {**own.by_name, container.name: had & mine}
+                return view, replace(layout, kept=with_kept_of(node, pod.uid, Kept(names).within(own.cpus)).kept)
+            if not (mine and is_new) or self._has_room(node, pod, own, mine):
+                return view, layout
+        return self._of_own(node, container, pod, own)
+
+    def _of_own(self, node: Node, container: Container, pod: Pod, own: Kept) -> tuple[Node, Layout]:
+        """The layout for a container that gets CPUs which are kept for its *pod*, or has to have others beside them."""
+        view = _view(node, node.kept_cpus - own.cpus - node.owned_cpus)
+        with suppress(NotEnough):
+            only = _only(view, own.cpus - node.owned_cpus)
+            layout = _shown(node, self._policy.place(only, container))
+            mine = _owned(layout, container)
+            if mine and mine <= own.cpus:  # what it leaves of them stays kept, and nobody else may share it
+                after = node.replace(grants=entries_of(node.grants, layout.grants))
+                made = self._reshared(after, own.cpus - after.owned_cpus)
+                return only, replace(layout, grants=made.grants)
+        layout = _shown(node, self._policy.place(view, container))
+        owned = _owned(layout, container) | owned_by(node, pod.uid)
+        return view, replace(layout, kept=with_kept_of(node, pod.uid, own.within(owned)).kept)
+
+    def _again(self, node: Node, container: Container, had: CpuSet) -> tuple[Node, Layout] | None:
+        """Its place among the CPUs that its last attempt *had* alone; None if it is another by what it asks."""
+        view = _only(_view(node, node.kept_cpus - had - node.owned_cpus), had)
+        try:
+            layout = _shown(node, self._policy.place(view, container))
+        except NotEnough:
+            return None
+        mine, uid = _owned(layout, container), node.pods[container.pod].uid
+        if not mine or not mine <= had:
+            return None
+        names = {**node.kept[uid].by_name, container.name: mine}
+        reason = f"{container.title} has CPUs {format_cpuset(mine)} again, which were kept for its pod"
+        kept = with_kept_of(node, uid, Kept(names)).kept
+        return view, replace(layout, kept=kept, reasons=(*layout.reasons, reason))
+
+    @staticmethod
+    def _has_room(node: Node, pod: Pod, own: Kept, mine: CpuSet) -> bool:
+        """Whether the total of *pod* has room for CPUs that are *mine* now, beside all that it keeps."""
+        if pod.cap_milli is None:
+            return mine <= own.cpus
+        return len(mine | own.cpus | owned_by(node, pod.uid)) * 1000 <= pod.cap_milli
+
+    def _within_total(self, node: Node, layout: Layout, pod: Pod) -> Layout:
+        """The *layout* after the excess of what is kept for *pod* was given up."""
+        after = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)
+        own = after.kept.get(pod.uid)
+        if own is None:
+            return layout
+        left = within_total(own, owned_by(after, pod.uid), pod, node.topology)
+        if left == own:
+            return layout
+        made = self.changed(after, with_kept_of(after, pod.uid, left).kept)
+        return replace(layout, grants=made.grants, kept=made.kept)
+
+
+def _owned(layout: Layout, container: Container) -> CpuSet:
+    grant = layout.grants.get(container.key)
+    return grant.exclusive if grant else NO_CPUS
+
+
+def _view(node: Node, taken: CpuSet) -> Node:
+    """The node with *taken* CPUs as one more owner's, and nothing kept."""
+    if not taken:
+        return node.replace(kept={}) if node.kept else node
+    return node.replace(grants=with_entries(node.grants, {_TAKEN: Grant(taken, node.topology.mems, taken)}), kept={})
+
+
+def _only(view: Node, cpus: CpuSet) -> Node:
+    """The view in which nobody can come to own others than *cpus*."""
+    barred = Container(key=_BARRED, pod="", name="")
+    there = Applied(view.topology.cpus - cpus, view.topology.mems)
+    return view.replace(
+        containers=with_entries(view.containers, {_BARRED: barred}),
+        applied=with_entries(view.applied, {_BARRED: there}),
+    )
+
+
+def _shown(node: Node, layout: Layout) -> Layout:
+    """The layout without those who are not there."""
+    there = layout.grants.keys() & {_TAKEN, _LEAVING}
+    if not there:
+        return layout
+    return replace(layout, grants=without(entries_of(node.grants, layout.grants), there))

@@ -1,0 +1,115 @@
+"""Which CPUs stay with a pod when containers of it end, and when they are given up.
+
+A container that crashes must find its CPUs again: whoever waits for some would take them in the meantime. Together with
+what its living containers have alone, a pod never keeps more than its total.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from criproxy.alloc.cpus import take_cpus
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.kept import Kept
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container, Pod
+from criproxy.policy.api import Policy
+from criproxy.policy.exclusive import exclusive_of
+
+NOTHING = Kept()
+_TOLD = 3
+"""Pods that a sentence names."""
+
+
+def keeps(policy: Policy) -> bool:
+    """Whether *policy* leaves a pod the CPUs of its containers that end."""
+    options = exclusive_of(policy)
+    return options is not None and options.keep == "pod"
+
+
+def pod_cpus(node: Node, uid: str) -> CpuSet:
+    """All CPUs that the pod *uid* has alone: those of its containers, and those that are kept for it."""
+    return owned_by(node, uid) | node.kept.get(uid, NOTHING).cpus
+
+
+def owned_by(node: Node, uid: str) -> CpuSet:
+    """The CPUs that containers of the pod *uid* have alone, those of an older sandbox included."""
+    return NO_CPUS.union(*(node.grants[key].exclusive for key in _holders(node, uid)))
+
+
+def pod_title(node: Node, uid: str) -> str:
+    """NAMESPACE/POD of the pod *uid*."""
+    return next((pod.title for pod in node.pods.values() if pod.uid == uid), uid)
+
+
+def words_of_kept(node: Node, uid: str) -> str:
+    """For sentences of refusals: what is kept for other pods than *uid*; empty if nothing is."""
+    others = [(other, kept.cpus - node.owned_cpus) for other, kept in sorted(node.kept.items()) if other != uid]
+    told = [f"{format_cpuset(cpus)} are kept for {pod_title(node, other)}" for other, cpus in others if cpus]
+    more = f" and more for {len(told) - _TOLD} other pods" if len(told) > _TOLD else ""
+    return f"CPUs {', '.join(told[:_TOLD])}{more}, whose containers have ended and may come back" if told else ""
+
+
+def by_name(node: Node, uid: str) -> dict[str, CpuSet]:
+    """What the pod *uid* has alone, by name of the container: for a sandbox that may come after this one."""
+    alive = {node.containers[key].name: node.grants[key].exclusive for key in _holders(node, uid)}
+    return {**node.kept.get(uid, NOTHING).by_name, **alive}
+
+
+def _holders(node: Node, uid: str) -> list[str]:
+    sandboxes = {key for key, pod in node.pods.items() if pod.uid == uid} & node.pods_with_exclusive
+    containers = (each for sandbox in sandboxes for each in node.containers_of(sandbox))
+    return [each.key for each in containers if each.key in node.grants and node.grants[each.key].exclusive]
+
+
+def with_leaver(node: Node, container: Container, policy: Policy) -> Node:
+    """The node that keeps what *container*, which has ended, has in its grants; that grant is still there.
+
+    One that the runtime never made gives back what it had, and an ended pod keeps nothing.
+    """
+    had, pod = node.grants[container.key].exclusive, node.pods.get(container.pod)
+    if not had or node.released or container.key == container.reservation or not keeps(policy):
+        return node
+    if pod is None or pod.stopped or not pod.uid:
+        return node
+    kept = node.kept.get(pod.uid, NOTHING).with_last(container.name, had)
+    others = (key for key in _holders(node, pod.uid) if key != container.key)
+    owned = NO_CPUS.union(*(node.grants[key].exclusive for key in others))
+    return with_kept_of(node, pod.uid, within_total(kept, owned, pod, node.topology))
+
+
+def within_total(kept: Kept, owned: CpuSet, pod: Pod, topology: Topology) -> Kept:
+    """What of *kept* a *pod* keeps whose containers have *owned*: the excess of those that ended first is given up.
+
+    Without a known total this is all of it.
+    """
+    if pod.cap_milli is None:
+        return kept
+    room, found = pod.cap_milli // 1000 - len(owned), owned
+    names: dict[str, CpuSet] = {}
+    for name in reversed(list(kept.by_name)):
+        cpus = kept.by_name[name]
+        more = cpus - found
+        stay = more if len(more) <= room else take_cpus(topology, more, max(room, 0))
+        names[name] = (cpus & found) | stay
+        room, found = room - len(stay), found | stay
+    return Kept({name: names[name] for name in kept.by_name if names[name]})
+
+
+def with_kept_of(node: Node, uid: str, kept: Kept) -> Node:
+    """The node that keeps this for the pod *uid*; nobody's place is another by it."""
+    if kept == node.kept.get(uid, NOTHING) and list(kept.by_name) == list(node.kept.get(uid, NOTHING).by_name):
+        return node
+    rest: dict[str, Kept] = {other: cpus for other, cpus in node.kept.items() if other != uid}
+    return node.replace(kept={**rest, uid: kept} if kept.by_name else rest)
+
+
+def of_living(node: Node) -> Mapping[str, Kept]:
+    """What is kept for pods of which some sandbox has not ended."""
+    living = {pod.uid for pod in node.pods.values() if not pod.stopped}
+    return node.kept if node.kept.keys() <= living else {u: kept for u, kept in node.kept.items() if u in living}
+
+
+def unused(node: Node, cpus: CpuSet, places: Iterable[CpuSet]) -> CpuSet:
+    """Those of *cpus* that nobody has alone or must not have, and where none of those in *places* may run."""
+    return (cpus & node.topology.cpus) - node.exclusive_cpus - node.watched_cpus - NO_CPUS.union(*set(places))

@@ -1,0 +1,57 @@
+"""What becomes of a pod itself: it comes, has another total, ends."""
+
+from dataclasses import replace
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import PodCreated, PodNotReady, PodResized
+from criproxy.engine.keeping import Keeping
+from criproxy.engine.kept import owned_by, with_kept_of, within_total
+from criproxy.engine.pod_total import resized_together
+from criproxy.engine.updates import updates_between
+from criproxy.model.entries import entries_of, with_entries
+from criproxy.model.node import Node
+
+
+def of_pod(node: Node, event: PodCreated | PodResized | PodNotReady, policy: Keeping) -> Decision:
+    """Apply an event about a pod in which no container ends."""
+    match event:
+        case PodCreated(pod, inherits):
+            known = node.replace(pods=with_entries(node.pods, {pod.key: pod}))
+            after = policy.inherited(known, pod, inherits)
+            return Decision(after, updates_between(node, after))
+        case PodResized(key, cpu_total_milli):
+            return _resized(node, key, cpu_total_milli, policy)
+        case PodNotReady(key):
+            return of_pod_ended(Decision(stopped(node, key)), node, policy)
+
+
+def stopped(node: Node, key: str) -> Node:
+    """The node in which no container of the sandbox *key* comes any more."""
+    pod = node.pods.get(key)
+    if pod is None or pod.stopped:
+        return node
+    return node.replace(pods=with_entries(node.pods, {key: replace(pod, stopped=True)}))
+
+
+def of_pod_ended(decision: Decision, before: Node, policy: Keeping) -> Decision:
+    """The *decision* about the end of a sandbox, after which nothing is kept for a pod that has no other one."""
+    after = policy.ended(decision.node)
+    if after is decision.node:
+        return decision
+    return replace(decision, node=after, updates=updates_between(before, after))
+
+
+def _resized(node: Node, key: str, cpu_total_milli: int, policy: Keeping) -> Decision:
+    """Know the new total of the pod *key*; containers that share its CPUs get as many of them as it says now."""
+    pod = node.pods.get(key)
+    if pod is None or pod.cpu_total_milli == cpu_total_milli:
+        return Decision(node)
+    pod = replace(pod, cpu_total_milli=cpu_total_milli)
+    after, reasons = node.replace(pods=with_entries(node.pods, {key: pod})), tuple[str, ...]()
+    if layout := resized_together(after, pod, policy):
+        after = after.replace(grants=entries_of(after.grants, layout.grants), kept=layout.kept)
+        reasons = layout.reasons
+    if pod.uid in after.kept:
+        left = within_total(after.kept[pod.uid], owned_by(after, pod.uid), pod, after.topology)
+        after = policy.changed(after, with_kept_of(after, pod.uid, left).kept)
+    return Decision(after, updates_between(node, after), reasons)

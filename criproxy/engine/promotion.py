@@ -1,0 +1,102 @@
+"""Containers that should have more than they have: what was refused, what came while the policy was not asked.
+
+What the kubelet asks for is either in force, refused and remembered, or, after a restart of the container, believed in
+force by the kubelet: then it is for us to make it true as soon as there is room.
+"""
+
+from dataclasses import replace
+
+from criproxy.engine.complete import complete
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import DesiredEvent, ResizeRefused
+from criproxy.engine.fallback import Fallback
+from criproxy.engine.growing import with_room
+from criproxy.engine.updates import updates_between
+from criproxy.errors import Refused
+from criproxy.model.entries import entries_of, with_entries
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Desired, Sizes
+from criproxy.policy.api import Policy
+
+
+def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
+    """Apply *event*."""
+    if isinstance(event, ResizeRefused):
+        return _resize_refused(node, event.key, event.sizes, event.at_s)
+    if isinstance(policy, Fallback) or node.released:
+        return Decision(node, key=event.key)  # nobody knows what it should have
+    return _promoted(node, event.key, complete(policy))
+
+
+def _resize_refused(node: Node, key: str, sizes: Sizes, at_s: float) -> Decision:
+    """The node that remembers the refused *sizes*; those that are refused again keep the time of the first refusal."""
+    container = node.containers.get(key)
+    if container is None or container.state is ContainerState.EXITED:
+        return Decision(node, key=key)
+    if container.desired and container.desired.sizes == sizes:
+        return Decision(node, key=key)
+    return Decision(_with(node, replace(container, desired=Desired(sizes=sizes, since_s=at_s))), key=key)
+
+
+def as_before(node: Node, newcomer: Container, at_s: float) -> Container | None:
+    """*newcomer* with the CPU size of the attempt before it, if the size that it asks for was refused to that one.
+
+    Its memory and its quota are those of its create: only CPUs were missing.
+    """
+    last = _last_attempt(node, newcomer)
+    if last is None or last.desired is None or not newcomer.same_cpu(last.desired.sizes):
+        return None
+    desired = Desired(sizes=newcomer.sizes, since_s=last.desired.since_s or at_s, told=True)
+    return replace(newcomer, cpu_milli=last.cpu_milli, cpu_limit_milli=last.cpu_limit_milli, desired=desired)
+
+
+def _last_attempt(node: Node, newcomer: Container) -> Container | None:
+    """The container of the same name and pod, in whatever sandbox, with the highest attempt below its own."""
+    pod = node.pods.get(newcomer.pod)
+    sandboxes = {newcomer.pod, *(key for key, other in node.pods.items() if pod and pod.uid and other.uid == pod.uid)}
+    earlier = (
+        other
+        for other in node.containers.values()
+        if other.pod in sandboxes and other.name == newcomer.name and other.attempt < newcomer.attempt
+    )
+    return max(earlier, key=lambda other: other.attempt, default=None)
+
+
+def is_believed(container: Container, sizes: Sizes) -> bool:
+    """Whether the kubelet, in asking for *sizes*, changes no CPU: it believes that these are in force already."""
+    desired = container.desired
+    return desired is not None and desired.told and container.resized(desired.sizes).same_cpu(sizes)
+
+
+def with_memory_of(container: Container, sizes: Sizes) -> Container:
+    """The container with the memory of *sizes*, whose CPUs it still waits for."""
+    assert container.desired is not None  # asked for by the caller
+    return replace(
+        container,
+        memory_limit_bytes=sizes.memory_limit_bytes,
+        memory_request_bytes=sizes.memory_request_bytes,
+        desired=replace(container.desired, sizes=sizes),
+    )
+
+
+def _promoted(node: Node, key: str, policy: Policy) -> Decision:
+    """The node with the container *key* placed as the policy says, if there is room for it."""
+    container, grant = node.containers.get(key), node.grants.get(key)
+    if container is None or grant is None or container.state is ContainerState.EXITED:
+        return Decision(node, key=key)
+    grows = container.desired is not None and container.desired.told
+    asking = container.resized(container.desired.sizes) if container.desired and grows else container
+    asking = replace(asking, missed=None)
+    known = _with(node, asking)
+    try:
+        layout = with_room(known, policy.place(known, asking), key, policy)
+    except Refused:
+        return Decision(node, key=key)
+    after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
+    if not grows and len(after.grants[key].exclusive) <= len(grant.exclusive):
+        return Decision(node, key=key)
+    return Decision(after, updates_between(node, after), layout.reasons, key)
+
+
+def _with(node: Node, container: Container) -> Node:
+    return node.replace(containers=with_entries(node.containers, {container.key: container}))

@@ -1,0 +1,25 @@
+"""The options below ``exclusive``: of policies that give a container as many CPUs alone as it asks for."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from criproxy.policy.options import options_of
+
+
+class Exclusive(BaseModel):
+    """What is true of CPUs that one container has alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    keep: Literal["pod", "none"] = "pod"
+    """What becomes of them when their container ends and its pod does not: they stay with the pod, within what the pod
+    as a whole asks for, so that a container that crashes finds them again (pod), or whoever comes next may have them
+    (none)."""
+
+
+def exclusive_of(policy: object) -> Exclusive | None:
+    """The options of a policy about such CPUs; None for one that gives none, or by other rules."""
+    found = getattr(options_of(policy), "exclusive", None)
+    return found if isinstance(found, Exclusive) else None

@@ -1,0 +1,35 @@
+"""What ``criproxy status --check`` says, asked for on the control socket without its code, and where it is mistaken."""
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.chaos.checker.rest import Wrong
+from tests.chaos.checker.runtime import Unavailable
+
+_TIMEOUT_S = 5.0
+_QUESTION = json.dumps({"command": "status", "arguments": {"check": True}}).encode() + b"\n"
+
+
+def ask(control: Path) -> list[str]:
+    """The sentences that it would print, what is under way included; Unavailable where it does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.connect(str(control))
+            connection.sendall(_QUESTION)
+            with connection.makefile("rb") as answers:
+                answer = json.loads(answers.readline())["result"]
+    except (OSError, ValueError, KeyError) as error:
+        raise Unavailable(f"status --check does not answer: {error!r}") from error
+    return [*answer["problems"], *answer["under_way"]]
+
+
+def disagreements(found: Sequence[Wrong], said: Sequence[str]) -> Iterator[str]:
+    """Where --check and what was *found* differ, a sentence each."""
+    for wrong in found:
+        if wrong.titles and not any(title in sentence for title in wrong.titles for sentence in said):
+            yield f"--check is silent: {wrong.text}"
+    if not found:
+        yield from (f"--check complains, and nothing is wrong: {sentence}" for sentence in said)

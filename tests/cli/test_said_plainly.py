@@ -1,0 +1,266 @@
+"""What used to be said in the words of a library, of half of it, or not at all."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from criproxy.cli import main
+from criproxy.cli.status_table import render
+from criproxy.control.report import summary
+from criproxy.daemon import Endpoints, Options
+from criproxy.errors import UsageError
+from tests.cli.test_line_breaks import situation
+
+CASES = Path("tests/scenarios/peers.yaml")
+POLICY = Path("policies/static.yaml")
+RAW = ("[Errno", "codec", "ReadError", "Expecting value", "end-of-stream", "method tar")
+
+
+def said(*arguments: str | Path) -> tuple[int, str]:
+    """Exit status and output of a command."""
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def strange(tmp_path: Path) -> Path:
+    """Files that are not what is wanted, with the name of what is wrong."""
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "folder.jsonl").mkdir()
+    for suffix in ("yaml", "jsonl", "tgz"):
+        (tmp_path / f"binary.{suffix}").write_bytes(b"ok: 1\n\xff\xfe\0")
+        (tmp_path / f"empty.{suffix}").write_text("")
+    (tmp_path / "odd.jsonl").write_text("no json\n")
+    whole = tmp_path / "whole.tgz"
+    with tarfile.open(whole, "w:gz") as archive:
+        archive.add("docs", "docs")
+    (tmp_path / "cut.tgz").write_bytes(whole.read_bytes()[:5000])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("folder.yaml", "folder.yaml: is a folder: it must be a scenario file"),
+        ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a scenario file"),
+        ("none.yaml", "none.yaml: there is no such file"),
+    ],
+)
+def test_a_scenario_file_that_cannot_be_read(strange: Path, name: str, sentence: str) -> None:
+    """What is wrong, where, and what would be right."""
+    status, output = said("simulate", strange / name)
+    assert (status, sentence in output, [raw for raw in RAW if raw in output]) == (2, True, []), output
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("folder.jsonl", "folder.jsonl: is a folder: it must be a trace, as criproxy record writes it"),
+        ("binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
+        ("empty.jsonl", "empty.jsonl: is empty: it must be a trace"),
+        ("odd.jsonl", "odd.jsonl:1: the line is no JSON (from column 1 on)"),
+        ("folder.yaml", "folder.yaml: is a folder: it must be a load specification"),
+        ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
+    ],
+)
+def test_a_load_that_cannot_be_read(strange: Path, name: str, sentence: str) -> None:
+    """Whether it is a trace or a specification."""
+    status, output = said("simulate", "--load", strange / name, "--policy", POLICY)
+    assert (status, sentence in output, [raw for raw in RAW if raw in output]) == (2, True, []), output
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("binary.tgz", "it is neither a folder nor an archive that tar knows"),
+        ("empty.tgz", "it is neither a folder nor an archive that tar knows"),
+        ("cut.tgz", "the archive ends too early: copy it once more"),
+    ],
+)
+def test_an_archive_that_cannot_be_read(strange: Path, name: str, sentence: str) -> None:
+    """The machine of a scenario."""
+    status, output = said("simulate", CASES, "--host-root", strange / name)
+    assert (status, sentence in output, [raw for raw in RAW if raw in output]) == (2, True, []), output
+    assert "copy of /sys and /proc" in output
+
+
+def test_the_help_of_completion_has_lines() -> None:
+    """One for each shell."""
+    _, output = said("completion", "--help")
+    assert "\\b" not in output
+    assert "  bash: criproxy completion bash > /etc/bash_completion.d/criproxy\n" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"listen": "/t/x", "runtime_endpoint": "/t/x"}, "--listen and --runtime-endpoint are both /t/x"),
+        ({"control_socket": "/t/in"}, "--listen and --control-socket are both /t/in"),
+        ({"http": "unix:///t/control"}, "--control-socket and --http are both /t/control"),
+        (
+            {"image_listen": "/t/i", "image_endpoint": "/t/in"},
+            "--listen and --image-endpoint are both /t/in",
+        ),
+        ({"runtime_endpoint": "{tmp}/link"}, "--listen and --runtime-endpoint are both {tmp}/in"),
+    ],
+)
+def test_sockets_that_are_the_same_are_named(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
+    """Also where a link leads from one to the other."""
+    (tmp_path / "link").symlink_to("in")
+    given = {name: text.format(tmp=tmp_path) for name, text in options.items()}
+    listen = f"{tmp_path}/in" if "link" in str(given) else "/t/in"
+    values: dict[str, Any] = {"listen": listen, "runtime_endpoint": "/t/out", "control_socket": "/t/control"}
+    rest: dict[str, Any] = {
+        "config": None,
+        "image_listen": None,
+        "image_endpoint": None,
+        "state_dir": tmp_path,
+        "http": None,
+    }
+    made = Options(**{**values, **rest, "state_dir": tmp_path, "host_root": tmp_path, "trace_calls": (), **given})
+    with pytest.raises(UsageError) as caught:
+        Endpoints.of(made)
+    assert sentence.format(tmp=tmp_path) in str(caught.value)
+
+
+def test_two_runtimes_may_be_one(tmp_path: Path) -> None:
+    """The image service is the runtime itself as a rule."""
+    values: dict[str, Any] = {"listen": "/t/a", "runtime_endpoint": "/t/b", "control_socket": "/t/c", "http": None}
+    rest: dict[str, Any] = {
+        "image_listen": "/t/d",
+        "image_endpoint": "/t/b",
+        "state_dir": tmp_path,
+        "host_root": tmp_path,
+    }
+    assert len(Endpoints.of(Options(config=None, trace_calls=(), **values, **rest)).pairs) == 2
+
+
+def policy(tmp_path: Path, text: str) -> Path:
+    """A policy file."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [
+        ("policy: none\ndevices: {classes: []}\n", True),
+        ("policy: none\ndevices: {}\n", False),
+        ("policy: none\ndevices: {classes: [nvidia]}\n", False),
+    ],
+)
+def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None:
+    """A section that says enforce and can enforce nothing is noted."""
+    status, output = said("check", policy(tmp_path, text), "--no-machine")
+    assert (status, "note: devices.classes is empty: no card is known" in output) == (0, noted)
+
+
+@pytest.mark.parametrize(
+    ("address", "noted"),
+    [
+        ("0.0.0.0:9820", True),
+        ("10.1.2.3:9820", True),
+        ("[::]:9820", True),
+        ("node1:9820", True),
+        (":9820", False),
+        ("127.0.0.1:9820", False),
+        ("127.9.9.9:1", False),
+        ("localhost:9820", False),
+        ("[::1]:9820", False),
+        ("unix:///run/x.sock", False),
+        ("nonsense", False),
+    ],
+)
+def test_an_open_http_address_is_noted(tmp_path: Path, address: str, noted: bool) -> None:
+    """What the service is started with stands in its environment file."""
+    defaults = tmp_path / "etc/default/criproxy"
+    defaults.parent.mkdir(parents=True)
+    defaults.write_text(f'# --http 0.0.0.0:1\nCRIPROXY_OPTIONS="--log-level info --http {address}"\n')
+    from criproxy.sim.sysfs import write_sysfs
+    from tests.cli.test_line_breaks import MACHINE
+
+    write_sysfs(tmp_path, MACHINE)
+    status, output = said("check", policy(tmp_path, "policy: none\n"), "--host-root", tmp_path)
+    assert (status, f"note: --http {address} in {defaults}" in output) == (0, noted), output
+
+
+def shown(*, chosen: str = "", refusals: int = 0, every: bool = False) -> str:
+    """What `criproxy status` prints."""
+    rows: list[dict[str, Any]] = []
+    refused = [
+        {"container": f"a/b/{number}", "time": "2026-01-01T00:00:00.000Z", "times": 1, "text": f"no room {number}."}
+        for number in range(refusals)
+    ]
+    values = {"source": "daemon", "time": "2026-01-01T00:00:00.000Z", "version": "1", "pid": 1, "omitted": 0}
+    values |= {"started": "2026-01-01T00:00:00.000Z", **summary(situation()), "containers": rows, "refusals": refused}
+    out = io.StringIO()
+    Console(width=200, file=out).print(render(values, 200, chosen=chosen, every_refusal=every))
+    return out.getvalue()
+
+
+def test_a_choice_of_nobody_is_told() -> None:
+    """An empty table could as well be a failure."""
+    assert "No container of namespace shop is known." in shown(chosen="of namespace shop")
+    assert "No container" not in shown()
+
+
+def test_every_refusal_can_be_shown() -> None:
+    """The screen has the newest, and says how to see the others."""
+    assert "REFUSED: 2 more containers; --refused shows all" in shown(refusals=7)
+    text = shown(refusals=7, every=True)
+    assert "no room 6." in text
+    assert "--refused" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-n", "shop"], "of namespace shop"),
+        (["--pod", "web"], "of pods named web"),
+        (["-n", "shop", "--pod", "web", "--exclusive"], "of namespace shop, of pods named web, with CPUs of its own"),
+    ],
+)
+def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: list[str], words: str) -> None:
+    """All of it, as the options say."""
+    from criproxy.cli.asking import Places
+
+    values = {"source": "daemon", "time": "2026-01-01T00:00:00.000Z", "version": "1", "pid": 1, "omitted": 0}
+    values |= {"started": "2026-01-01T00:00:00.000Z", **summary(situation()), "containers": []}
+    monkeypatch.setattr(Places, "status", lambda *_, **__: values)
+    status, output = said("status", *options)
+    assert (status, f"No container {words} is known." in output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "noted"),
+    [
+        ("kind: KubeletConfiguration\n", "reserves no CPU (reservedSystemCPUs), and this policy 0-1"),
+        ('reservedSystemCPUs: "0"\n', "reserves 0 (reservedSystemCPUs), and this policy 0-1"),
+        ('reservedSystemCPUs: "0-1"\n', ""),
+        ('reservedSystemCPUs: "0-3"\n', ""),
+        ("reservedSystemCPUs: nonsense\n", ""),
+        ("kubeReserved: {cpu: 2000m}\n", ""),
+        ("a: [", ""),
+        (None, ""),
+    ],
+)
+def test_the_kubelet_has_to_reserve_the_same(tmp_path: Path, kubelet: str | None, noted: str) -> None:
+    """Where its configuration can be seen; nothing is guessed."""
+    from criproxy.sim.sysfs import write_sysfs
+    from tests.cli.test_line_breaks import MACHINE
+
+    write_sysfs(tmp_path, MACHINE)
+    if kubelet is not None:
+        file = tmp_path / "var/lib/kubelet/config.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(kubelet)
+    text = 'policy: static\nreservedCpus: "0-1"\n'
+    status, output = said("check", policy(tmp_path, text), "--host-root", tmp_path)
+    assert (status, "reservedSystemCPUs" in output, noted in output) == (0, bool(noted), True), output

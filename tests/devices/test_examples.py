@@ -1,0 +1,50 @@
+"""What the examples for nodes with accelerators, and the page about them, promise."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.config import load
+from criproxy.devices.boundary import boundary
+from criproxy.devices.evidence import weigh
+from tests.devices.fixture import ANYBODY, STOCKS, asked
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("value", ["all", "GPU-a,GPU-b", "0"])
+def test_who_was_given_nothing_sees_nothing_whoever_tells(value: str) -> None:
+    """The header of gpu-node.yaml holds also while the kubelet does not tell: no container sees a card then.
+
+    Those to whom one may have been given are refused until somebody can tell, so that nobody runs without their card.
+    """
+    section = load(ROOT / "policies/gpu-node.yaml", "any").common.devices
+    assert section is not None
+    rules = section.rules()
+    create = asked(f"NVIDIA_VISIBLE_DEVICES={value}")
+
+    done = boundary(rules, ANYBODY, create, weigh(rules.classes, create, (), STOCKS), STOCKS)
+
+    assert done.refusal is not None
+    assert done.refusal.code.name == "UNAVAILABLE"
+    image = boundary(rules, ANYBODY, asked(), weigh(rules.classes, asked(), (), STOCKS), STOCKS)
+    assert [env.value for env in image.asked.envs] == [b"void"]
+
+
+def test_the_header_says_what_it_takes() -> None:
+    """How to let everybody's allocation be told, and what happens until then."""
+    header = (ROOT / "policies/gpu-node.yaml").read_text().partition("\npolicy:")[0]
+
+    assert "podresources" in header
+    assert "onNoEvidence" in header
+    assert "PASS_DEVICE_SPECS" in header
+
+
+def test_nobody_is_told_to_delete_the_kubelets_files() -> None:
+    """A kubelet with --root-dir moves podresources; checkpoint and plugins' sockets stay where they are."""
+    page = (ROOT / "docs/devices.md").read_text()
+
+    assert "delete" not in page
+    assert "/data/kubelet/device-plugins" not in page
+    assert "--root-dir" in page
+    assert "socket: /data/kubelet/pod-resources/kubelet.sock" in page

@@ -1,0 +1,100 @@
+"""Defects to plant in criproxy once more, each with the case of the matrix that finds it.
+
+A defect that is mended gets a row here: how it is brought back, which case finds it, and by which sentence.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from criproxy.control import report
+from criproxy.control.guarding import DeviceGuard
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.topology_aware.policy import TopologyAwarePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A defect, and how it is caught."""
+
+    bring_back: Callable[[pytest.MonkeyPatch], None]
+    words: tuple[str, ...]
+    """Of the cases with all of these, one of the first few finds it."""
+    sentence: str
+    """What is found: a regular expression."""
+    number: int = 0
+    """Of the issue about seams; 0 for a mistake of another kind."""
+
+
+def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
+    """A finding about the whole container makes a log line raise."""
+    tell = DeviceGuard._tell
+
+    def broken(self: DeviceGuard, rules: Any, container: Any, done: Any, *rest: Any) -> None:  # noqa: ANN401
+        tell(self, rules, container, done, *rest)
+        if any(not finding.kind for finding in done.findings):
+            raise TypeError("meth() got multiple values for keyword argument 'container'")
+
+    patch.setattr(DeviceGuard, "_tell", broken)
+
+
+def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
+    """A container with cpu.preserve gets no place at all, and nobody keeps it off the CPUs that others own."""
+    place = TopologyAwarePolicy.place
+
+    def broken(self: TopologyAwarePolicy, node: Node, container: Container) -> Layout:
+        if any(key.startswith("cpu.preserve") for key in node.pods[container.pod].annotations):
+            return Layout(node.grants, (f"{container.title} is left alone",))
+        return place(self, node, container)
+
+    patch.setattr(TopologyAwarePolicy, "place", broken)
+
+
+def check_says_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong, --check finds nothing."""
+    patch.setattr(report, "problems", lambda situation: {"problems": [], "under_way": []})
+
+
+def check_complains(patch: pytest.MonkeyPatch) -> None:
+    """--check complains about a container that is where it should be."""
+    problems = report.problems
+
+    def broken(situation: report.Situation) -> dict[str, Any]:
+        found = problems(situation)
+        return found | {"problems": [*found["problems"], "default/first/main is to be on CPUs 1-2 and is on 1-2"]}
+
+    patch.setattr(report, "problems", broken)
+
+
+def updates_go_nowhere(patch: pytest.MonkeyPatch) -> None:
+    """What criproxy sends to move others never reaches the runtime, which is said to have answered OK."""
+
+    async def broken(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
+        if not linux.cpu_shares and not linux.memory_limit_in_bytes:  # not what the kubelet sends
+            return
+        await update(self, container_id, linux)
+
+    update = RuntimeClient.update_container_resources
+    patch.setattr(RuntimeClient, "update_container_resources", broken)
+
+
+PLANTS: Mapping[str, Plant] = {
+    "finding-without-kind": Plant(
+        finding_without_kind,
+        ("static", "devices enforce", "in kube-system"),
+        r"does not come up: .*multiple values|does not come up: .*INTERNAL",
+        number=1,
+    ),
+    "left-alone-on-all-cpus": Plant(
+        left_alone_on_all_cpus, ("topology-aware", "cpu.preserve"), r"shall own .*, and there are", number=2
+    ),
+    "check-says-nothing": Plant(check_says_nothing, ("static", "disk full", "nothing"), "--check is silent"),
+    "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),
+    "updates-go-nowhere": Plant(updates_go_nowhere, ("static", "adoption", "nothing"), r"shall own .*, and there are"),
+}

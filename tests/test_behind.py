@@ -1,0 +1,59 @@
+"""A criproxy whose runtime is another criproxy: two of them place the same containers, and that is said."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from criproxy.cli import main
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.sim.runtime import EmbeddedRuntime
+from tests.daemons import LIMIT_S, Serve
+from tests.test_daemon import small_machine
+
+
+def notices(serve: Serve) -> list[str]:
+    """The kinds that `criproxy status` tells."""
+    arguments = ["status", "--format", "json", "--control-socket", str(serve.control)]
+    return [notice["kind"] for notice in json.loads(CliRunner().invoke(main, arguments).output)["notices"]]
+
+
+@pytest.mark.parametrize("policy", ["none", "static"])
+@pytest.mark.parametrize("way", ["direct", "link"])
+async def test_a_criproxy_behind_is_told(tmp_path: Path, policy: str, way: str) -> None:
+    """In log and status, whichever policy that one has and whatever path leads to it; calls pass all the same."""
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.mkdir()
+    outer.mkdir()
+    small_machine(tmp_path)
+    (inner / "policy.yaml").write_text(f"policy: {policy}\n")
+    options = ("--config", str(inner / "policy.yaml"), "--host-root", str(tmp_path))
+    async with EmbeddedRuntime(inner / "runtime.sock"), Serve(inner, *options) as behind:
+        (outer / "runtime.sock").symlink_to(behind.socket)
+        path = behind.socket if way == "direct" else outer / "runtime.sock"
+        (outer / "policy.yaml").write_text("policy: static\n")
+        places = ("--config", str(outer / "policy.yaml"), "--host-root", str(tmp_path))
+        front = Serve(outer, "--runtime-endpoint", f"unix://{path}", *places)
+        async with front:
+            async with asyncio.timeout(LIMIT_S):
+                while "criproxy-behind" not in await asyncio.to_thread(notices, front):  # noqa: ASYNC110 (nothing tells)
+                    await asyncio.sleep(0.1)
+            assert "another criproxy" in front.log.read_text()
+            assert "criproxy-behind" not in await asyncio.to_thread(notices, behind)
+            client = RuntimeClient(f"unix://{front.socket}", timeout_s=LIMIT_S)
+            assert (await client.version()).runtime_name == "criproxy-sim"
+            await client.close()
+
+
+async def test_http_for_everybody_is_in_the_log(tmp_path: Path) -> None:
+    """The daemon starts, and says that nobody is asked who they are."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    async with EmbeddedRuntime(tmp_path / "runtime.sock"), Serve(tmp_path, "--http", f"0.0.0.0:{port}") as serve:
+        async with asyncio.timeout(LIMIT_S):
+            while "serving metrics and health" not in serve.log.read_text():  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.05)
+        assert "--http is open to everybody who reaches this node" in serve.log.read_text()

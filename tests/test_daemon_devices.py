@@ -1,0 +1,43 @@
+"""The daemon as a process on a node whose kubelet or driver hangs."""
+
+import os
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.sim.kubelet import MiniKubelet
+from criproxy.sim.runtime import EmbeddedRuntime
+from tests.control.world import sharer
+from tests.daemons import Serve
+
+
+@pytest.mark.parametrize("creates", [12])
+async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: Path, creates: int) -> None:
+    """Every create is answered, /readyz says what hangs, and SIGTERM ends the process although threads are stuck."""
+    os.mkfifo(tmp_path / "checkpoint")
+    (tmp_path / "policy.yaml").write_text(
+        "policy: none\n"
+        f'devices: {{classes: [nvidia], podresources: {{socket: ""}}, checkpoint: {tmp_path}/checkpoint}}\n'
+    )
+    path = tmp_path / "run" / "http.sock"
+    runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
+    await runtime.start()
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml"), "--http", str(path)) as serve:
+        client = RuntimeClient(f"unix://{serve.socket}")
+        kubelet = MiniKubelet(client)
+        for number in range(creates):
+            await kubelet.run_pod(sharer(f"pod-{number}"))
+
+        connector = aiohttp.UnixConnector(str(path))
+        async with (
+            aiohttp.ClientSession("http://node", connector=connector) as session,
+            session.get("/readyz") as answer,
+        ):
+            status, text = answer.status, await answer.text()
+        assert (status, f"{tmp_path}/checkpoint" in text) == (503, True)
+
+        await client.close()
+        assert await serve.stop() == 0
+    await runtime.stop()
