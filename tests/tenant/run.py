@@ -47,8 +47,13 @@ def try_choice(
 
 
 def try_asked(asked: tuple[str, int, int]) -> Result:
-    """`try_choice` with these arguments, for a process of its own."""
-    return try_choice(*asked)
+    """`try_choice` with these arguments, for a process of its own; says how far it is."""
+
+    def told(result: Result) -> None:
+        found = f"{len(result.findings)} findings" if result.findings else "nothing found"
+        print(f"  {result.choice}: {result.tried} pods so far, {found}", flush=True)
+
+    return try_choice(*asked, told=told)
 
 
 def _try_chunk(runner: asyncio.Runner, result: Result, examples: int, seed: int, most: int) -> None:
