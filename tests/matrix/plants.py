@@ -11,12 +11,17 @@ import pytest
 
 from criproxy.control import report
 from criproxy.control.device_telling import DeviceTelling
+from criproxy.control.starting import Updates
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, QosClass
 from criproxy.policy.topology_aware.policy import TopologyAwarePolicy
+from criproxy.wire.calls import Call, Refuse, Verdict
+
+GUARANTEED = QosClass.GUARANTEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,33 @@ def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopologyAwarePolicy, "place", broken)
 
 
+def shortage_at_a_resize_of_memory(patch: pytest.MonkeyPatch) -> None:
+    """A container that shares is placed anew as an owner when it gets more memory, and there is no room."""
+    hold = Updates.hold
+
+    async def broken(self: Updates, call: Call, message: bytes) -> Verdict:
+        request = api.UpdateContainerResourcesRequest.FromString(message)
+        grant = self.followups.manager.node.grants.get(request.container_id)
+        if request.linux.cpu_shares or not grant or grant.exclusive:
+            return await hold(self, call, message)
+        return Refuse(StatusCode.RESOURCE_EXHAUSTED, "it asks for 1 exclusive CPU, but 0 are available")
+
+    patch.setattr(Updates, "hold", broken)
+
+
+def who_should_own_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    """--check says nothing of Guaranteed containers that share though they ask for whole CPUs."""
+    problems = report.problems
+
+    def broken(situation: report.Situation) -> dict[str, Any]:
+        node, found = situation.node, problems(situation)
+        alone = {key for key, grant in node.grants.items() if grant.exclusive}
+        titles = [one.title for key, one in node.containers.items() if one.qos is GUARANTEED and key not in alone]
+        return found | {"problems": [each for each in found["problems"] if not any(one in each for one in titles)]}
+
+    patch.setattr(report, "problems", broken)
+
+
 def check_says_nothing(patch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong, --check finds nothing."""
     patch.setattr(report, "problems", lambda situation: {"problems": [], "under_way": []})
@@ -93,6 +125,18 @@ PLANTS: Mapping[str, Plant] = {
     ),
     "left-alone-on-all-cpus": Plant(
         left_alone_on_all_cpus, ("topology-aware", "cpu.preserve"), r"shall own .*, and there are", number=2
+    ),
+    "shortage-at-a-resize-of-memory": Plant(
+        shortage_at_a_resize_of_memory,
+        ("static", "adoption", "resize"),
+        "a resize of memory alone is refused",
+        number=14,
+    ),
+    "who-should-own-is-not-told": Plant(
+        who_should_own_is_not_told,
+        ("pools", "reload to topology-aware", "release", "require-isolated-cpus"),
+        r"--check is silent: .* shall own 1 CPUs",
+        number=4,
     ),
     "check-says-nothing": Plant(check_says_nothing, ("static", "disk full", "nothing"), "--check is silent"),
     "check-complains": Plant(check_complains, ("static", "nothing"), "--check complains, and nothing is wrong"),
