@@ -79,6 +79,8 @@ class Controller:
         self.config_instead = ""
         """What is in force in its place, in a sentence."""
         self._fit = Fit()
+        self._passed_unseen = False
+        """Whether calls passed by a bypass that somebody ordered, and nobody has asked since what they changed."""
         self._tasks = Tasks(log, self.failures)
         self._manager = Manager(store.load(topology), policy, store, log, settings.store, self.failures)
         kernel = Kernel(runtime, settings.host_root, settings.lost_after_s)
@@ -255,11 +257,13 @@ class Controller:
         """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""
         self._manager.bypassed = mode is BypassMode.AUTOMATIC
         if mode is BypassMode.ORDERED:
+            self._passed_unseen = True
             self._followups.spans.begin()
         else:
             self._followups.spans.end()
         if mode is BypassMode.OFF and self.modes.active:
-            self._resync.doubt()
+            self._resync.doubt(sizes=self._passed_unseen)
+            self._passed_unseen = False
 
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         """What becomes of a held call whose handler failed, or whose message cannot be read (None).

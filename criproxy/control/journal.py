@@ -252,8 +252,8 @@ def _origin(container: Container) -> str:
     """Whence a container comes that has no stamp of ours."""
     if container.missed is None:
         return "was started by somebody else"
-    failed = container.missed.why is Miss.FAILED
-    return "was created while criproxy failed" if failed else "was created during a bypass"
+    during = container.missed.why is Miss.BYPASSED
+    return "was created during a bypass" if during else "was created while criproxy failed"
 
 
 def _of_everybody(decision: Decision) -> Iterator[Entry]:

@@ -13,6 +13,7 @@ from criproxy.control.adopt import Adoption
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.inquiry import Inquiry, never_to_start, stamped, unconfirmed
+from criproxy.control.sizes_in_force import SizesInForce
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -56,6 +57,8 @@ class Resync:
     """What the store remembers to be under way is from before our start."""
     _wanted: bool = True
     """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
+    _resized: bool = False
+    """Whether containers may have been resized unseen."""
     _look_s: float | None = None
     """When, on the loop's clock, to compare because of removals that may be under way; None: there are none."""
     _last_look_s: float = 0.0
@@ -81,8 +84,13 @@ class Resync:
                 f"({self._error or 'it has not answered yet'})"
             ) from None
 
-    def doubt(self) -> None:
-        """Calls have passed unseen: held ones wait until the runtime has been asked again what runs."""
+    def doubt(self, *, sizes: bool = False) -> None:
+        """Calls have passed unseen: held ones wait until the runtime has been asked again what runs.
+
+        Args:
+            sizes: containers may have other sizes since.
+        """
+        self._resized |= sizes
         self._doubts += 1
         self._ready.clear()
         self.soon()
@@ -216,6 +224,9 @@ class Resync:
             self.devices.sandbox_removed(key)
         self._find_cards(containers)
         await self._adoption.follow_watched()
+        if self._resized:
+            await SizesInForce(self.followups).follow(containers, self._is_disturbed)
+            self._resized = False
         if thorough:
             await self._look_at_all()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from criproxy.control.notices import Refusal, Values, timestamp
+from criproxy.errors import Refused
 from criproxy.model.amounts import format_bytes, format_milli
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, QosClass, Sizes
@@ -90,6 +91,7 @@ class Shortfall:
 _WHY = {
     Miss.FAILED: "criproxy failed while it was created",
     Miss.BYPASSED: "it was created during a bypass",
+    Miss.UNFIT: "the policy had no place for it when all were placed anew",
 }
 
 
@@ -114,29 +116,34 @@ def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
     whole = container.cpu_milli // 1000
     if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
         return None
-    count = _owed(node, policy, container)
+    missed = container.missed
+    count, refusal = _owed(node, policy, container)
+    if refusal and missed:  # it will not come to have them, whatever room there is
+        count = whole
     if count <= len(grant.exclusive):
         return None
-    missed = container.missed
+    why = _WHY[missed.why] if missed else _other(container)
     return Shortfall(
         key=key,
         title=container.title,
         cpus=count,
         has=len(grant.exclusive),
-        why=_WHY[missed.why] if missed else _other(container),
+        why=f"{why}; {refusal}" if refusal else why,
         missed=missed is not None,
         since_s=missed.since_s if missed else 0.0,
     )
 
 
-def _owed(node: Node, policy: Policy, container: Container) -> int:
-    """How many exclusive CPUs it would get if it were alone on the machine."""
+def _owed(node: Node, policy: Policy, container: Container) -> tuple[int, str]:
+    """How many exclusive CPUs it would get if it were alone on the machine; why none, if it would be refused."""
     alone = Node(node.topology, node.pods, containers={container.key: container})
     try:
         grant = policy.place(alone, container).grants.get(container.key)
-    except Exception:  # noqa: BLE001 (larger than the machine, or a stranger's policy: nobody can say)
-        return 0
-    return len(grant.exclusive) if grant else 0
+    except Refused as error:
+        return 0, str(error)
+    except Exception:  # noqa: BLE001 (a stranger's policy: nobody can say)
+        return 0, ""
+    return len(grant.exclusive) if grant else 0, ""
 
 
 def _other(container: Container) -> str:

@@ -243,6 +243,11 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
     return asked.resized(sizes(_as_asked(resources, asked), asked, capacity_bytes))
 
 
+def sizes_in_force(reply: api.ContainerStatusResponse, before: Container, capacity_bytes: int = 0) -> Sizes:
+    """What *before* has by its status: what that does not tell is as before."""
+    return sizes(_as_asked(reply.status.resources.linux, before), before, capacity_bytes)
+
+
 def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.LinuxContainerResources:
     """The *resources* in force with a quota in place of a lifted one: that of *before*, or of its new request.
 

@@ -9,18 +9,21 @@ from dataclasses import replace
 from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
+from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, restored
 from criproxy.engine.release import release, still_released
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.entries import with_entries
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
@@ -48,6 +51,9 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         return release(known, "the policy is none")
     known = known.replace(kept={}) if known.kept else known
     after, reasons = _place_all(known, complete(policy), may_stay=False)
+    if isinstance(policy, Fallback):
+        sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
+        after = to_be_promoted(after, Miss.BYPASSED, sharing)
     return _decision(node, after, "the policy has changed", reasons)
 
 
@@ -133,6 +139,9 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
     grants = with_memory_as_before(node, layout.grants, container.key)
     new = grants.get(container.key)
     told = _owns(old) != _owns(new)
+    if container.missed:  # what was missed was made good
+        placed = replace(container, missed=None)
+        node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
     return node.replace(grants=grants, kept=layout.kept), layout.reasons if told else ()
 
 
@@ -152,7 +161,8 @@ def _unfit(
     cpus = options_of(policy).within(node).shared_cpus or node.shared_cpus
     shared = Grant(cpus, NO_MEMS, quota=restored(old))
     shared = shared.with_memory_of(old) if old else shared
-    return node.replace(grants={**node.grants, container.key: shared}), (f"{container.title} shares now: {error}",)
+    node = node.replace(grants={**node.grants, container.key: shared})
+    return to_be_promoted(node, Miss.UNFIT, [container.key]), (f"{container.title} shares now: {error}",)
 
 
 def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:

@@ -132,6 +132,8 @@ class ResizeRefused:
     """All of them."""
     at_s: float = 0.0
     """In seconds since the epoch."""
+    believed: bool = False
+    """Whether the kubelet believes that it has this size, and does not ask again."""
 
 
 @dataclass(frozen=True, slots=True)

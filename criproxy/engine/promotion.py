@@ -4,6 +4,7 @@ What the kubelet asks for is either in force, refused and remembered, or, after 
 force by the kubelet: then it is for us to make it true as soon as there is room.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from criproxy.engine.complete import complete
@@ -15,27 +16,30 @@ from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Desired, Sizes
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Sizes
 from criproxy.policy.api import Policy
 
 
 def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
     """Apply *event*."""
     if isinstance(event, ResizeRefused):
-        return _resize_refused(node, event.key, event.sizes, event.at_s)
+        return _resize_refused(node, event)
     if isinstance(policy, Fallback) or node.released:
         return Decision(node, key=event.key)  # nobody knows what it should have
     return _promoted(node, event.key, complete(policy))
 
 
-def _resize_refused(node: Node, key: str, sizes: Sizes, at_s: float) -> Decision:
-    """The node that remembers the refused *sizes*; those that are refused again keep the time of the first refusal."""
+def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
+    """The node that remembers the refused sizes; those that are refused again keep the time of the first refusal."""
+    key, sizes = event.key, event.sizes
     container = node.containers.get(key)
     if container is None or container.state is ContainerState.EXITED:
         return Decision(node, key=key)
     if container.desired and container.desired.sizes == sizes:
         return Decision(node, key=key)
-    return Decision(_with(node, replace(container, desired=Desired(sizes=sizes, since_s=at_s))), key=key)
+    return Decision(
+        _with(node, replace(container, desired=Desired(sizes=sizes, since_s=event.at_s, told=event.believed))), key=key
+    )
 
 
 def as_before(node: Node, newcomer: Container, at_s: float) -> Container | None:
@@ -96,6 +100,13 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
     if not grows and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
     return Decision(after, updates_between(node, after), layout.reasons, key)
+
+
+def to_be_promoted(node: Node, why: Miss, keys: Iterable[str]) -> Node:
+    """The node that remembers of containers that the policy may owe them more than they have."""
+    known = (node.containers[key] for key in keys if key in node.grants and key in node.containers)
+    news = {each.key: replace(each, missed=Missed(why=why)) for each in known if each.missed is None}
+    return node.replace(containers=with_entries(node.containers, news)) if news else node
 
 
 def _with(node: Node, container: Container) -> Node:

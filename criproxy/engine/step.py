@@ -34,13 +34,14 @@ from criproxy.engine.events import (
     UpdateApplied,
     WorkloadEvent,
 )
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import with_leaver
 from criproxy.engine.pod_total import apart_again
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
-from criproxy.engine.promotion import is_believed, of_desired, with_memory_of
+from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
 from criproxy.engine.updates import updates_between
@@ -48,7 +49,7 @@ from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
 from criproxy.model.grant import Applied, Layout, granted
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Sizes
+from criproxy.model.workload import Container, ContainerState, Miss, Sizes
 from criproxy.policy.api import Policy
 
 
@@ -65,14 +66,17 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
             return of_desired(node, event, policy)
         case Released(reason, configuration):
             return release(node, reason, configuration)
-    policy = Keeping(Lifting(LET_GO)) if node.released else complete(policy)
+    asked, policy = policy, Keeping(Lifting(LET_GO)) if node.released else complete(policy)
     match event:
         case TopologyChanged(topology):
             return topology_changed(node, topology, policy)
         case Found():
             return take_in(node, event, policy)
         case _:
-            return _of_workload(node, event, policy)
+            decision = _of_workload(node, event, policy)
+            if isinstance(event, ContainerResized) and isinstance(asked, Fallback):
+                return replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
+            return decision
 
 
 def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:  # noqa: PLR0911 (one for each event)

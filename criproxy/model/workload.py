@@ -89,11 +89,13 @@ class Desired:
 
 
 class Miss(Enum):
-    """Why the policy was not asked at a create."""
+    """Why a container shares although the policy would have it otherwise."""
 
     FAILED = "failed"
     """Criproxy itself failed: its disk, its policy, a handler that hung."""
     BYPASSED = "bypassed"
+    UNFIT = "unfit"
+    """The policy had no place for it when all containers were placed anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

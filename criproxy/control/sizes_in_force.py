@@ -1,0 +1,60 @@
+"""Resizes that passed unseen: the sizes in force are those of the runtime, whatever the kubelet asked us for.
+
+During `criproxy bypass on` every call passes untouched, an in-place resize, too. The kubelet believes afterwards that
+the new size is in force and does not ask again, so the runtime is asked instead.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import time
+
+from criproxy.control.followups import Followups
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.engine.events import ContainerResized, ResizeRefused
+from criproxy.errors import Refused
+from criproxy.model.workload import Container, ContainerState, Sizes
+from criproxy.store.record import Kind
+
+_AT_ONCE = 16
+"""Containers whose sizes are asked for side by side."""
+
+
+@dataclass(slots=True)
+class SizesInForce:
+    """Compares the sizes of containers with those of the runtime; raises RuntimeCallError if it cannot be asked."""
+
+    followups: Followups
+
+    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> None:
+        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made."""
+        known = [item for item in items if self._alive(item.id)]
+        for first in range(0, len(known), _AT_ONCE):
+            some = known[first : first + _AT_ONCE]
+            replies = await asyncio.gather(*(self.followups.kernel.ask(item.id) for item in some))
+            for item, (_, reply) in zip(some, replies, strict=True):
+                container = self._alive(item.id)
+                if container and reply and not disturbed(item.id, item.pod_sandbox_id):
+                    await self._resized(container, reply)
+
+    def _alive(self, key: str) -> Container | None:
+        container = self.followups.manager.node.containers.get(key)
+        return container if container and container.state is not ContainerState.EXITED else None
+
+    async def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
+        manager = self.followups.manager
+        has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
+        waits_for = container.desired.sizes if container.desired else container.sizes
+        if _alike(has, container.sizes) or _alike(has, waits_for):
+            return
+        manager.note(container, Kind.RESIZED, "it was resized while nobody watched")
+        try:
+            await self.followups.apply(ContainerResized(container.key, has))
+        except Refused:
+            await self.followups.apply(ResizeRefused(container.key, has, time(), believed=True))
+
+
+def _alike(one: Sizes, other: Sizes) -> bool:
+    """Whether two sizes are the same but for what a runtime does not tell, such as a request for memory."""
+    return replace(one, memory_request_bytes=None) == replace(other, memory_request_bytes=None)
