@@ -73,10 +73,14 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
         case Found():
             return take_in(node, event, policy)
         case _:
-            decision = _of_workload(node, event, policy)
-            if isinstance(event, ContainerResized) and isinstance(asked, Fallback):
-                return replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
-            return decision
+            return _remembered(_of_workload(node, event, policy), event, asked)
+
+
+def _remembered(decision: Decision, event: WorkloadEvent, asked: Policy) -> Decision:
+    """The decision about a resize that no policy was asked about: it is made good later."""
+    if isinstance(event, ContainerResized) and isinstance(asked, Fallback):
+        return replace(decision, node=to_be_promoted(decision.node, Miss.BYPASSED, [event.key]))
+    return decision
 
 
 def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:  # noqa: PLR0911 (one for each event)

@@ -82,6 +82,8 @@ class Ledger:
     """Nobody places: criproxy is down, or does not look."""
     unseen: set[str] = field(default_factory=set)
     """Those that came meanwhile."""
+    refused: set[str] = field(default_factory=set)
+    """Titles of those whose resize did not fit."""
     failing: int = 0
     """How much keeps criproxy from placing though it looks."""
 
@@ -98,6 +100,10 @@ class Ledger:
         if not (self.away or self.released or self.policy == "none"):
             one = replace(one, placed_by=self.policy, owed=bool(self.failing))
         self.asked[identifier] = one
+
+    def resize_refused(self, identifier: str) -> None:
+        """It keeps the size that it has, and --check may tell what it asks for."""
+        self.refused.add(self.asked[identifier].title)
 
     def looks(self) -> None:
         """Criproxy sees again what there is."""
@@ -130,9 +136,9 @@ class Ledger:
         self.asked |= {key: replace(self.asked[key], placed_by=placed_by, owed=owed) for key in seen}
 
     @property
-    def excused(self) -> frozenset[str]:
+    def excused(self) -> set[str]:
         """Titles of containers of which --check may speak, or not: it need not know what they should have."""
-        return frozenset(one.title for one in self.asked.values() if one.placed_by in (STAYS, STRANGER))
+        return self.refused.union(one.title for one in self.asked.values() if one.placed_by in (STAYS, STRANGER))
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Play:
             expected.append(Wrong(frozenset(), "the bypass is on"))
         if scene.disk.full and scene.controller._manager.store_error:
             expected.append(Wrong(frozenset(), "the disk is full"))
-        excused = set(scene.ledger.excused)
+        excused = scene.ledger.excused
         if FAILURES & set(self.case.moments):
             excused |= {notice["text"] for notice in answer["notices"] if notice["kind"] not in STATES}
         self.problems += [f"{when}: {text}" for text in disagreements(expected, answer, excused)]

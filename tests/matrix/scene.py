@@ -241,6 +241,7 @@ class Scene(World):
         try:
             await self.client.update_container_resources(ran.container_id, linux)
         except RuntimeCallError as error:
+            self.ledger.resize_refused(ran.container_id)
             return error
         if milli:
             self.ledger.resizes(ran.container_id, milli)
