@@ -120,7 +120,7 @@ PLANTS: Mapping[str, Plant] = {
     "finding-without-kind": Plant(
         finding_without_kind,
         ("static", "devices enforce", "in kube-system"),
-        r"does not come up: .*multiple values|does not come up: .*INTERNAL",
+        r"does not come up: .*INTERNAL|could not be told: .*multiple values",
         number=1,
     ),
     "left-alone-on-all-cpus": Plant(
