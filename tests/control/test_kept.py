@@ -124,7 +124,7 @@ async def test_a_failing_stop_of_the_sandbox_leaks_nothing(tmp_path: Path) -> No
 async def test_a_sandbox_that_ended_unseen_is_found_in_a_list(world: World, gone: bool) -> None:
     """Nobody waits for the CPUs: the regular look at who has exited reads the sandboxes, too."""
     pod = owner("loop", 2)
-    world.use(exit_list_s=0.05)
+    world.use(KEEPING, exit_list_s=0.05)
     await world.stop_criproxy()
     await world.start_criproxy()
     sandbox, ids = await world.kubelet.run_pod(pod)

@@ -38,8 +38,7 @@ CONTAINERD_2_1 = RuntimeOptions(missing=frozenset({"UpdatePodSandboxResources"})
 """The runtime of the recordings, which does not know this call."""
 RECORDED = recordings(Path(os.environ.get("CRIPROXY_SHARED") or ROOT.parent / "shared"))
 PARTS = "pod-level resources: the first container takes the pod's CPU for itself, and the second is refused (defect 13)"
-NOT_YET: Mapping[tuple[str, str], str] = {
-}
+NOT_YET: Mapping[tuple[str, str], str] = {}
 """Recording and policy of which something does not hold yet, and what."""
 
 

@@ -400,8 +400,8 @@ def crash_loops(draw: st.DrawFn) -> list[Event]:
             case _:
                 sandboxes[uid] += 1
                 had = {name: draw(st.frozensets(st.integers(1, 7), min_size=1, max_size=3))}
-                heir = replace(pod(uid, draw(total), sandboxes[uid]), inherits=had)
-                happened += [PodStopped(each.pod), heir]
+                new = pod(uid, draw(total), sandboxes[uid])
+                happened += [PodStopped(each.pod), replace(new, inherits=had)]
     return happened
 
 
