@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -169,8 +170,8 @@ def test_only_what_differs_is_written() -> None:
         for rows, gone in [changed(table, node, after)]
     }
 
-    new: tuple[list[str], list[str]] = (["new"], [])
-    nothing: tuple[list[str], list[str]] = ([], [])
+    new: tuple[list[Any], list[tuple[str]]] = (["new"], [])
+    nothing: tuple[list[Any], list[tuple[str]]] = ([], [])
     assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 
