@@ -31,6 +31,8 @@ from tests.control.world import FAST, RecordingLog, World, owner, sharer
 LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 WATCHFUL = replace(FAST, exit_list_s=0.05, drift_period_s=0.05)
+ALONE = replace(FAST, unknown_pause_s=60.0, exit_list_s=60.0, drift_period_s=60.0)
+"""Nobody looks at what a watcher has missed, such as the comparison soon after each start."""
 
 PLANTED = ValueError("planted")
 
@@ -40,9 +42,11 @@ ENDLESS = {
     "control/exits.py:Exits.follow": "supervised",
     "control/exits.py:Exits.list_regularly": "supervised",
     "control/modes.py:Modes._follow_quotas": "supervised",
+    "control/promoting.py:Promotions.watch": "supervised",
     "control/reload.py:Reload.run": "supervised",
     "control/resync.py:Resync.run": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
+    "daemon.py:Daemon._look_behind": "supervised",
     "control/tasks.py:Tasks._forever": "it supervises",
     "control/inquiry.py:Inquiry.settle": "ends with the runtime's answer, or with its container",
     "control/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
@@ -193,10 +197,12 @@ async def test_a_cgroup_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, m
             raise ValueError("no cpuset: '\x00'")
         return read(group)
 
-    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, WATCHFUL) as world:
+    watchful = replace(ALONE, drift_period_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, watchful) as world:
         shared = await world.run(sharer("shared"))
         await world.run(owner("owner", 1))
         await world.poll(lambda: shared in world.groups())
+        await world.rested()
         monkeypatch.setattr(CpusetGroup, "read", garbled_once)
         await broken.wait()
 
@@ -216,7 +222,7 @@ async def test_a_list_that_cannot_be_read_once_ends_no_watch(tmp_path: Path, mon
         return await listed(client)
 
     monkeypatch.setattr(RuntimeClient, "list_exited", garbled_once)
-    patient = replace(FAST, exit_list_s=0.05, drift_period_s=60.0)
+    patient = replace(ALONE, exit_list_s=0.05)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
         owned = await world.run(owner("owner", 1))
         await broken.wait()

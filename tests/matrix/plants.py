@@ -14,11 +14,11 @@ from criproxy.control.device_telling import DeviceTelling
 from criproxy.control.starting import Updates
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.engine.preserved import Preserving
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.policy.topology_aware.policy import TopologyAwarePolicy
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 GUARANTEED = QosClass.GUARANTEED
@@ -50,15 +50,14 @@ def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
 
 
 def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
-    """A container with cpu.preserve gets no place at all, and nobody keeps it off the CPUs that others own."""
-    place = TopologyAwarePolicy.place
+    """Whom the policy leaves alone gets no place at all, and nobody keeps it off the CPUs that others own."""
+    place = Preserving.place
 
-    def broken(self: TopologyAwarePolicy, node: Node, container: Container) -> Layout:
-        if any(key.startswith("cpu.preserve") for key in node.pods[container.pod].annotations):
-            return Layout(node.grants, (f"{container.title} is left alone",))
-        return place(self, node, container)
+    def broken(self: Preserving, node: Node, container: Container) -> Layout:
+        layout = self._policy.place(node, container)
+        return place(self, node, container) if container.key in layout.grants else layout
 
-    patch.setattr(TopologyAwarePolicy, "place", broken)
+    patch.setattr(Preserving, "place", broken)
 
 
 def shortage_at_a_resize_of_memory(patch: pytest.MonkeyPatch) -> None:

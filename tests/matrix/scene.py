@@ -264,7 +264,10 @@ class Scene(World):
         """What it prints when nothing is under way any more, as the command waits for that."""
         deadline_s = time.monotonic() + REST_S
         while True:
-            if self.controller.ready and not self.busy():
+            asked = (
+                self.controller.ready and not self.controller._resync.error
+            )  # a runtime that restarts is asked again
+            if asked and not self.busy():
                 answer = await self.check()
                 if not answer["under_way"] or time.monotonic() > deadline_s:
                     return answer

@@ -1,28 +1,19 @@
 """Every feature that touches a create meets every other one, under every policy, on the embedded runtime."""
 
 import asyncio
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from tests.matrix.cases import ALL, APPLY, DEVICES, NAMESPACES, PRIVILEGED, Case, cases
-from tests.matrix.known import KNOWN, known
 from tests.matrix.moments import MOMENTS, POLICIES
 from tests.matrix.play import play
 
 LIMIT_S = 60.0
 
 
-def parameters() -> Iterator[object]:
-    """The cases; those that do not hold yet are expected to fail."""
-    for case in ALL:
-        why = known(case.id)
-        yield pytest.param(case, id=case.id, marks=pytest.mark.xfail(strict=True, reason=why) if why else ())
-
-
-@pytest.mark.parametrize("case", list(parameters()))
+@pytest.mark.parametrize("case", ALL, ids=[case.id for case in ALL])
 async def test_where_features_meet(tmp_path: Path, case: Case) -> None:
     """The containers come up or get a sentence of ours, the invariants hold, nothing fails, and --check tells."""
     async with asyncio.timeout(LIMIT_S):
@@ -47,9 +38,3 @@ def test_every_two_features_meet_under_every_policy(policy: str) -> None:
 def test_the_matrix_stays_small() -> None:
     """At most 200 cases, so that all of them are run each time."""
     assert len(ALL) <= 200
-
-
-def test_what_is_known_to_fail_is_in_the_matrix() -> None:
-    """The table names cases that there are."""
-    there = {case.id for case in ALL}
-    assert not {each for defect in KNOWN.values() for each in defect.ids if each not in there}
