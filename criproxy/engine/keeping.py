@@ -34,11 +34,17 @@ _TAKEN, _LEAVING, _BARRED = "kept/taken", "kept/leaving", "kept/barred"
 
 
 class Keeping:
-    """Adds to the answers of another policy what pods keep, and what containers of one pod share."""
+    """Adds to the answers of another policy what pods keep, and what containers of one pod share.
 
-    def __init__(self, policy: Policy) -> None:
+    Args:
+        policy: the other one.
+        may_give: whether it may give CPUs to one container alone; else what is kept waits for one that does.
+    """
+
+    def __init__(self, policy: Policy, *, may_give: bool = True) -> None:
         self.options = options_of(policy)
         self._policy = policy
+        self._may_give = may_give
         self._pod_level = PodLevel(policy, self._beside)
 
     def place(self, node: Node, container: Container) -> Layout:
@@ -75,7 +81,7 @@ class Keeping:
         if pod is not None and (together := self._pod_level.place(node, container, pod)):
             layout = together
             shown = node
-        elif pod is not None and pod.uid in node.kept:
+        elif pod is not None and pod.uid in node.kept and self._may_give:
             shown, layout = self._with_own(node, container, pod)
         else:
             shown, layout = self._asked(node, container, node.kept_cpus)
@@ -138,7 +144,8 @@ class Keeping:
         It gets what its last attempt had, if that is what it asks for. Else it takes others, while the total of the pod
         has room for them, and what is kept for its pod if it has not or if there are none.
         """
-        own, is_new = node.kept[pod.uid], container.key not in node.grants
+        own, old = node.kept[pod.uid], node.grants.get(container.key)
+        is_new = old is None or not old.exclusive  # who came while nobody was asked for a place has shared until now
         had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
         if had and (found := self._again(node, container, had)):
             return found
