@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.control.considering import weighed
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,
@@ -474,3 +475,24 @@ def test_what_comes_back_during_a_bypass_finds_its_cpus_after_it(policy: Policy,
     after = live(policy, Promoted(key_of(mains[1])), node=node)
     assert owns(after, mains[1]) == had
     assert after.kept_cpus <= after.owned_cpus
+
+
+@pytest.mark.parametrize(
+    ("asks", "leave"),
+    [
+        pytest.param(6, ["p/(kept CPUs 1-2)"], id="kept"),
+        pytest.param(7, ["o/main", "p/(kept CPUs 1-2)"], id="kept-and-running"),
+        pytest.param(8, [], id="too-large"),
+    ],
+)
+def test_who_would_have_to_leave_for_one_that_waits_for_kept_cpus(policy: Policy, asks: int, leave: list[str]) -> None:
+    """A pod whose container has ended is in the way like one whose container runs."""
+    main, other, waiting = container("main", 2), container("main", 1, sandbox="o-0"), container("main", asks, 0, "w-0")
+    node = live(policy, pod("p", 2), pod("o", 1), pod("w", asks), runs(main), runs(other), exits(main))
+
+    found = weighed(node, ContainerCreating(waiting), policy, refused=True)
+
+    assert found is not None
+    assert found[1].leavers is not None
+    assert sorted(found[1].leavers.containers) == leave
+    assert found[1].leavers.shortest
