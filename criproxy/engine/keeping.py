@@ -209,6 +209,27 @@ class Keeping:
         return replace(layout, grants=made.grants, kept=made.kept)
 
 
+def with_keepers(view: Node, node: Node) -> Node:
+    """The *view* that a policy was shown of *node*, with a container for each pod that keeps CPUs: it may leave."""
+    if _TAKEN not in view.grants:
+        return view
+    left, grants, containers = view.grants[_TAKEN].exclusive, dict[str, Grant](), dict[str, Container]()
+    for uid, kept in sorted(node.kept.items()):
+        if cpus := kept.cpus & left:
+            key, left = f"kept/{uid}", left - cpus
+            grants[key] = Grant(cpus, node.topology.mems, cpus)
+            containers[key] = _keeper(node, uid, key, f"(kept CPUs {format_cpuset(cpus)})")
+    if left:
+        grants[_TAKEN] = Grant(left, node.topology.mems, left)
+    others = without(view.grants, (_TAKEN,))
+    return view.replace(grants=with_entries(others, grants), containers=with_entries(view.containers, containers))
+
+
+def _keeper(node: Node, uid: str, key: str, name: str) -> Container:
+    pod = next((pod for pod in node.pods.values() if pod.uid == uid), Pod(key=uid))
+    return Container(key=key, pod=key, name=name, pod_name=pod.name, namespace=pod.namespace, qos=pod.qos)
+
+
 def _owned(layout: Layout, container: Container) -> CpuSet:
     grant = layout.grants.get(container.key)
     return grant.exclusive if grant else NO_CPUS
