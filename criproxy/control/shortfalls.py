@@ -11,7 +11,7 @@ from criproxy.control.notices import Refusal, Values, timestamp
 from criproxy.errors import Refused
 from criproxy.model.amounts import format_bytes, format_milli
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Desired, Miss, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
 
 NOBODY: Mapping[str, Refusal] = {}
@@ -95,6 +95,12 @@ _WHY = {
 }
 
 
+def _missed(missed: Missed) -> str:
+    if missed.why is Miss.BYPASSED and not missed.since_s:
+        return "the policy was not asked about it during a bypass"
+    return _WHY[missed.why]
+
+
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
     """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
 
@@ -122,7 +128,7 @@ def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
         count = whole
     if count <= len(grant.exclusive):
         return None
-    why = _WHY[missed.why] if missed else _other(container)
+    why = _missed(missed) if missed else _other(container)
     return Shortfall(
         key=key,
         title=container.title,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from time import time
 
+GRACE_S = 120.0
+"""A call that passed may end after the bypass: so long does the kubelet wait (``runtimeRequestTimeout``)."""
 KEPT = 64
 """Of so many bypasses the times are remembered."""
 
@@ -25,7 +27,7 @@ class Spans:
             self._since_s = None
 
     def cover(self, at_s: float) -> bool:
-        """Whether calls passed then."""
+        """Whether a container that was created then may have come by a call that passed."""
         if self._since_s is not None and at_s >= self._since_s:
             return True
-        return any(since_s <= at_s <= until_s for since_s, until_s in self._ended)
+        return any(since_s <= at_s <= until_s + GRACE_S for since_s, until_s in self._ended)
