@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from criproxy import __version__
-from criproxy.cli.saying import say
 from criproxy.errors import CriproxyError
 from criproxy.model.bounded import bounded_text
 
@@ -47,6 +46,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except CriproxyError as error:
+            from criproxy.cli.saying import say
+
             say(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
             ctx.exit(error.exit_status)
 

@@ -17,7 +17,9 @@ def title(row: Values) -> str:
 
 
 def cpu(row: Values) -> str:
-    """Request and limit of CPU, such as ``250m/1`` or ``2``; ``-`` for none."""
+    """Request and limit of CPU, such as ``250m/1`` or ``2``; ``-`` for none; or the total that its pod shares."""
+    if total := row.get("pod_cpu_milli"):  # a daemon of an earlier version does not say it
+        return f"{format_milli(total)} by pod"
     request = _request(row)
     limit = format_milli(row["cpu_limit_milli"]) if row["cpu_limit_milli"] is not None else "-"
     return request if request == limit else f"{request}/{limit}"

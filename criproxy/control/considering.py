@@ -17,6 +17,7 @@ from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event
 from criproxy.engine.guard import Guarded
+from criproxy.engine.keeping import with_keepers
 from criproxy.engine.leavers import Leavers, leavers
 from criproxy.engine.step import placing
 from criproxy.errors import NotEnough
@@ -212,7 +213,7 @@ def weighed(
     if asked is None:
         return None
     candidates = candidates_of(policy, *asked)
-    leaving = leavers(*asked, policy) if refused and search else None
+    leaving = leavers(with_keepers(asked[0], before), asked[1], policy) if refused and search else None
     if candidates is None and leaving is None:
         return None
     return asked[1], Choice(_decided(event, refused=refused), candidates, leaving)

@@ -12,7 +12,7 @@ from criproxy.control.failing import Failing
 from criproxy.control.failures import Failures
 from criproxy.control.fit import Fit
 from criproxy.control.followups import Followups
-from criproxy.control.guarding import DeviceGuard
+from criproxy.control.guarding import DeviceFault, DeviceGuard
 from criproxy.control.handlers import Handlers
 from criproxy.control.inquiry import Inquiry
 from criproxy.control.keeper import NodeStore
@@ -31,6 +31,7 @@ from criproxy.control.watch import Watch
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import UnreadableMessage, has_cpuset
+from criproxy.engine.complete import complete
 from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode
@@ -147,12 +148,15 @@ class Controller:
     def choice_now(self, key: str) -> Choice | None:
         """What would be compared for a container that has a place if it were placed anew; from any thread.
 
+        None where nothing would be.
+
         Whatever is wrong with a policy, it may raise.
         """
         node, policy = self.node, self._manager.policy
         if key not in node.grants or key not in node.containers or shortfall(node, policy, key):
             return None  # of the latter nothing was compared
-        candidates = candidates_of(policy, node, node.containers[key])
+        seen = complete(policy).shown(node, node.containers[key])
+        candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
         return Choice(Decided.NOW, candidates) if candidates else None
 
     def listen(self, heard: Heard | None) -> Node:
@@ -280,7 +284,8 @@ class Controller:
 
     def _tell_error(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
         refused = isinstance(verdict, Refuse)
-        if not isinstance(error, NotReady):  # it is the runtime that has not answered
+        # Of the former the notice about devices tells; of the latter it is the runtime that has not answered.
+        if not isinstance(error, DeviceFault | NotReady):
             shares = "it goes on without a place of its own" if container else "it goes on"
             self._failing.call(call, error, "it was refused" if refused else shares)
         counters = self._manager.counters

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from criproxy.control.counters import Counters
 from criproxy.control.notices import Notice
-from criproxy.control.settings import Log
+from criproxy.control.settings import Log, OnError
 
 REMEMBERED_S = 3600.0
 """How long status tells of a failure."""
 _MOST = 1000
 """Failures that are counted within that time."""
+_OUTCOME = "container sees no card that its create does not prove to be its own"
+_REFUSED = "create is refused, and tried again (onError: refuse)"
 
 
 @dataclass(slots=True)
@@ -40,14 +42,14 @@ class DeviceFaults:
         with suppress(Exception):  # what failed may have been the log
             self.log.error("the rule about devices failed", doing=doing, container=container, exc_info=error)
 
-    def notice(self) -> Notice | None:
-        """One sentence about the last hour; None where nothing failed."""
+    def notice(self, on_error: OnError) -> Notice | None:
+        """One sentence about the last hour, and what becomes of such creates; None where nothing failed."""
         since_s = self.clock() - REMEMBERED_S
         if not (recent := sum(at_s > since_s for at_s in self._times_s)):
             return None
         times = "once" if recent == 1 else f"{recent} times"
         text = (
             f"the rule about devices failed {times} within the last hour, last at {self._container or 'a container'}: "
-            "the log has the error; such a container sees no card that its create does not prove to be its own"
+            f"the log has the error; such a {_OUTCOME if on_error is not OnError.REFUSE else _REFUSED}"
         )
         return Notice("devices-failed", text)

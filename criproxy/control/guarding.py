@@ -126,7 +126,7 @@ class DeviceGuard:
         """What people should know of the rules in force."""
         if self.rules is None:
             return []
-        problem, faults = self.problem, self.faults.notice()
+        problem, faults = self.problem, self.faults.notice(self.followups.settings.on_error)
         return [*([Notice("devices-hanging", problem)] if problem else []), *([faults] if faults else [])]
 
     @property

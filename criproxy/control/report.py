@@ -11,6 +11,7 @@ from criproxy.control.notices import Notice, Refusal, Trouble, Values
 from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized
 from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_title
+from criproxy.engine.pod_total import total_of_group
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.kept import Kept
@@ -91,6 +92,7 @@ def row(situation: Situation, container: Container) -> Values:
         "state": container.state.value,
         "starting": key in situation.starting,
         **asks(container),
+        "pod_cpu_milli": of_pod(node, container),
         **place(grant),
         "applied_cpus": format_cpuset(applied.cpus) if applied else "",
         "applied_mems": format_cpuset(applied.mems) if applied else "",
@@ -109,6 +111,16 @@ def asks(container: Container) -> Values:
         "memory_request_bytes": _interval(container.memory_request_bytes),
         "memory_limit_bytes": container.memory_limit_bytes,
     }
+
+
+def of_pod(node: Node, container: Container) -> int | None:
+    """The CPU that it shares with the containers of its pod, in milli; None where it has what it asks for itself."""
+    pod, grant = node.pods.get(container.pod), node.grants.get(container.key)
+    if pod is None or grant is None or not grant.exclusive:
+        return None
+    beside = [other for other in node.containers_of(container.pod) if other.key in node.grants]
+    together = [other for other in beside if node.grants[other.key].exclusive & grant.exclusive]
+    return total_of_group(node, pod, together) if len(together) > 1 else None
 
 
 def place(grant: Grant | None) -> Values:

@@ -126,6 +126,7 @@ class RuntimeClient:
         Raises:
             RuntimeCallError: for every status but OK.
         """
+        await self._out_of_pause()
         call = self._calls.get(name) or await self._prepare(name, reply)
         from grpc.aio import AioRpcError
 
@@ -180,6 +181,15 @@ class RuntimeClient:
             request_serializer=_serialise,
             response_deserializer=api.ContainerEventResponse.FromString,
         )
+
+    async def _out_of_pause(self) -> None:
+        """Drop a channel that waits until it tries again: the runtime may be back, and whoever calls should know."""
+        if self._channel is None:
+            return
+        from grpc import ChannelConnectivity
+
+        if self._channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE:
+            await self.close()
 
     async def _connected(self) -> "Channel":
         if self._channel is None:

@@ -91,7 +91,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     if node.released:
         return still_released(node, topology)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
-    kept: dict[str, Kept] | None = {} if node.topology.cpus - topology.cpus else None
+    # What is kept may be from before a restart on a larger machine.
+    kept: dict[str, Kept] | None = {} if (node.topology.cpus | node.kept_cpus) - topology.cpus else None
     moved = _fitted(node.replace(kept=kept), topology, usable.cpus)
     if topology == node.topology and moved.grants == node.grants and moved.kept == node.kept:
         return Decision(node)

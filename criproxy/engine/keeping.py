@@ -34,11 +34,17 @@ _TAKEN, _LEAVING, _BARRED = "kept/taken", "kept/leaving", "kept/barred"
 
 
 class Keeping:
-    """Adds to the answers of another policy what pods keep, and what containers of one pod share."""
+    """Adds to the answers of another policy what pods keep, and what containers of one pod share.
 
-    def __init__(self, policy: Policy) -> None:
+    Args:
+        policy: the other one.
+        may_give: whether it may give CPUs to one container alone; else what is kept waits for one that does.
+    """
+
+    def __init__(self, policy: Policy, *, may_give: bool = True) -> None:
         self.options = options_of(policy)
         self._policy = policy
+        self._may_give = may_give
         self._pod_level = PodLevel(policy, self._beside)
 
     def place(self, node: Node, container: Container) -> Layout:
@@ -75,7 +81,7 @@ class Keeping:
         if pod is not None and (together := self._pod_level.place(node, container, pod)):
             layout = together
             shown = node
-        elif pod is not None and pod.uid in node.kept:
+        elif pod is not None and pod.uid in node.kept and self._may_give:
             shown, layout = self._with_own(node, container, pod)
         else:
             shown, layout = self._asked(node, container, node.kept_cpus)
@@ -138,7 +144,8 @@ class Keeping:
         It gets what its last attempt had, if that is what it asks for. Else it takes others, while the total of the pod
         has room for them, and what is kept for its pod if it has not or if there are none.
         """
-        own, is_new = node.kept[pod.uid], container.key not in node.grants
+        own, old = node.kept[pod.uid], node.grants.get(container.key)
+        is_new = old is None or not old.exclusive  # who came while nobody was asked for a place has shared until now
         had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
         if had and (found := self._again(node, container, had)):
             return found
@@ -200,6 +207,27 @@ class Keeping:
             return layout
         made = self.changed(after, with_kept_of(after, pod.uid, left).kept)
         return replace(layout, grants=made.grants, kept=made.kept)
+
+
+def with_keepers(view: Node, node: Node) -> Node:
+    """The *view* that a policy was shown of *node*, with a container for each pod that keeps CPUs: it may leave."""
+    if _TAKEN not in view.grants:
+        return view
+    left, grants, containers = view.grants[_TAKEN].exclusive, dict[str, Grant](), dict[str, Container]()
+    for uid, kept in sorted(node.kept.items()):
+        if cpus := kept.cpus & left:
+            key, left = f"kept/{uid}", left - cpus
+            grants[key] = Grant(cpus, node.topology.mems, cpus)
+            containers[key] = _keeper(node, uid, key, f"(kept CPUs {format_cpuset(cpus)})")
+    if left:
+        grants[_TAKEN] = Grant(left, node.topology.mems, left)
+    others = without(view.grants, (_TAKEN,))
+    return view.replace(grants=with_entries(others, grants), containers=with_entries(view.containers, containers))
+
+
+def _keeper(node: Node, uid: str, key: str, name: str) -> Container:
+    pod = next((pod for pod in node.pods.values() if pod.uid == uid), Pod(key=uid))
+    return Container(key=key, pod=key, name=name, pod_name=pod.name, namespace=pod.namespace, qos=pod.qos)
 
 
 def _owned(layout: Layout, container: Container) -> CpuSet:

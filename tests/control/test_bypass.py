@@ -108,18 +108,18 @@ async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnErro
         owned = await world.run(owner("owner", 2))
         released = asyncio.Event()
         world.controller._creates.inquiry = Hanging(released)  # type: ignore[assignment]
-        pod = owner("owner", 1)
+        pod = owner("owner", 2)
         sandbox_id = next(iter(world.controller.node.pods))
-        late = replace(pod, containers=(replace(pod.containers[0], name="late"),))
+        late = replace(pod, containers=(*pod.containers, replace(owner("owner", 1).containers[0], name="late")))
         if on_error is OnError.REFUSE:
             with pytest.raises(
                 RuntimeCallError, match=r"did not get done with CreateContainer within 1\.5 s"
             ) as caught:
-                await world.kubelet.create(late, sandbox_id, late.containers[0])
+                await world.kubelet.create(late, sandbox_id, late.containers[1])
             assert caught.value.code is StatusCode.UNAVAILABLE
             assert set(world.controller.node.containers) == {owned}
         else:
-            created = await world.kubelet.create(late, sandbox_id, late.containers[0])
+            created = await world.kubelet.create(late, sandbox_id, late.containers[1])
             await world.kubelet.start(created)
             assert not world.cpus(created) or set(world.cpus(created).split(",")) <= {"0", "3"}
         assert world.cpus(owned) == "1-2"

@@ -129,7 +129,9 @@ async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monke
         with pytest.raises(RuntimeCallError):
             await create(node, ALL)
 
-        assert any("the rule about devices failed" in sentence for sentence in wrong(node))
+        assert len(wrong(node)) == 1
+        assert "the rule about devices failed once within the last hour, last at default/pod-0/main" in wrong(node)[0]
+        assert "is refused, and tried again (onError: refuse)" in wrong(node)[0]
 
 
 @pytest.mark.parametrize(

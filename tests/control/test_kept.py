@@ -7,18 +7,24 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.cli import words
+from criproxy.control.considering import Choice, Decided
 from criproxy.control.inheritance import Inheritance
+from criproxy.control.report import problems, rows
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.complete import complete
 from criproxy.errors import StatusCode
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.sim.kubelet import ContainerSpec, PodSpec
 from criproxy.sim.machines import machine
 from criproxy.sim.runtime import IMAGE, RuntimeOptions
+from tests.control import world as worlds
 from tests.control.world import GIB, KEEPING, World, owner
 
 LIMIT_S = 20.0
@@ -199,6 +205,23 @@ async def test_status_tells_what_is_kept_for_whom(world: World) -> None:
     assert values["cpus"]["shared"] == "0,3"
 
 
+async def test_status_tells_whose_size_is_that_of_the_pod(world: World) -> None:
+    """Containers that share the CPUs of their pod are shown with its total, all others without."""
+    specs = [ContainerSpec(name, IMAGE, cpu_limit_milli=2000, memory_limit_bytes=GIB) for name in "ab"]
+    whole = PodSpec("whole", (specs[0],))  # its total is that of each of its containers
+    sandbox = await world.kubelet.run_sandbox(whole)
+    for spec in specs:
+        await world.kubelet.create(whole, sandbox, spec)
+    await world.run(owner("alone", 1))
+
+    found = {(each["pod"], each["container"]): each for each in rows(world.controller.situation())}
+
+    totals = {who: row["pod_cpu_milli"] for who, row in found.items()}
+    assert totals == {("whole", "a"): 2000, ("whole", "b"): 2000, ("alone", "main"): None}
+    assert words.cpu(found["whole", "a"]) == "2 by pod"
+    assert words.cpu(found["alone", "main"]) == "1"
+
+
 async def test_pod_level_containers_share_over_a_lost_store(world: World, tmp_path: Path) -> None:
     """Both stay where they are."""
     specs = [ContainerSpec(name, IMAGE, cpu_limit_milli=2000, memory_limit_bytes=GIB) for name in "ab"]
@@ -269,3 +292,48 @@ def test_the_stop_counts_though_a_list_was_earlier() -> None:
     clock.now_s += 9
 
     assert inheritance.of("u") == {"side": frozenset({3}), "main": frozenset({1})}
+
+
+async def test_cpus_that_went_over_a_restart_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a CPU that is no more, and `status --check` has nothing to say."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=KEEPING) as world:
+        pod = owner("loop", 2)
+        sandbox, ids = await world.kubelet.run_pod(pod)
+        world.runtime.exit_container(ids["main"])
+        await world.controller._inquiry.release_exited()
+        assert kept(world, pod) == "1-2"
+        await world.booked()
+        await world.stop_criproxy()
+        monkeypatch.setattr(worlds, "machine", lambda **_: machine(1, 4, 1, allowed=parse_cpuset("0-1,3")))
+
+        await world.start_criproxy()
+
+        await world.until(lambda: not world.controller.node.kept)
+        assert problems(world.controller.situation())["problems"] == []
+        assert world.cpus(await again(world, pod, sandbox, 1)) == "1,3"
+
+
+async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> None:
+    """What is kept counts as at a create; for who shares the CPUs of its pod nothing is compared."""
+    policy = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+    eight = machine(nodes=2, cores=4, threads=1)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy, topology=eight) as world:
+        specs = [ContainerSpec(name, IMAGE, cpu_limit_milli=2000, memory_limit_bytes=GIB) for name in "ab"]
+        whole = PodSpec("whole", (specs[0],))  # its total is that of each of its containers
+        sandbox = await world.kubelet.run_sandbox(whole)
+        ids = [await world.kubelet.create(whole, sandbox, spec) for spec in specs]
+        apart = await world.run(owner("apart", 1))
+        _, ended = await world.kubelet.run_pod(owner("loop", 2))
+        for key in ids:
+            await world.kubelet.start(key)
+        world.runtime.exit_container(ended["main"])
+        await world.controller._inquiry.release_exited()
+        node = world.controller.node
+        assert node.kept_cpus
+
+        assert [world.controller.choice_now(key) for key in ids] == [None, None]
+        seen = complete(policy).shown(node, node.containers[apart])
+        assert seen is not None
+        assert world.controller.choice_now(apart) == Choice(
+            Decided.NOW, policy.candidates(seen, node.containers[apart])
+        )

@@ -117,7 +117,7 @@ async def test_the_kubelet_gets_it_when_there_is_room(world: World) -> None:
     """Nothing is left to say then."""
     other, growing, _ = await grown(world)
     await refused(world, growing, 3)
-    await world.kubelet.stop(other)
+    await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     await world.kubelet.update(growing, size(3000))
     await world.until(lambda: exclusive(world, growing) == 3)
     assert wrong(world) == []
@@ -166,7 +166,7 @@ async def test_a_container_that_restarts_gets_what_it_had_and_grows_later(world:
     assert "grows when there is room" in sentence
     resources = (await world.client.container_status(again)).status.resources.linux
     assert resources.cpu_quota == 300_000
-    await world.kubelet.stop(other)
+    await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     await world.until(lambda: exclusive(world, again) == 3)
     await world.poll(lambda: world.cpus(again) == "1-3")
     assert wrong(world) == []
@@ -183,7 +183,7 @@ async def test_a_second_restart_changes_nothing_of_it(world: World) -> None:
     assert len(wrong(world)) == 1
     await begin_again(world)
     assert len(wrong(world)) == 1
-    await world.kubelet.stop(other)
+    await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     await world.until(lambda: exclusive(world, third) == 3)
     assert wrong(world) == []
 
@@ -192,7 +192,7 @@ async def test_a_restart_gets_the_new_size_where_there_is_room_by_then(world: Wo
     """Nothing of the refusal is left."""
     other, growing, sandbox_id = await grown(world)
     await refused(world, growing, 3)
-    await world.kubelet.stop(other)
+    await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
     again = await restarted(world, sandbox_id, growing, 3)
     assert exclusive(world, again) == 3
     assert wrong(world) == []

@@ -87,6 +87,7 @@ def test_a_row_says_who_what_and_where() -> None:
         "qos": "Guaranteed",
         "cpu_request_milli": [2000, 2000],
         "cpu_limit_milli": 2000,
+        "pod_cpu_milli": None,
         "memory_request_bytes": None,
         "memory_limit_bytes": 1 << 30,
         "placed": True,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.control.considering import weighed
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,
@@ -25,9 +26,11 @@ from criproxy.engine.events import (
     PodResized,
     PodStopped,
     PolicyChanged,
+    Promoted,
     Released,
     TopologyChanged,
 )
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_cpus
 from criproxy.engine.step import step
@@ -35,9 +38,10 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 from criproxy.sim.machines import machine
 
 MACHINE = machine(nodes=1, cores=8, threads=1)
@@ -441,3 +445,54 @@ def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: li
     assert {uid: kept for uid, kept in after.kept.items() if uid != "p"} == {
         uid: kept for uid, kept in node.kept.items() if uid != "p"
     }
+
+
+def test_cpus_that_went_offline_over_a_restart_are_not_kept(policy: Policy) -> None:
+    """The node was read on the machine as it is now; who shares gets what is left of them."""
+    main, other = container("main", 2), replace(container("side", 0, sandbox="w-0"), cpu_milli=100)
+    node = live(policy, pod("p", 2), pod("w"), runs(other), runs(main), exits(main))
+    smaller = machine(nodes=1, cores=8, threads=1, allowed=MACHINE.cpus - {max(node.kept_cpus)})
+
+    after = live(policy, TopologyChanged(smaller), node=node.replace(topology=smaller))
+
+    assert not after.kept
+    assert not after.exclusive_cpus
+
+
+@pytest.mark.parametrize("total", [2, 0], ids=["total", "no-total"])
+def test_what_comes_back_during_a_bypass_finds_its_cpus_after_it(policy: Policy, total: int) -> None:
+    """The policy is not asked, so the container shares; its CPUs wait, and it gets these, though others are free."""
+    mains = [container("main", 2, attempt) for attempt in range(2)]
+    mains[1] = replace(mains[1], missed=Missed(why=Miss.BYPASSED))
+    first = container("main", 1, sandbox="f-0")
+    node = live(policy, pod("f", 1), runs(first), pod("p", total), runs(mains[0]), PodStopped("f-0"))
+    had = owns(node, mains[0])
+
+    node = live(Fallback(options_of(policy)), exits(mains[0]), runs(mains[1]), node=node)
+    assert (owns(node, mains[1]), kept(node)) == ("", had)
+    assert node.grants[key_of(mains[1])].cpus.isdisjoint(node.kept_cpus)
+
+    after = live(policy, Promoted(key_of(mains[1])), node=node)
+    assert owns(after, mains[1]) == had
+    assert after.kept_cpus <= after.owned_cpus
+
+
+@pytest.mark.parametrize(
+    ("asks", "leave"),
+    [
+        pytest.param(6, ["p/(kept CPUs 1-2)"], id="kept"),
+        pytest.param(7, ["o/main", "p/(kept CPUs 1-2)"], id="kept-and-running"),
+        pytest.param(8, [], id="too-large"),
+    ],
+)
+def test_who_would_have_to_leave_for_one_that_waits_for_kept_cpus(policy: Policy, asks: int, leave: list[str]) -> None:
+    """A pod whose container has ended is in the way like one whose container runs."""
+    main, other, waiting = container("main", 2), container("main", 1, sandbox="o-0"), container("main", asks, 0, "w-0")
+    node = live(policy, pod("p", 2), pod("o", 1), pod("w", asks), runs(main), runs(other), exits(main))
+
+    found = weighed(node, ContainerCreating(waiting), policy, refused=True)
+
+    assert found is not None
+    assert found[1].leavers is not None
+    assert sorted(found[1].leavers.containers) == leave
+    assert found[1].leavers.shortest

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.engine.events import ContainerCreating, ContainerExited, ContainerResized, Promoted, ResizeRefused
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerResized,
+    PolicyChanged,
+    Promoted,
+    ResizeRefused,
+)
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.promotion import as_before
 from criproxy.engine.step import step
@@ -135,3 +142,36 @@ def test_nobody_is_placed_while_the_policy_is_not_asked_or_the_node_is_released(
     ended = step(before, ContainerExited("a"), STATIC).node
     assert step(ended, Promoted("a"), STATIC).node is ended
     assert step(before, Promoted("x"), STATIC).node is before
+
+
+def test_a_resize_that_no_policy_was_asked_about_is_made_good_later() -> None:
+    """During an automatic bypass the container keeps its CPUs, and gets the rest when it is over."""
+    before = node_of(guaranteed("a", 1), exclusive={"a": "1"})
+    during = step(before, ContainerResized("a", sizes(2, GIB)), Fallback()).node
+    assert during.grants["a"].exclusive == parse_cpuset("1")
+    assert during.containers["a"].missed == Missed(why=Miss.BYPASSED)
+    after = step(during, Promoted("a"), STATIC).node
+    assert len(after.grants["a"].exclusive) == 2
+    assert after.containers["a"].missed is None
+
+
+def test_whoever_has_no_room_when_all_are_placed_anew_gets_it_later() -> None:
+    """It shares, and is remembered until there is room."""
+    before = node_of(guaranteed("a", 2), guaranteed("b", 2), exclusive={})
+    after = step(before, PolicyChanged(apply_all=True, configuration="new"), STATIC).node
+    shares = next(key for key in "ab" if not after.grants[key].exclusive)
+    assert after.containers[shares].missed == Missed(why=Miss.UNFIT)
+    owner = next(key for key in "ab" if key != shares)
+    alone = step(after, ContainerExited(owner), STATIC).node
+    made = step(alone, Promoted(shares), STATIC).node
+    assert len(made.grants[shares].exclusive) == 2
+
+
+def test_a_policy_change_that_was_not_decided_by_the_policy_is_made_good_later() -> None:
+    """A release that is undone during an automatic bypass: all share, and are remembered."""
+    before = node_of(guaranteed("a", 2), exclusive={}).replace(released="for the test", grants={})
+    after = step(before, PolicyChanged(apply_all=True, configuration="new"), Fallback()).node
+    assert after.containers["a"].missed == Missed(why=Miss.BYPASSED)
+    again = step(after, PolicyChanged(apply_all=True, configuration="newer"), STATIC).node
+    assert len(again.grants["a"].exclusive) == 2
+    assert again.containers["a"].missed is None

@@ -1,0 +1,73 @@
+"""Resizes that passed unseen during an ordered bypass: the sizes in force are asked for when it is over."""
+
+import asyncio
+from pathlib import Path
+
+from criproxy.cri import api_pb2 as api
+from criproxy.observe.bypass import BypassMode
+from tests.control.test_bypass import Placing
+from tests.control.test_promotion import wrong
+from tests.control.world import owner
+
+LIMIT_S = 20.0
+
+
+def asked_for(cpus: int) -> api.LinuxContainerResources:
+    """What the kubelet sends for a Guaranteed container of so many CPUs."""
+    return api.LinuxContainerResources(cpu_shares=1024 * cpus, cpu_quota=100_000 * cpus, cpu_period=100_000)
+
+
+async def resized_unseen(world: Placing, container_id: str, cpus: int) -> None:
+    """The kubelet resizes a container while every call passes."""
+    world.bypass.set(BypassMode.ORDERED, "for the test")
+    await world.client.update_container_resources(container_id, asked_for(cpus))
+    world.bypass.set(BypassMode.OFF, "again")
+
+
+async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> None:
+    """It is placed anew, with the sizes that the runtime tells."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        grown = await world.run(owner("grown", 1))
+        await resized_unseen(world, grown, 2)
+        await world.poll(lambda: len(world.owned()) == 2)
+        await world.poll(lambda: world.cpus(grown) == "1-2")
+        assert world.controller.node.containers[grown].cpu_milli == 2000
+        assert wrong(world) == []
+
+
+async def test_a_container_that_shrank_unseen_gives_cpus_back(tmp_path: Path) -> None:
+    """Others may have them."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        await world.run(owner("shrunk", 3))
+        (shrunk,) = world.controller.node.containers
+        await resized_unseen(world, shrunk, 1)
+        await world.poll(lambda: len(world.owned()) == 1)
+        assert wrong(world) == []
+
+
+async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Path) -> None:
+    """The kubelet believes that it has the size: it gets it when there is room."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        grown = await world.run(owner("grown", 1))
+        other = await world.run(owner("other", 2))
+        await resized_unseen(world, grown, 2)
+        await world.poll(lambda: world.controller.ready and bool(wrong(world)))
+        (sentence,) = wrong(world)
+        assert "default/grown/main should have 2 CPUs" in sentence
+        assert "grows when there is room" in sentence
+        await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
+        await world.poll(lambda: len(world.owned()) == 2)
+        assert wrong(world) == []
+
+
+async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) -> None:
+    """No decision is made about it."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        same = await world.run(owner("same", 2))
+        await world.booked()
+        before = world.controller.node.containers[same]
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        world.bypass.set(BypassMode.OFF, "again")
+        await world.poll(lambda: world.controller.ready)
+        assert world.controller.node.containers[same] == before
+        assert wrong(world) == []
