@@ -27,7 +27,7 @@ from criproxy.engine import step
 from criproxy.observe import log
 from criproxy.policy import unheeded
 from criproxy.store import database, reader, writing
-from criproxy.wire.calls import Outcome
+from criproxy.wire.calls import Call, Outcome
 
 
 def plant(patch: pytest.MonkeyPatch, owner: object, name: str, value: Callable[..., Any]) -> None:
@@ -106,6 +106,16 @@ def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         removed(self, request, outcome)
 
     plant(patch, Handlers, "sandbox_removed", broken)
+
+
+def ids_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    """A start by the beginning of an id concerns nobody."""
+
+    def broken(self: Handlers, call: Call, outcome: Outcome) -> None:
+        self.starts.done(call, outcome)
+        self.resync.touch(translate.read(api.StartContainerRequest, call.request or b"").container_id)
+
+    plant(patch, Handlers, "container_started", broken)
 
 
 def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from tests.control import test_journal as journal
 from tests.control import test_kept as kept
 from tests.control import test_refused_resizes as refused_resizes
 from tests.control import test_reload as reload
+from tests.control import test_resync as resync
 from tests.control import test_supervision as supervision
 from tests.control import test_traces as traces
 from tests.control import test_true_words as true_words
@@ -138,6 +139,12 @@ PLANTS = [
         plants.cards_of_who_runs_are_forgotten,
         lambda path, _: holdings.test_a_removal_that_fails_takes_nobodys_card(path, OutcomeKind.FAILED),
         "None is not None",
+    ),
+    Plant(
+        9,
+        plants.ids_are_taken_as_they_come,
+        lambda path, _: resync.test_a_start_by_the_beginning_of_an_id_touches_its_container(path),
+        "_touched",
     ),
     Plant(
         10,
