@@ -1,0 +1,225 @@
+"""Ways to bring back defects that were mended; `test_planted` has who finds them, tests/matrix those for the matrix."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from criproxy.cli import explain_text
+from criproxy.control import configuration, creating, journal, report, telling
+from criproxy.control.exits import Exits
+from criproxy.control.guarding import DeviceGuard, Guarded
+from criproxy.control.handlers import Handlers
+from criproxy.control.inquiry import Inquiry
+from criproxy.control.starting import Updates
+from criproxy.control.tasks import Tasks
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.devices import boundary
+from criproxy.devices.classes import DeviceClass
+from criproxy.discovery.patience import Patience
+from criproxy.engine import step
+from criproxy.observe import log
+from criproxy.policy import unheeded
+from criproxy.store import database, reader, writing
+from criproxy.wire.calls import Call, Outcome
+
+
+def plant(patch: pytest.MonkeyPatch, owner: object, name: str, value: Callable[..., Any]) -> None:
+    """Plant *value*; it must be called as what it replaces is, or criproxy fails at the call instead of going wrong."""
+    has, takes = list(signature(getattr(owner, name)).parameters), list(signature(value).parameters)
+    assert has == takes, f"{name} takes {has}, and what is planted takes {takes}"
+    patch.setattr(owner, name, value)
+
+
+def what_does_not_fit_is_taken(patch: pytest.MonkeyPatch) -> None:
+    """Start and reload take a file whatever the judge says of it and the machine."""
+    made = configuration._made
+
+    def broken(report: Any, topology: Any, base: Any, good: Any) -> Any:  # noqa: ANN401 (passed on)
+        known = (report.unfit.digest(),) if report.unfit else good
+        return made(report, topology, base, known)
+
+    plant(patch, configuration, "_made", broken)
+
+
+def markup_is_obeyed(patch: pytest.MonkeyPatch) -> None:
+    """What tenants write in brackets is markup to `explain`."""
+
+    def broken(text: str, style: str = "", **keys: Any) -> Text:  # noqa: ANN401 (passed on)
+        return Text.from_markup(text, style=style, **keys)
+
+    patch.setattr(explain_text, "Text", broken)
+
+
+def numbers_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    """A quota is read however large it is, and a row that cannot be written for its value is a failing disk."""
+
+    def endless(quota_us: int, period_us: int) -> int | None:
+        return quota_us * 1000 // (period_us or 1) if quota_us > 0 else None
+
+    plant(patch, translate, "quota_to_milli", endless)
+    for module in (writing, database):
+        plant(patch, module, "is_of_value", lambda error: False)
+
+
+def watchers_die(patch: pytest.MonkeyPatch) -> None:
+    """Endless work that raises has ended, and nobody hears of it."""
+
+    async def broken(self: Tasks, name: str, loop: Callable[[], Any]) -> None:
+        with suppress(Exception):
+            await loop()
+
+    plant(patch, Tasks, "_forever", broken)
+
+
+def a_task_for_each_question(patch: pytest.MonkeyPatch) -> None:
+    """Each failed call about a container asks for it once more."""
+
+    def broken(self: Inquiry, key: str) -> None:
+        self.followups.tasks.spawn(f"ask for {key}", self.settle(key))
+
+    plant(patch, Inquiry, "ask", broken)
+
+
+def events_wait_for_answers(patch: pytest.MonkeyPatch) -> None:
+    """The event stream goes on when the runtime has told of the container of the last event."""
+
+    async def broken(self: Exits, event: api.ContainerEventResponse) -> None:
+        await self.inquiry.settle(event.container_id)
+
+    plant(patch, Exits, "_happened", broken)
+
+
+def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A RemovePodSandbox that failed takes the cards all the same."""
+    removed = Handlers.sandbox_removed
+
+    def broken(self: Handlers, request: bytes, outcome: Outcome) -> None:
+        sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
+        self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
+        removed(self, request, outcome)
+
+    plant(patch, Handlers, "sandbox_removed", broken)
+
+
+def ids_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    """A start by the beginning of an id concerns nobody."""
+
+    def broken(self: Handlers, call: Call, outcome: Outcome) -> None:
+        self.starts.done(call, outcome)
+        self.resync.touch(translate.read(api.StartContainerRequest, call.request or b"").container_id)
+
+    plant(patch, Handlers, "container_started", broken)
+
+
+def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
+    """An entry of the history that cannot be put into words makes this save fail, and every later one."""
+
+    def broken(self: journal.Journal) -> list[Any]:
+        taken = [entry() if callable(entry) else entry for entry in self._pending]
+        self._pending.clear()
+        return taken
+
+    plant(patch, journal.Journal, "take", broken)
+
+
+def a_reader_makes_files(patch: pytest.MonkeyPatch) -> None:
+    """The database is read in its place, where SQLite makes its files."""
+
+    @contextmanager
+    def broken(path: Path, busy_s: float) -> Iterator[tuple[sqlite3.Connection, float]]:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=busy_s)) as connection:
+            connection.execute("PRAGMA user_version").fetchone()
+            yield connection, max(part.stat().st_mtime for part in path.parent.iterdir())
+
+    plant(patch, reader, "_connected", broken)
+
+
+def lines_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    """What is logged and kept is as long as a tenant wants it."""
+    patch.setattr(unheeded, "_MOST_NOTES", 1 << 30)
+    plant(patch, log, "bounded_text", lambda text, limit=0: text)
+    for module in (telling, journal):
+        plant(patch, module, "bounded_texts", lambda texts, most=0, limit=0: tuple(texts))
+
+
+def no_pod_has_a_total(patch: pytest.MonkeyPatch) -> None:
+    """Nobody reads what a sandbox says of its pod as a whole."""
+    plant(patch, translate, "pod_total", lambda resources: 0)
+
+
+def refused_resizes_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    """--check says nothing of a resize for which there is no room."""
+    plant(patch, report, "undersized", lambda node, told={}: iter(()))
+
+
+def a_refused_size_is_a_trap(patch: pytest.MonkeyPatch) -> None:
+    """A container that restarts while its resize is refused is refused, too."""
+    plant(patch, creating, "as_before", lambda node, newcomer, at_s: None)
+
+
+def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """The CPUs of a container that crashes are free for all."""
+    plant(patch, step, "with_leaver", lambda node, container, policy: node)
+
+
+def the_fallback_has_what_failed(patch: pytest.MonkeyPatch) -> None:
+    """The rule about devices fails the create, and its fallback, since that asks the rule again."""
+
+    async def broken(self: DeviceGuard, request: api.CreateContainerRequest, container: Any) -> Guarded:  # noqa: ANN401
+        return await self._guard(self.rules, request, container) if self.rules else Guarded()
+
+    plant(patch, DeviceGuard, "guard", broken)
+
+
+def a_manager_competes_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A create without a cpuset does not tell that the kubelet's manager is off."""
+    see = Updates.see_create
+
+    def broken(self: Updates, title: str, cpus: str) -> None:
+        if cpus:
+            see(self, title, cpus)
+
+    plant(patch, Updates, "see_create", broken)
+
+
+def what_hangs_is_waited_for_again(patch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at a file that is known to hang waits for it, too."""
+    begin = Patience.begin
+
+    def broken(self: Patience, name: str, work: Callable[[], Any]) -> Any:  # noqa: ANN401 (passed on)
+        look = self._looks.get(name)
+        return look.future if look else begin(self, name, work)
+
+    plant(patch, Patience, "begin", broken)
+
+
+def mounts_need_a_slash(patch: pytest.MonkeyPatch) -> None:
+    """A mount asks for cards only below the folder, and not with whatever begins as its name does."""
+    asked = DeviceClass.asked_by_mount
+
+    def broken(self: DeviceClass, container_path: str) -> str | None:
+        found = asked(self, container_path)
+        return found if found and f"/{found}" in container_path else None
+
+    plant(patch, DeviceClass, "asked_by_mount", broken)
+
+
+def who_is_found_has_no_cards(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks which cards those have at whose create nobody looked."""
+
+    async def broken(self: DeviceGuard, item: Any, nodes: Any, *, privileged: bool = False) -> Guarded:  # noqa: ANN401
+        return Guarded()
+
+    plant(patch, DeviceGuard, "found", broken)
+
+
+def the_image_shows_all_beside_cdi(patch: pytest.MonkeyPatch) -> None:
+    """What an image says of cards stands beside a CDI specification that does not speak of it."""
+    plant(patch, boundary._Case, "_beside_cdi", lambda self, asked: None)
