@@ -17,6 +17,7 @@ def of_pod(node: Node, event: PodCreated | PodResized | PodNotReady, policy: Kee
     match event:
         case PodCreated(pod, inherits):
             known = node.replace(pods=with_entries(node.pods, {pod.key: pod}))
+            known = policy.ended(known) if pod.key in node.pods and node.kept else known  # may be of another uid now
             after = policy.inherited(known, pod, inherits)
             return Decision(after, updates_between(node, after))
         case PodResized(key, cpu_total_milli):

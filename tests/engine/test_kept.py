@@ -496,3 +496,11 @@ def test_who_would_have_to_leave_for_one_that_waits_for_kept_cpus(policy: Policy
     assert found[1].leavers is not None
     assert sorted(found[1].leavers.containers) == leave
     assert found[1].leavers.shortest
+
+
+def test_a_sandbox_that_is_said_to_be_of_another_pod_keeps_nothing_for_the_first() -> None:
+    """No runtime says so; the engine holds nothing for a pod that there is not, whatever it is told."""
+    first = pod("p")
+    inherits = PodCreated(first.pod, {"main": parse_cpuset("1")})
+    node = live(build("static"), first, inherits, PodCreated(replace(first.pod, uid="")))
+    assert not node.kept
