@@ -48,7 +48,9 @@ def _are_together(node: Node, one: str, other: str) -> bool:
     """Whether two containers of one pod share all the CPUs that this pod has alone, as with pod-level resources."""
     containers = node.containers.get(one), node.containers.get(other)
     pods = {container.pod if container else None for container in containers}
-    return len(pods) == 1 and pods <= node.pods.keys() and node.grants[one].exclusive == node.grants[other].exclusive
+    if len(pods) != 1 or not pods <= node.pods.keys() or node.grants[one].exclusive != node.grants[other].exclusive:
+        return False
+    return all(node.pods[pod].cap_milli is not None for pod in pods if pod)
 
 
 def sharers_keep_off(node: Node) -> Iterator[str]:

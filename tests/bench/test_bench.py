@@ -18,6 +18,7 @@ from tests.bench.unusual import EVENTS as SCENE_EVENTS
 from tests.bench.unusual import SCENES
 from tests.bench.verdicts import call_lines, missed
 from tests.bench.ways import cpu_ns_of, memory_of
+from tests.bench.whole import TITLES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +80,7 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     barred = [line for line in usual if line["has_bar"]]
     assert {line["containers"] for line in barred} == {16, 100, 500}
     assert all((line["linear_ms"] is None) is (line["containers"] < 500) for line in barred)
-    assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4 + 2
+    assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4 + 2 + len(TITLES)
     assert all(0 < line["median_ms"] <= line["p99_ms"] for line in lines)
     assert {line["event"] for line in usual if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
 

@@ -12,6 +12,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.workload import ContainerState
 from criproxy.sim.containerd import IMAGE, PrivateContainerd
 from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
@@ -85,6 +86,12 @@ class Scene:
         """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
         async with asyncio.timeout(10):
             while await self.cpus(container_id) != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
+                await asyncio.sleep(0.01)
+
+    async def has_exited(self, container_id: str) -> None:
+        """Wait until the runtime says that a container has ended by itself."""
+        async with asyncio.timeout(10):
+            while (await self._kernel.look(container_id)).state is not ContainerState.EXITED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def restart(self, how: signal.Signals) -> None:

@@ -61,11 +61,16 @@ async def test_what_ended_while_criproxy_was_away_is_given_back(scene: Scene) ->
 
 
 async def test_an_owner_that_ends_by_itself_gives_its_cpu_back(scene: Scene) -> None:
-    """Nobody calls: its cgroup is gone, and containerd 2 tells of it before that is seen."""
+    """To its pod, for which it is kept until the sandbox is stopped. Nobody tells of the end: its cgroup is gone."""
     _, shared = await scene.run(sharer("shared"))
-    pod = owner("job", ("sleep", "0.5"))
-    await scene.run(pod)
+    sandbox_id, ended = await scene.run(owner("job", ("sleep", "0.5")))
+    await scene.has_exited(ended)
+    pod = owner("job")
+    again = await scene.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+    await scene.kubelet.start(again)
+    assert (await scene.cpus(again), await scene.cpus(shared)) == (OWNED, ALL - OWNED)
 
+    await scene.kubelet.stop_sandbox(sandbox_id)
     await scene.moves_to(shared, ALL)
 
 
@@ -87,7 +92,7 @@ async def test_a_second_owner_is_refused_until_the_first_is_gone(scene: Scene) -
     """The kubelet shows the sentence; its next try succeeds once the CPU is free."""
     if len(ALL) > 2:
         pytest.skip("needs a machine on which one owner takes all that can be owned")
-    _, first = await scene.run(owner("first"))
+    first, _ = await scene.run(owner("first"))
     pod = owner("second")
     sandbox_id = await scene.kubelet.run_sandbox(pod)
 
@@ -96,7 +101,7 @@ async def test_a_second_owner_is_refused_until_the_first_is_gone(scene: Scene) -
     assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
     assert "default/second/c0 asks for 1 exclusive CPU" in caught.value.details
 
-    await scene.kubelet.stop(first)
+    await scene.kubelet.stop_sandbox(first)
     second = await scene.kubelet.create(pod, sandbox_id, pod.containers[0])
     await scene.kubelet.start(second)
     assert await scene.cpus(second) == OWNED
