@@ -10,6 +10,7 @@ from re import findall, sub
 from criproxy.alloc.cpus import circles
 from criproxy.alloc.expressions import Attribute, joint_value
 from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.model.bounded import bounded_text
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
@@ -20,6 +21,8 @@ from criproxy.policy.balloons.kinds import Catalogue, Kind
 from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 from criproxy.policy.hints import hints_of, near_words, nodes_of
+
+_MAX_NAME_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +278,8 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
         return _named(catalogue.by_name[name], container)
     if name is not None:
         known = ", ".join(catalogue.by_name)
-        text = f"container {container.title}: annotation {ANNOTATION} names balloon type {name!r}; there are {known}"
+        named = bounded_text(repr(name), _MAX_NAME_CHARS)
+        text = f"container {container.title}: annotation {ANNOTATION} names balloon type {named}; there are {known}"
         raise BadAnnotation(text)
     attribute = attribute_of(node, container)
     for kind in catalogue.kinds:
