@@ -10,7 +10,7 @@ from json import dumps
 from typing import Self, TypeVar
 
 from criproxy.errors import BadAnnotation
-from criproxy.model.annotations import DOMAINS, effective
+from criproxy.model.annotations import DOMAINS, MAX_VALUE_CHARS, effective
 from criproxy.model.bounded import bounded_text
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
@@ -24,8 +24,6 @@ T = TypeVar("T")
 POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
-_MAX_VALUE_CHARS = 16_384
-"""Of one annotation: to read it takes time, in which nobody else is placed."""
 _MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -130,8 +128,8 @@ class Wishes:
 
 
 def _short(text: str) -> str:
-    if len(text) > _MAX_VALUE_CHARS:
-        raise ValueError(f"it has {len(text)} characters, and {_MAX_VALUE_CHARS} is the most")
+    if len(text) > MAX_VALUE_CHARS:
+        raise ValueError(f"it has more than {MAX_VALUE_CHARS} characters")
     return text
 
 

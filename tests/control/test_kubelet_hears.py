@@ -1,4 +1,4 @@
-"""The kubelet, and with it whoever reads a pod's events, hears sentences of ours: texts of exceptions are in the log."""
+"""The kubelet, and with it whoever reads a pod's events, hears sentences of ours: texts of errors are in the log."""
 
 import asyncio
 from dataclasses import replace
