@@ -5,10 +5,8 @@ here expects. What is written plainly and is neither a number nor a truth is a t
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from threading import Lock
+from functools import lru_cache
 
 from yaml import (
     AliasEvent,
@@ -31,8 +29,8 @@ except ImportError:  # a PyYAML without libyaml
 MAX_DEPTH = 16
 MAX_NODES = 4096
 """Texts, numbers, lists and maps in one document: each takes time, in which nobody else is placed."""
-_MAX_CACHED_CHARS = 1 << 17
-"""Of all documents that are kept, which take some 30 times that."""
+_MAX_KEPT_CHARS = 2048
+"""Of a document that is kept, which takes some 30 times that; people write shorter ones."""
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _WORDS = {
     "": None, "~": None, "null": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
@@ -50,34 +48,13 @@ def plain_data(text: str) -> object:
         ValueError: it is no YAML, has aliases, by which a short text becomes a very long one, or tags, or is nested
             deeply, or has more than `MAX_NODES` parts; one sentence of ours.
     """
-    with _cache.lock:
-        if text in _cache.known:
-            _cache.known.move_to_end(text)
-            return _cache.known[text]
-    data = _parsed(text)
-    _cache.keep(text, data)
-    return data
+    return _kept(text) if len(text) <= _MAX_KEPT_CHARS else _parsed(text)
 
 
-@dataclass(slots=True)
-class _Cache:
-    """The documents that were read last: policies read those of a pod again whenever others are placed."""
-
-    known: OrderedDict[str, object] = field(default_factory=OrderedDict)
-    chars: int = 0
-    lock: Lock = field(default_factory=Lock)
-
-    def keep(self, text: str, data: object) -> None:
-        with self.lock:
-            if text in self.known:
-                return
-            self.known[text] = data
-            self.chars += len(text)
-            while self.chars > _MAX_CACHED_CHARS:
-                self.chars -= len(self.known.popitem(last=False)[0])
-
-
-_cache = _Cache()
+@lru_cache(maxsize=64)
+def _kept(text: str) -> object:
+    """Policies read the documents of a pod again whenever others are placed."""
+    return _parsed(text)
 
 
 def _parsed(text: str) -> object:

@@ -86,10 +86,14 @@ def test_whatever_is_written_is_data_or_refused(text: str) -> None:
 
 
 def test_what_is_kept_is_bounded_by_its_size() -> None:
-    """However many pods come with documents of their own."""
-    for number in range(64):
+    """However many pods come with documents of their own: long ones are not kept."""
+    plain._kept.cache_clear()
+    for number in range(100):
         plain_data("- " + "x" * 16_000 + str(number))
-    assert sum(map(len, plain._cache.known)) == plain._cache.chars <= plain._MAX_CACHED_CHARS
+    assert plain._kept.cache_info().currsize == 0
+    for number in range(100):
+        plain_data(f"- {number}")
+    assert plain._kept.cache_info().currsize == plain._kept.cache_info().maxsize == 64
 
 
 @pytest.mark.parametrize("denied", [False, True], ids=["allowed", "denied"])
