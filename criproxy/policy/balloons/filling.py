@@ -8,7 +8,7 @@ from itertools import chain
 from re import findall, sub
 
 from criproxy.alloc.cpus import circles
-from criproxy.alloc.expressions import Attribute, joint_value
+from criproxy.alloc.expressions import Attribute, joint_value, keys_of
 from criproxy.errors import BadAnnotation, NotEnough
 from criproxy.model.bounded import bounded_text
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -163,8 +163,8 @@ class Filling:
         if self.kind.overbooked or self.kind.fixed:
             yield Way("it is the only one of its type")
         if kind.group_by:
-            group = self._group(self.container)
-            yield Way(f"its group {group} is there", self._of_group(group))
+            shown = expanded(kind.group_by, attribute_of(self.node, self.container))
+            yield Way(f"its group {shown} is there", self._of_group(self._group(self.container)))
         if not kind.prefer_spreading_pods:
             yield Way("its pod is there", self._with(lambda c: c.pod == self.container.pod))
         if kind.prefer_per_namespace_balloon:
@@ -188,11 +188,14 @@ class Filling:
         containers = self.node.containers
         return [b for b in self.all() if any(key in containers and matches(containers[key]) for key in b.keys)]
 
-    def _of_group(self, group: str) -> list[Balloon]:
+    def _of_group(self, group: tuple[str, ...]) -> list[Balloon]:
         return self._with(lambda container: self._group(container) == group)
 
-    def _group(self, container: Container) -> str:
-        return expanded(self.kind.type.group_by, attribute_of(self.node, container))
+    def _group(self, container: Container) -> tuple[str, ...]:
+        """The values of the keys, each for itself: put together, one's label could reach into another's namespace."""
+        attribute = attribute_of(self.node, container)
+        keys = chain.from_iterable(map(keys_of, keys_in(self.kind.type.group_by)))
+        return tuple(attribute(key) or "" for key in keys)
 
     def order(self, balloon: Balloon, *, inflated: bool) -> tuple[int, int, int]:
         """By what one balloon comes before another: the most room, then the fewest containers; negative is more."""
