@@ -77,7 +77,20 @@ class Fault(CriproxyError):
     code = StatusCode.UNAVAILABLE
     hung = False
     """Whether it took so long that few of them are enough."""
+    briefly = ""
+    """What the kubelet hears where the text has that of a cause, which is for the log; empty: the text has none."""
 
 
 class StoreError(Fault):
     """State that could not be kept (full or read-only disk, a locked or broken database)."""
+
+    briefly = "the state could not be stored"
+
+
+def for_kubelet(error: Exception) -> str:
+    """What the kubelet, and with it whoever may read the events of a pod, hears of *error*: a sentence of ours."""
+    if not isinstance(error, CriproxyError):
+        return "criproxy failed; its log has the cause"
+    if isinstance(error, Fault) and error.briefly and error.__cause__ is not None:
+        return f"{error.briefly}; criproxy's log has the cause"
+    return str(error)

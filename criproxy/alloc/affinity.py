@@ -9,8 +9,16 @@ from dataclasses import dataclass
 
 from criproxy.alloc import expressions
 from criproxy.alloc.expressions import ALWAYS, Attribute, Expression, to_expression
+from criproxy.model.bounded import bounded_text
 
 MAX_WEIGHT = 1000
+MAX_AFFINITIES = 32
+"""Of one container in one annotation: each is compared with every other container."""
+MAX_PATTERNS = 8
+"""In them."""
+MAX_VALUES = 256
+"""In them."""
+_MAX_NAME_CHARS = 63
 SAME_POD = Expression("pod/uid", "Exists")
 """Stands for the default scope: containers of the same pod, whatever its name."""
 
@@ -45,17 +53,33 @@ def parse_affinities(document: object, container: str, *, anti: bool) -> list[Af
     if not isinstance(document, Mapping):
         raise ValueError("it must be a map of container names to lists")  # noqa: TRY004 (users' data)
     found: list[Affinity] = []
-    for name, entries in document.items():
+    for key, entries in document.items():
+        name = str(key)
         if not isinstance(entries, list):
             reason = "must be a list of container names or of {match, scope, weight}"
-            raise ValueError(f"{name}: {reason}")  # noqa: TRY004
+            raise ValueError(f"{bounded_text(name, _MAX_NAME_CHARS)}: {reason}")  # noqa: TRY004
+        _check_count(name, len(entries), "entries", MAX_AFFINITIES)
         for entry in entries:
             if isinstance(entry, Mapping):
-                affinity = _full(str(name), entry, anti=anti)
+                affinity = _full(name, entry, anti=anti)
                 found += [affinity] if name == container else []
             else:
-                found += _mutual(str(name), str(entry), container, anti=anti)
+                found += _mutual(name, str(entry), container, anti=anti)
+    _check(container, found)
     return found
+
+
+def _check(container: str, affinities: Sequence[Affinity]) -> None:
+    """Raise ValueError if a container has so many that whoever comes meanwhile would wait for it."""
+    both = [each for affinity in affinities for each in (affinity.match, affinity.scope)]
+    _check_count(container, len(affinities), "affinities", MAX_AFFINITIES)
+    _check_count(container, sum(len(each.patterns) for each in both), "patterns", MAX_PATTERNS)
+    _check_count(container, sum(len(each.values) for each in both), "values", MAX_VALUES)
+
+
+def _check_count(name: str, count: int, what: str, most: int) -> None:
+    if count > most:
+        raise ValueError(f"{bounded_text(name, _MAX_NAME_CHARS)}: it has {count} {what}, and {most} is the most")
 
 
 def _mutual(name: str, other: str, container: str, *, anti: bool) -> list[Affinity]:
@@ -63,12 +87,15 @@ def _mutual(name: str, other: str, container: str, *, anti: bool) -> list[Affini
     return [Affinity(Expression("name", "Equals", (partner,)), -1 if anti else 1)] if partner else []
 
 
-def _full(name: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
+def _full(container: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
+    name = bounded_text(container, _MAX_NAME_CHARS)
     if unknown := sorted(str(key) for key in entry.keys() - {"match", "scope", "weight"}):
-        raise ValueError(f"{name}: an affinity has match, scope and weight, and no {unknown[0]!r}")
+        raise ValueError(f"{name}: an affinity has match, scope and weight, and no {_shown(unknown[0])}")
     weight = entry.get("weight", 1)
     if type(weight) is not int or abs(weight) > MAX_WEIGHT:
-        raise ValueError(f"{name}: the weight is a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {weight!r}")
+        raise ValueError(
+            f"{name}: the weight is a whole number from -{MAX_WEIGHT} to {MAX_WEIGHT}, not {_shown(weight)}"
+        )
     if "match" not in entry:
         raise ValueError(f"{name}: an affinity needs a match")
     try:
@@ -77,6 +104,12 @@ def _full(name: str, entry: Mapping[object, object], *, anti: bool) -> Affinity:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return Affinity(match, -weight if anti else weight, scope)
+
+
+def _shown(value: object) -> str:
+    """A few characters of *value*, whatever it is: numbers of thousands of digits cannot even be written."""
+    is_long = isinstance(value, int) and value.bit_length() > _MAX_NAME_CHARS
+    return "a very long number" if is_long else bounded_text(repr(value), _MAX_NAME_CHARS)
 
 
 def keys_of(affinities: Iterable[Affinity]) -> set[str]:

@@ -6,21 +6,32 @@ caller's business; here is what operators and joint keys mean.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+
+from criproxy.alloc.globs import glob
+from criproxy.model.bounded import bounded_text
 
 Attribute = Callable[[str], str | None]
 """The value of a key for one container; None where it has none."""
+
+MAX_KEYS = 8
+"""Of a joint key."""
+MAX_PATTERN_CHARS = 256
+MAX_VALUE_CHARS = 1024
+"""Of the value of a key that is compared: a longer one is like no other."""
+_MAX_SHOWN = 80
+"""Characters of what is wrong, in a sentence about it."""
 
 _Test = Callable[[str, Sequence[str]], bool]
 
 _TESTS: Mapping[str, _Test] = {
     "Equals": lambda value, values: value == values[0],
     "In": lambda value, values: value in values,
-    "Matches": lambda value, values: fnmatchcase(value, values[0]),
-    "MatchesAny": lambda value, values: any(fnmatchcase(value, pattern) for pattern in values),
+    "Matches": lambda value, values: glob(values[0]).matches(value),
+    "MatchesAny": lambda value, values: any(glob(pattern).matches(value) for pattern in values),
 }
 _OPPOSITES = {"NotEqual": "Equals", "NotIn": "In", "MatchesNot": "Matches", "MatchesNone": "MatchesAny"}
 _WITHOUT_VALUES = frozenset({"Exists", "NotExist", "NotExists", "AlwaysTrue"})
+_WITH_PATTERNS = frozenset({"Matches", "MatchesNot", "MatchesAny", "MatchesNone"})
 _WITH_ONE_VALUE = frozenset({"Equals", "NotEqual", "Matches", "MatchesNot"})
 OPERATORS = (*_TESTS, *_OPPOSITES, *sorted(_WITHOUT_VALUES))
 """Every operator."""
@@ -31,7 +42,8 @@ class Expression:
     """A condition that a container meets or does not.
 
     Raises:
-        ValueError: the operator is unknown, or has too many or too few values; one sentence.
+        ValueError: the operator is unknown, or has too many or too few values, or a pattern or a joint key is too long;
+            one sentence.
     """
 
     key: str
@@ -40,24 +52,34 @@ class Expression:
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
-            raise ValueError(f"{self.operator!r} is no operator; there are {', '.join(OPERATORS)}")
+            raise ValueError(f"{_shown(self.operator)} is no operator; there are {', '.join(OPERATORS)}")
         if self.operator in _WITHOUT_VALUES and self.values:
             raise ValueError(f"{self.operator} takes no values, here are {len(self.values)}")
         if self.operator in _WITH_ONE_VALUE and len(self.values) != 1:
             raise ValueError(f"{self.operator} takes one value, here are {len(self.values)}")
+        if self.key.startswith(":") and (count := len(keys_of(self.key))) > MAX_KEYS:
+            raise ValueError(f"a joint key is of at most {MAX_KEYS} keys, here are {count}")
+        if (longest := max(map(len, self.patterns), default=0)) > MAX_PATTERN_CHARS:
+            raise ValueError(f"a pattern has at most {MAX_PATTERN_CHARS} characters, here is one of {longest}")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Those of its values that have wildcards."""
+        return self.values if self.operator in _WITH_PATTERNS else ()
 
     def matches(self, attribute: Attribute) -> bool:
         """Whether a container with these attributes meets the condition.
 
-        One without the key differs from every value.
+        One without the key differs from every value, and so does one whose value is longer than `MAX_VALUE_CHARS`.
         """
         if self.operator == "AlwaysTrue":
             return True
-        value = joint_value(self.key, attribute)
+        value = joint_value(self.key, lambda key: _cut(attribute(key)))
         if self.operator in _WITHOUT_VALUES:
             return (value is not None) is (self.operator == "Exists")
         positive = _OPPOSITES.get(self.operator, self.operator)
-        return (value is not None and _TESTS[positive](value, self.values)) is (positive == self.operator)
+        is_short = value is not None and len(value) <= MAX_VALUE_CHARS
+        return (is_short and _TESTS[positive](value or "", self.values)) is (positive == self.operator)
 
 
 ALWAYS = Expression("", "AlwaysTrue")
@@ -74,6 +96,11 @@ def joint_value(key: str, attribute: Attribute) -> str | None:
     keys, joiner = _split(key)
     found = [attribute(part) for part in keys]
     return None if all(value is None for value in found) else joiner.join(value or "" for value in found)
+
+
+def _cut(value: str | None) -> str | None:
+    """*value*, no longer than is needed to see that it is too long: a joint one is many of them."""
+    return value[: MAX_VALUE_CHARS + 1] if value else value
 
 
 def keys_of(key: str) -> Sequence[str]:
@@ -96,17 +123,21 @@ def to_expression(data: object) -> Expression:
         ValueError: it says none; one sentence.
     """
     if not isinstance(data, Mapping):
-        raise ValueError(f"an expression is {{key: …, operator: …, values: […]}}, not {data!r}")  # noqa: TRY004
+        raise ValueError(f"an expression is {{key: …, operator: …, values: […]}}, not {_shown(data)}")  # noqa: TRY004
     if unknown := sorted(str(name) for name in data.keys() - {"key", "operator", "values"}):
-        raise ValueError(f"an expression has key, operator and values, and no {unknown[0]!r}")
+        raise ValueError(f"an expression has key, operator and values, and no {_shown(unknown[0])}")
     key, operator, values = data.get("key", ""), data.get("operator"), data.get("values") or []
     if not isinstance(key, str) or not isinstance(operator, str):
         raise ValueError("an expression needs a key and an operator, both texts")  # noqa: TRY004
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
-        raise ValueError(f"the values of an expression are a list, not {values!r}")
+        raise ValueError(f"the values of an expression are a list, not {_shown(values)}")
     if not key and operator != "AlwaysTrue":
-        raise ValueError(f"{operator} needs a key")
+        raise ValueError(f"{bounded_text(operator, _MAX_SHOWN)} needs a key")
     return Expression(key, operator, tuple(map(_text, values)))
+
+
+def _shown(value: object) -> str:
+    return bounded_text(repr(value), _MAX_SHOWN)
 
 
 def _text(value: object) -> str:

@@ -34,7 +34,7 @@ from criproxy.cri.translate import UnreadableMessage, has_cpuset
 from criproxy.engine.complete import complete
 from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
-from criproxy.errors import CriproxyError, StatusCode
+from criproxy.errors import CriproxyError, StatusCode, for_kubelet
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -293,9 +293,9 @@ class Controller:
         if isinstance(verdict, Refuse):
             counters.refusals[verdict.code.name] += 1
         if container and refused:
-            self._manager.note(container, Kind.REFUSED, _sentence(error))
+            self._manager.note(container, Kind.REFUSED, for_kubelet(error))
         elif container:
-            self._manager.note(container, Kind.PASSED, f"{_sentence(error)}; it goes on and is taken in afterwards")
+            self._manager.note(container, Kind.PASSED, f"{for_kubelet(error)}; it goes on and is taken in afterwards")
         traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
         self._log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
 
@@ -331,8 +331,9 @@ def reserved_cpus(policy: Policy, topology: Topology) -> CpuSet:
 
 def _refusal(error: Exception) -> Refuse:
     """The status of a call that cannot go on because of *error*; the kubelet tries again."""
-    return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, _sentence(error))
+    return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))
 
 
 def _sentence(error: Exception) -> str:
+    """What the log says."""
     return str(error) if isinstance(error, CriproxyError) else f"criproxy failed: {error!r}"

@@ -49,6 +49,8 @@ from criproxy.store.writing import LeftOut
 class PolicyFailed(Fault):
     """A policy raised what no policy may; the cause is what it raised. The node is as before."""
 
+    briefly = "the policy failed"
+
 
 LINGER_S = 0.02
 """How long what everybody sees already waits to be told, unless something else is to be done: until then runtime and

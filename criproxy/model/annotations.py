@@ -12,14 +12,19 @@ from criproxy.model.amounts import parse_seconds
 DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri.io")
 """In the order in which they count: ours wins."""
 
+MAX_VALUE_CHARS = 16_384
+"""Of one annotation: to read it takes time, in which nobody else is placed."""
 COLD_START = "cold-start"
 MAX_COLD_START_S = 3600.0
 _COLD_START = re.compile(r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9.]+[a-z]+)["']?\s*\}?\s*""")
 
 
 def policy_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those of a pod's *annotations* that a policy may read; nothing else of them is kept."""
-    return {key: value for key, value in annotations.items() if _domain(key) in DOMAINS}
+    """Those of a pod's *annotations* that a policy may read; nothing else of them is kept.
+
+    Of a value that is longer than a policy reads, one character more is kept, so that it is refused.
+    """
+    return {key: value[: MAX_VALUE_CHARS + 1] for key, value in annotations.items() if _domain(key) in DOMAINS}
 
 
 def _domain(key: str) -> str:

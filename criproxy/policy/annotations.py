@@ -4,26 +4,19 @@ A value that cannot be understood refuses the container with a sentence. A key t
 not written; the reasons of the decision tell it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from json import dumps
 from typing import Self, TypeVar
 
-from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, YAMLError, load, parse
-
-try:
-    from yaml import CSafeLoader as _Loader
-except ImportError:  # a PyYAML without libyaml
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
-
 from criproxy.errors import BadAnnotation
-from criproxy.model.annotations import DOMAINS, effective
+from criproxy.model.annotations import DOMAINS, MAX_VALUE_CHARS, effective
 from criproxy.model.bounded import bounded_text
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.keys import Rules, may_use
 from criproxy.policy.options import Options
+from criproxy.policy.plain import plain_data
 from criproxy.policy.unheeded import annotation_notes
 
 T = TypeVar("T")
@@ -31,9 +24,6 @@ T = TypeVar("T")
 POD_WIDE = frozenset({"affinity", "anti-affinity"})
 """Keys whose value says for which containers it is."""
 
-_MAX_DEPTH = 16
-_MAX_VALUE_CHARS = 16_384
-"""Of one annotation: to read it takes time, in which nobody else is placed."""
 _MAX_WHY_CHARS = 400
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -89,30 +79,40 @@ class Wishes:
         Raises:
             BadAnnotation: the value cannot be understood.
         """
-        found = self._found(key)
-        if found is None:
+        name = self._written(key)
+        if name is None:
             return None
-        name, value = found
-        if not self._may_use(key):
+        if not self._may_use(key):  # before anything of it is read
             self.ignored.append(f"annotation {name} is ignored: namespace {self.container.namespace} may not use {key}")
             return None
         try:
+            found = self._found(key)
+            if found is None:
+                return None
+            name, value = found
             return convert(_short(value))
         except ValueError as error:
             why = bounded_text(str(error), _MAX_WHY_CHARS)
-            raise BadAnnotation(
-                f"container {self.container.title}: annotation {name} cannot be understood: {why}"
-            ) from None
+        except Exception:  # noqa: BLE001 - one pod's text is no reason to take the policy for broken
+            why = "criproxy cannot read it; write it plainly"
+        raise BadAnnotation(f"container {self.container.title}: annotation {name} cannot be understood: {why}")
 
     def scope(self, key: str) -> int:
         """How wide what is said about *key* is meant: 0 for this container, 1 for its pod, 2 for anybody or nothing."""
-        found = self._found(key)
-        scope = found[0].partition("/")[2] if found else ""
+        scope = (self._written(key) or "").partition("/")[2]
         return 0 if scope.startswith("container.") else 1 if scope == "pod" else 2
 
     def document(self, key: str, convert: Callable[[object], T]) -> T | None:
         """The value of *key* as *convert* reads the plain data that its YAML says; None where nothing is said."""
-        return self.read(key, lambda text: convert(_plain_data(text)))
+        return self.read(key, lambda text: convert(plain_data(text)))
+
+    def _written(self, key: str) -> str | None:
+        """The name of the first annotation that may say something about *key*; nothing of it has been read."""
+        pod = self.node.pods.get(self.container.pod)
+        if pod is None or not pod.annotations:
+            return None
+        found = effective(pod.annotations, key, self.container.name)
+        return found[0] if found else next(_old_names(pod.annotations, key), None)
 
     def _found(self, key: str) -> tuple[str, str] | None:
         """The name and the value of the annotation about *key*."""
@@ -128,8 +128,8 @@ class Wishes:
 
 
 def _short(text: str) -> str:
-    if len(text) > _MAX_VALUE_CHARS:
-        raise ValueError(f"it has {len(text)} characters, and {_MAX_VALUE_CHARS} is the most")
+    if len(text) > MAX_VALUE_CHARS:
+        raise ValueError(f"it has more than {MAX_VALUE_CHARS} characters")
     return text
 
 
@@ -140,16 +140,18 @@ def _boolean(text: str) -> bool:
     return value
 
 
+def _old_names(annotations: Mapping[str, str], key: str) -> Iterator[str]:
+    """The names ``DOMAIN/KEY`` that are there, the first that counts first."""
+    return (name for domain in DOMAINS if (name := f"{domain}/{key}") in annotations)
+
+
 def _old_form(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:
     """The annotation ``DOMAIN/KEY``: for `POD_WIDE` keys the only form of CRI-RM, for others a map of containers."""
-    for domain in DOMAINS:
-        name = f"{domain}/{key}"
-        if name not in annotations:
-            continue
+    for name in _old_names(annotations, key):
         if key in POD_WIDE:
             return name, annotations[name]
         try:
-            data = _plain_data(_short(annotations[name]))
+            data = plain_data(_short(annotations[name]))
         except ValueError:
             return name, annotations[name]
         if not isinstance(data, Mapping):
@@ -158,27 +160,3 @@ def _old_form(annotations: Mapping[str, str], key: str, container: str) -> tuple
             value = data[container]
             return name, value if isinstance(value, str) else dumps(value)
     return None
-
-
-@lru_cache(maxsize=256)
-def _plain_data(text: str) -> object:
-    """What YAML says, every scalar but numbers and booleans as text; not to be changed.
-
-    Raises:
-        ValueError: it is no YAML, or has aliases, by which a short text becomes a very long one, or is nested deeply.
-    """
-    try:
-        depth = 0
-        for event in parse(text, Loader=_Loader):
-            depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-            if isinstance(event, AliasEvent) or depth > _MAX_DEPTH:
-                raise ValueError(f"it has aliases (*), or is nested deeper than {_MAX_DEPTH} levels: write it plainly")
-    except YAMLError as error:
-        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
-    try:
-        data: object = load(text, Loader=_Loader)
-    except YAMLError as error:
-        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
-    except Exception:  # noqa: BLE001 (dates and numbers that there are not, keys that are lists: the library says so in its own ways)
-        raise ValueError("it is no YAML that says something: numbers, dates or keys in it cannot be") from None
-    return data

@@ -390,7 +390,7 @@ class Link:
             return await self.proxy.on_error(call, call.request, error)
         except Exception as second:  # noqa: BLE001 - the last resort has to hold
             self._count_failure(call, second)
-            return Refuse(StatusCode.INTERNAL, f"criproxy: {call.method} could not be handled: {error}")
+            return Refuse(StatusCode.INTERNAL, f"criproxy: {call.method} could not be handled; its log has the cause")
 
     # -- closing ---------------------------------------------------------------------------------------------------
 

@@ -55,3 +55,22 @@ def test_the_reserved_balloon_is_named_only_where_it_is_allowed(
     assert node.pool("pod0") == pool
     ignored = any("may not use the balloon type 'reserved'" in reason for reason in node.reasons)
     assert ignored == (pool == "default[0]")
+
+
+@pytest.mark.parametrize(
+    ("group", "namespace", "app", "shares"),
+    [
+        pytest.param("${pod/labels/app}-${pod/namespace}", "team-a", "x", True, id="same"),
+        pytest.param("${pod/labels/app}-${pod/namespace}", "a", "x-team", False, id="label-reaches-into-namespace"),
+        pytest.param(":,-pod/labels/app,pod/namespace", "a", "x-team", False, id="joint-key"),
+        pytest.param("$pod/namespace", "team-a", "y", True, id="one-key"),
+        pytest.param("all", "a", "y", True, id="no-key"),
+    ],
+)
+def test_groups_compare_the_values_of_their_keys(group: str, namespace: str, app: str, *, shares: bool) -> None:
+    """And not what they are put together: nobody chooses a label so that it looks like somebody else's namespace."""
+    template = f"${{{group}}}" if group.startswith(":") else group
+    node = world({"name": "g", "namespaces": ["*"], "groupBy": template, "preferNewBalloons": True, "maxCPUs": 2})
+    node.come("pod0", 500, namespace="team-a", labels={"app": "x"})
+    node.come("pod1", 500, namespace=namespace, labels={"app": app})
+    assert (node.pool("pod0") == node.pool("pod1")) is shares

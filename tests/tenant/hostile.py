@@ -20,6 +20,9 @@ BOMBS = (
     "[]", "{}", "c: {}", '{"c": [{"match": 1}]}', "c: [" + "d, " * 3000, "- scope: {operator: In}\n", "true\x00",
     "c: [{match: {key: a, operator: Nope, values: [1]}, weight: 99999999999}]", "TRUE ", "0", "-1", "dram," * 2000,
     "reserved", "default", "dram,pmem,hbm,mixed",
+    "c: [2020-01-01]", "c: {2020-01-01: x}", "c: !!binary aGk=", "c: !!set {a, b}", "c: 0x" + "f" * 6000,
+    "c: " + "9" * 6000, "c: [.nan]", "main: [2020-01-01]", "web: !!set {a}", "kube-system: 2020-01-01",
+    "c: {2020-01-01T00:00:00Z: 1:30}", "2020-01-01: [c]", "- 2020-01-01", "? c\n: !!omap [a: 2020-01-01]",
 )  # fmt: skip
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from(
     [0, 1, -1, 2, 1024, 4096, 100_000, 1 << 31, 1 << 44, 1 << 62, (1 << 63) - 1, -(1 << 63)]

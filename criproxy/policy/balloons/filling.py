@@ -8,8 +8,9 @@ from itertools import chain
 from re import findall, sub
 
 from criproxy.alloc.cpus import circles
-from criproxy.alloc.expressions import Attribute, joint_value
+from criproxy.alloc.expressions import Attribute, joint_value, keys_of
 from criproxy.errors import BadAnnotation, NotEnough
+from criproxy.model.bounded import bounded_text
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
@@ -20,6 +21,8 @@ from criproxy.policy.balloons.kinds import Catalogue, Kind
 from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 from criproxy.policy.hints import hints_of, near_words, nodes_of
+
+_MAX_NAME_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +163,8 @@ class Filling:
         if self.kind.overbooked or self.kind.fixed:
             yield Way("it is the only one of its type")
         if kind.group_by:
-            group = self._group(self.container)
-            yield Way(f"its group {group} is there", self._of_group(group))
+            shown = expanded(kind.group_by, attribute_of(self.node, self.container))
+            yield Way(f"its group {shown} is there", self._of_group(self._group(self.container)))
         if not kind.prefer_spreading_pods:
             yield Way("its pod is there", self._with(lambda c: c.pod == self.container.pod))
         if kind.prefer_per_namespace_balloon:
@@ -185,11 +188,14 @@ class Filling:
         containers = self.node.containers
         return [b for b in self.all() if any(key in containers and matches(containers[key]) for key in b.keys)]
 
-    def _of_group(self, group: str) -> list[Balloon]:
+    def _of_group(self, group: tuple[str, ...]) -> list[Balloon]:
         return self._with(lambda container: self._group(container) == group)
 
-    def _group(self, container: Container) -> str:
-        return expanded(self.kind.type.group_by, attribute_of(self.node, container))
+    def _group(self, container: Container) -> tuple[str, ...]:
+        """The values of the keys, each for itself: put together, one's label could reach into another's namespace."""
+        attribute = attribute_of(self.node, container)
+        keys = chain.from_iterable(map(keys_of, keys_in(self.kind.type.group_by)))
+        return tuple(attribute(key) or "" for key in keys)
 
     def order(self, balloon: Balloon, *, inflated: bool) -> tuple[int, int, int]:
         """By what one balloon comes before another: the most room, then the fewest containers; negative is more."""
@@ -275,7 +281,8 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
         return _named(catalogue.by_name[name], container)
     if name is not None:
         known = ", ".join(catalogue.by_name)
-        text = f"container {container.title}: annotation {ANNOTATION} names balloon type {name!r}; there are {known}"
+        named = bounded_text(repr(name), _MAX_NAME_CHARS)
+        text = f"container {container.title}: annotation {ANNOTATION} names balloon type {named}; there are {known}"
         raise BadAnnotation(text)
     attribute = attribute_of(node, container)
     for kind in catalogue.kinds:

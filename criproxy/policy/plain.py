@@ -1,0 +1,141 @@
+"""Plain data out of the YAML that workload owners write: texts, truth, whole numbers, lists and maps, and nothing else.
+
+A loader that knows more (dates, sets, binary data, classes, numbers of any length) would hand on values that nobody
+here expects. What is written plainly and is neither a number nor a truth is a text, as in CRI-RM.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from yaml import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    MarkedYAMLError,
+    ScalarEvent,
+    SequenceStartEvent,
+    YAMLError,
+    parse,
+)
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # a PyYAML without libyaml
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+MAX_DEPTH = 16
+MAX_NODES = 4096
+"""Texts, numbers, lists and maps in one document: each takes time, in which nobody else is placed."""
+_MAX_KEPT_CHARS = 2048
+"""Of a document that is kept, which takes some 30 times that; people write shorter ones."""
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
+_WORDS = {
+    "": None, "~": None, "null": None, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False,
+}  # fmt: skip
+"""In lower case, upper case, or with the first letter in upper case."""
+_TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
+_ALIASES = f"it has aliases (*), or is nested deeper than {MAX_DEPTH} levels: write it plainly"
+_KEYS = "the keys of its maps must be texts"
+
+
+def plain_data(text: str) -> object:
+    """What the YAML in *text* says; keys of maps are texts; not to be changed.
+
+    Raises:
+        ValueError: it is no YAML, has aliases, by which a short text becomes a very long one, or tags, or is nested
+            deeply, or has more than `MAX_NODES` parts; one sentence of ours.
+    """
+    return _kept(text) if len(text) <= _MAX_KEPT_CHARS else _parsed(text)
+
+
+@lru_cache(maxsize=64)
+def _kept(text: str) -> object:
+    """Policies read the documents of a pod again whenever others are placed."""
+    return _parsed(text)
+
+
+def _parsed(text: str) -> object:
+    try:
+        return _built(parse(text, Loader=_Loader))
+    except ValueError as error:
+        if isinstance(error, UnicodeError):
+            raise ValueError("it is no YAML: it has characters that are no text") from None  # noqa: TRY004 (as its callers expect)
+        raise
+    except MarkedYAMLError as error:
+        at = f" in line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
+        raise ValueError(f"it is no YAML: {error.problem or 'it cannot be read'}{at}") from None
+    except YAMLError:
+        raise ValueError("it is no YAML: it has characters that may not be there") from None
+
+
+def _built(events: Iterator[Event]) -> object:
+    """The data that *events* tell of; without recursion, so that no depth is too deep for it."""
+    roots: list[object] = []
+    open_nodes = [_Open(roots)]
+    nodes = documents = 0
+    for event in events:
+        nodes += isinstance(event, ScalarEvent | SequenceStartEvent | MappingStartEvent)
+        documents += isinstance(event, DocumentStartEvent)
+        if isinstance(event, AliasEvent) or len(open_nodes) > MAX_DEPTH + 1:
+            raise ValueError(_ALIASES)
+        if nodes > MAX_NODES or documents > 1:
+            raise ValueError(f"it has more than {MAX_NODES} parts" if nodes > MAX_NODES else "it is several documents")
+        _take(event, open_nodes)
+    return roots[0] if roots else None
+
+
+class _Open:
+    """A list or a map that is being read."""
+
+    __slots__ = ("key", "node")
+
+    def __init__(self, node: list[object] | dict[str, object]) -> None:
+        self.node = node
+        self.key: str | None = None
+
+    @property
+    def wants_key(self) -> bool:
+        return isinstance(self.node, dict) and self.key is None
+
+    def add(self, value: object) -> None:
+        if isinstance(self.node, list):
+            self.node.append(value)
+        elif self.key is None:
+            if not isinstance(value, str):
+                raise ValueError(_KEYS)  # noqa: TRY004 (users' data)
+            self.key = value
+        else:
+            self.node[self.key], self.key = value, None
+
+
+def _take(event: Event, open_nodes: list[_Open]) -> None:
+    if isinstance(event, ScalarEvent):
+        innermost = open_nodes[-1]
+        innermost.add(_scalar(event, is_key=innermost.wants_key))
+    elif isinstance(event, SequenceStartEvent | MappingStartEvent):
+        _check_tag(event.tag, ())
+        node: list[object] | dict[str, object] = [] if isinstance(event, SequenceStartEvent) else {}
+        open_nodes[-1].add(node)
+        open_nodes.append(_Open(node))
+    elif isinstance(event, CollectionEndEvent):
+        open_nodes.pop()
+
+
+def _scalar(event: ScalarEvent, *, is_key: bool) -> object:
+    text: str = event.value
+    _check_tag(event.tag, _TEXT_TAGS)
+    if is_key or event.tag or event.style:
+        return text
+    if len(text) <= len("false") and text in (text.lower(), text.upper(), text.capitalize()):
+        word = text.lower()
+        if word in _WORDS:
+            return _WORDS[word]
+    return int(text) if _INTEGER.fullmatch(text) else text
+
+
+def _check_tag(tag: str | None, known: frozenset[str] | tuple[()]) -> None:
+    if tag is not None and tag not in known:
+        raise ValueError("it has tags (!): write it plainly")

@@ -1,0 +1,88 @@
+"""Whatever a tenant writes into an expression, it is compared in a bounded time, or refused with a sentence."""
+
+import pytest
+
+from criproxy.alloc.affinity import MAX_AFFINITIES, MAX_PATTERNS, MAX_VALUES, parse_affinities
+from criproxy.alloc.expressions import MAX_KEYS, MAX_PATTERN_CHARS, MAX_VALUE_CHARS, Expression, to_expression
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        pytest.param({"key": ":name" * (MAX_KEYS + 1), "operator": "Exists"}, "at most 8 keys, here are 9", id="keys"),
+        pytest.param(
+            {"key": "name", "operator": "Matches", "values": ["x" * (MAX_PATTERN_CHARS + 1)]},
+            "at most 256 characters, here is one of 257", id="pattern",
+        ),
+        pytest.param({"key": "name", "operator": "x" * 9000, "values": []}, "more characters", id="operator"),
+        pytest.param({"key": "name", "operator": "In", "x" * 9000: []}, "more characters", id="name"),
+        pytest.param("x" * 9000, "more characters", id="text"),
+    ],
+)  # fmt: skip
+def test_what_is_too_long_is_refused_in_a_few_words(data: object, says: str) -> None:
+    """What is too much, and how much is the most."""
+    with pytest.raises(ValueError, match=says) as caught:
+        to_expression(data)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "expected"),
+    [
+        ("Equals", ("x" * (MAX_VALUE_CHARS + 1),), False),
+        ("In", ("x" * (MAX_VALUE_CHARS + 1),), False),
+        ("Matches", ("*",), False),
+        ("MatchesNot", ("*",), True),
+        ("NotIn", ("y",), True),
+        ("Exists", (), True),
+    ],
+)
+@pytest.mark.parametrize("key", ["tags/a", ":tags/a:tags/a"])
+def test_a_value_that_is_too_long_is_like_no_other(
+    key: str, operator: str, values: tuple[str, ...], *, expected: bool
+) -> None:
+    """It is there, and differs from every text and every pattern."""
+    assert Expression(key, operator, values).matches(lambda _: "x" * (MAX_VALUE_CHARS + 1)) is expected
+
+
+def test_joint_values_are_never_longer_than_needed() -> None:
+    """Eight annotations of 250,000 characters are not put together."""
+    assert not Expression(":a" * MAX_KEYS, "Matches", ("*",)).matches(lambda _: "x" * 250_000)
+    assert Expression(":a:b", "Equals", ("x" * 511 + ":" + "x" * 511,)).matches(lambda _: "x" * 511)
+
+
+def match(operator: str, values: list[str]) -> object:
+    """An affinity that looks at names."""
+    return {"match": {"key": "name", "operator": operator, "values": values}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        pytest.param(["b"] * (MAX_AFFINITIES + 1), "c: it has 33 entries, and 32 is the most", id="entries"),
+        pytest.param(
+            [match("MatchesAny", ["a*"] * MAX_PATTERNS), match("Matches", ["b*"])],
+            "c: it has 9 patterns, and 8 is the most", id="patterns",
+        ),
+        pytest.param([match("In", ["a"] * (MAX_VALUES + 1))], "c: it has 257 values, and 256 is the most", id="values"),
+    ],
+)  # fmt: skip
+def test_a_container_has_no_more_affinities_than_can_be_compared(entries: list[object], says: str) -> None:
+    """What is too much is refused, with the most that there may be."""
+    with pytest.raises(ValueError, match=says):
+        parse_affinities({"c": entries}, "c", anti=False)
+
+
+def test_what_others_say_to_one_container_counts_too() -> None:
+    """Mutual affinities come from as many lists as there are containers."""
+    lists = {f"other{number}": ["c"] for number in range(MAX_AFFINITIES + 1)}
+    with pytest.raises(ValueError, match="33 affinities, and 32 is the most"):
+        parse_affinities(lists, "c", anti=False)
+
+
+@pytest.mark.parametrize("weight", [10**5000, "x" * 9000], ids=["number", "text"])
+def test_what_is_no_weight_is_told_in_a_few_words(weight: object) -> None:
+    """Also a number that Python does not even write."""
+    with pytest.raises(ValueError, match=r"c: the weight is a whole number") as caught:
+        parse_affinities({"c": [{"match": {"operator": "AlwaysTrue"}, "weight": weight}]}, "c", anti=False)
+    assert len(str(caught.value)) < 300
