@@ -183,3 +183,22 @@ async def test_a_daemon_that_hangs_keeps_its_state(tmp_path: Path, world: World)
     assert "no criproxy daemon listens on" in result.stderr
     assert "and without a daemon: the state directory" in result.stderr
     assert "is in use by another criproxy" in result.stderr
+
+
+async def test_the_runtime_may_be_named_as_for_serve(tmp_path: Path, world: World) -> None:
+    """A bare path, and ``unix:`` with one slash, are sockets, too."""
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    for address in (f"{tmp_path}/runtime.sock", f"unix:{tmp_path}/runtime.sock"):
+        answer = await called(tmp_path, "--runtime-endpoint", address)
+
+        assert answer["not_seen"] == ""
+    assert world.cpus(first) == "0-3"
+
+
+async def test_an_address_that_is_none(tmp_path: Path) -> None:
+    """Wrong use, with what would be right."""
+    result = await call(tmp_path, "--runtime-endpoint", "containerd")
+
+    assert result.exit_code == 2
+    assert "--runtime-endpoint: 'containerd' is no Unix socket; use unix:///PATH" in result.stderr
