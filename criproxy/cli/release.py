@@ -60,6 +60,7 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     """The same without a daemon.
 
     Raises:
+        UsageError: *runtime_endpoint* names no socket.
         CriproxyError: that is impossible, too; the text says both reasons.
     """
     from criproxy.observe import log  # first: it spares what structlog would load and we never use
@@ -68,10 +69,12 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     import asyncio
 
     from criproxy.control.offline import release
+    from criproxy.wire.sockets import unix_path
 
+    endpoint = f"unix://{unix_path(runtime_endpoint, '--runtime-endpoint')}"
     logger = log.structlog.get_logger("criproxy.release")
     try:
-        return asyncio.run(release(state_dir, runtime_endpoint, host_root, logger, undo=undo))
+        return asyncio.run(release(state_dir, endpoint, host_root, logger, undo=undo))
     except CriproxyError as second:
         raise CriproxyError(f"{error}; and without a daemon: {second}") from second
     finally:
