@@ -365,7 +365,11 @@ class Daemon:
             await asyncio.to_thread(import_module, "criproxy.control.answers")  # not before somebody asks
             from criproxy.control.answers import Answers
 
-            return await Answers(controller, self._notices, started_s).commands()[command](arguments)
+            unreachable = (
+                await self._unreachable(controller) if command != "names" else ""
+            )  # the latter sits at a prompt
+            notices = partial(self._notices, unreachable)
+            return await Answers(controller, notices, started_s).commands()[command](arguments)
 
         async def record(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
             await asyncio.to_thread(import_module, "criproxy.control.recording")
@@ -381,12 +385,25 @@ class Daemon:
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
 
-    def _notices(self) -> "list[Notice]":
+    async def _unreachable(self, controller: "Controller") -> str:
+        """Which socket that calls are passed to does not answer, unless the controller asks there itself; or nothing.
+
+        With the policy none it asks nobody, and of a separate image service it knows nothing.
+        """
+        asked = (MAIN,) if controller.modes.active else ()
+        for name, (_, path) in self._endpoints.pairs.items():
+            if name not in asked and (problem := await _probe(path, name)) is not None:
+                return problem
+        return ""
+
+    def _notices(self, unreachable: str = "") -> "list[Notice]":
         """What `criproxy status` tells beside what the controller knows."""
         from criproxy.control.notices import Notice
 
         bypass, unkept = self._bypass, self._keeping.problem if self._keeping else ""
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
+        if unreachable:
+            found.append(Notice("runtime", unreachable))
         if self._behind:
             found.append(Notice("criproxy-behind", self._behind))
         if unkept:
@@ -500,8 +517,8 @@ class Daemon:
         return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
 
     async def _ready(self, controller: "Controller") -> str | None:
-        for _, runtime in self._endpoints.pairs.values():
-            if (problem := await _probe(runtime)) is not None:
+        for name, (_, path) in self._endpoints.pairs.items():
+            if (problem := await _probe(path, name)) is not None:
                 return problem
         return controller.problem or controller.devices.problem
 
@@ -557,13 +574,13 @@ async def _tune_allocator() -> None:
         log.info("the C library has no mallopt: long lists cost more CPU time")
 
 
-async def _probe(path: str) -> str | None:
-    """None if somebody listens on *path*, else what is wrong."""
+async def _probe(path: str, name: str) -> str | None:
+    """None if somebody listens on *path*, which is behind the socket *name*, else what is wrong."""
     try:
         async with asyncio.timeout(PROBE_S):
             _, writer = await asyncio.open_unix_connection(path)
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or "no answer"
-        return f"the runtime on {path} cannot be reached: {reason}"
+        return f"the {'runtime' if name == MAIN else 'image service'} on {path} cannot be reached: {reason}"
     writer.close()
     return None

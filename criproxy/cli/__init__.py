@@ -1,5 +1,9 @@
 """The command line: one file per command, loaded when it is called, and the one place that prints errors and exits."""
 
+import errno
+import os
+import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -50,6 +54,25 @@ class LazyGroup(click.Group):
 
             say(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
             ctx.exit(error.exit_status)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
+        """Run it all; what the system does not let us read or write is one sentence, and exit status 1."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            _tell(error)
+            sys.exit(CriproxyError.exit_status)
+
+
+def _tell(error: OSError) -> None:
+    """Say what the system said, if anybody can be told."""
+    from criproxy.cli.saying import say
+
+    where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    with suppress(OSError):
+        say(f"Error: {bounded_text((error.strerror or repr(error)) + where, _MAX_ERROR_CHARS)}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -37,7 +38,7 @@ def command(*, file: str, duration_s: float | None, max_size: int, force: bool, 
     """
     with _opened(file, force=force) as out:
         trace = Trace(out, control_socket, max_size)
-        ended = trace.record(time.monotonic() + duration_s if duration_s else None)
+        ended = trace.record(None if duration_s is None else time.monotonic() + duration_s)
     if ended:
         raise CriproxyError(f"{trace.told()}; it ended early: {ended}")
     click.echo(trace.told(), err=True)
@@ -67,7 +68,7 @@ class Trace:
             CriproxyError: there is no daemon, or nothing to record.
         """
         answer = ask(self.control_socket, "record")
-        if self.out.seekable() and self.out is not sys.stdout:
+        if self.out is not sys.stdout and stat.S_ISREG(os.fstat(self.out.fileno()).st_mode):
             self.out.truncate(0)  # now there is something in place of what was there
         try:
             with _watched(self), self._until_interrupted():

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from criproxy.cli.asking import places_options
+from criproxy.cli.asking import DEFAULT_STATE_DIR, places_options
 from criproxy.cli.client import NoDaemon, ask
 from criproxy.cli.saying import say
 from criproxy.errors import CriproxyError
@@ -43,7 +43,8 @@ def command(
     """Give every container all CPUs and memory that pods may use, and place nobody from then on.
 
     This is remembered over restarts, until --undo or a changed policy file. The daemon does it; where none answers, it
-    is done from here, through the runtime: so nobody is left pinned when criproxy is taken out.
+    is done from here, through the runtime: so nobody is left pinned when criproxy is taken out. A --state-dir in which
+    criproxy has not run is not made, and nothing is remembered then.
 
     Exit status: 0 everybody was let go (or placed again), 1 some are left, or may be, 2 wrong use.
     """
@@ -60,6 +61,7 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     """The same without a daemon.
 
     Raises:
+        UsageError: *runtime_endpoint* names no socket.
         CriproxyError: that is impossible, too; the text says both reasons.
     """
     from criproxy.observe import log  # first: it spares what structlog would load and we never use
@@ -68,10 +70,13 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     import asyncio
 
     from criproxy.control.offline import release
+    from criproxy.wire.sockets import unix_path
 
+    endpoint = f"unix://{unix_path(runtime_endpoint, '--runtime-endpoint')}"
     logger = log.structlog.get_logger("criproxy.release")
     try:
-        return asyncio.run(release(state_dir, runtime_endpoint, host_root, logger, undo=undo))
+        usual = state_dir == DEFAULT_STATE_DIR  # surely the daemon's, even if nothing is there (any more)
+        return asyncio.run(release(state_dir, endpoint, host_root, logger, undo=undo, may_create=usual))
     except CriproxyError as second:
         raise CriproxyError(f"{error}; and without a daemon: {second}") from second
     finally:
@@ -107,6 +112,8 @@ def _summary(values: Values, *, undo: bool) -> str:
         text = f"The release is over: {total} placed again, {left} left."
     else:
         until = "Nobody is placed until 'criproxy release --undo' or a changed policy file."
+        if values["not_remembered"] and values["source"] == "store":  # there is no daemon that knows of it
+            until = "The next start of criproxy places containers again."
         text = f"{total} let go, {left} left. {until}"
     if left:
         text += "\n" + (

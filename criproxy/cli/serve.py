@@ -88,7 +88,9 @@ def command(log_level: str, log_format: str, **options: object) -> None:
 
         daemon.run(daemon.Options(**options), writer)  # type: ignore[arg-type]  # click has checked them
     except Exception as error:
-        if log.chosen(log_format) == "console":
+        if log.chosen(log_format) == "console" and not isinstance(
+            error, OSError
+        ):  # of that the traceback would be lost
             raise
         raise click.exceptions.Exit(_tell(log.structlog.get_logger("criproxy"), error)) from error
 

@@ -102,3 +102,39 @@ def test_python_m_criproxy() -> None:
     done = subprocess.run([sys.executable, "-m", "criproxy", "--version"], capture_output=True, text=True, check=True)
 
     assert done.stdout == f"criproxy, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["schema"], ["completion", "bash"], ["--help"], ["--version"], ["schema", "--help"]], ids=" ".join
+)
+def test_what_cannot_be_written_is_a_sentence(arguments: list[str]) -> None:
+    """Exit status 1, one line, no traceback, on a disk that is full."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "criproxy", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert (done.returncode, done.stderr) == (1, "Error: No space left on device\n")
+
+
+def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system says, and of which file."""
+
+    def failing(**_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/etc/secret")
+
+    monkeypatch.setattr(main.get_command(None, "schema"), "callback", failing)  # type: ignore[arg-type]
+
+    result = CliRunner().invoke(main, ["schema"])
+
+    assert (result.exit_code, result.stderr) == (1, "Error: Permission denied: /etc/secret\n")
+
+
+def test_who_reads_no_more_ends_it_quietly() -> None:
+    """``criproxy schema | head -1`` says nothing of its pipe."""
+    code = "import sys, subprocess; p = subprocess.Popen([sys.executable, '-m', 'criproxy', 'schema'], stdout=-1); "
+    code += "p.stdout.close(); sys.exit(p.wait())"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (1, "")

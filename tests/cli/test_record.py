@@ -147,3 +147,33 @@ def test_files_that_are_no_traces(tmp_path: Path, text: str, said: str) -> None:
         read_trace(tmp_path)
 
     assert f"{file}{said}" in str(error.value)
+
+
+async def test_for_no_time_at_all(tmp_path: Path) -> None:
+    """Who is on the node is written, and it ends."""
+    file = tmp_path / "trace.jsonl"
+    async with recording(tmp_path) as world:
+        await world.run(sharer("before"))
+        result = await asyncio.wait_for(asyncio.to_thread(record, tmp_path, str(file), "--for", "0s"), 10)
+
+    kinds = [each.event for each in read_trace(file)[1]]
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert [event.pod.name for event in kinds if isinstance(event, PodCreated)] == ["before"]
+
+
+async def test_a_file_that_is_no_regular_one(tmp_path: Path) -> None:
+    """A pipe or device is written to as it is: there is nothing in it to replace."""
+    async with recording(tmp_path):
+        result = await asyncio.to_thread(record, tmp_path, "/dev/null", "--for", "0s", "--force")
+
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("recorded 0 events")
+
+
+async def test_a_full_disk_ends_it(tmp_path: Path) -> None:
+    """Exit status 1, and a sentence."""
+    async with recording(tmp_path):
+        result = await asyncio.to_thread(record, tmp_path, "/dev/full", "--for", "0s", "--force")
+
+    assert (result.exit_code, result.exception.__class__) == (1, SystemExit)
+    assert "Error: No space left on device" in result.stderr

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
+from criproxy.control.offline import release
 from criproxy.observe.control_socket import ControlServer
 from criproxy.sim.machines import machine
 from criproxy.sim.sysfs import write_sysfs
@@ -183,3 +185,67 @@ async def test_a_daemon_that_hangs_keeps_its_state(tmp_path: Path, world: World)
     assert "no criproxy daemon listens on" in result.stderr
     assert "and without a daemon: the state directory" in result.stderr
     assert "is in use by another criproxy" in result.stderr
+
+
+async def test_the_runtime_may_be_named_as_for_serve(tmp_path: Path, world: World) -> None:
+    """A bare path, and ``unix:`` with one slash, are sockets, too."""
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    for address in (f"{tmp_path}/runtime.sock", f"unix:{tmp_path}/runtime.sock"):
+        answer = await called(tmp_path, "--runtime-endpoint", address)
+
+        assert answer["not_seen"] == ""
+    assert world.cpus(first) == "0-3"
+
+
+async def test_an_address_that_is_none(tmp_path: Path) -> None:
+    """Wrong use, with what would be right."""
+    result = await call(tmp_path, "--runtime-endpoint", "containerd")
+
+    assert result.exit_code == 2
+    assert "--runtime-endpoint: 'containerd' is no Unix socket; use unix:///PATH" in result.stderr
+
+
+async def test_a_directory_in_which_criproxy_has_not_run_is_not_made(tmp_path: Path, world: World) -> None:
+    """Everybody is let go all the same, since the state may be lost; that it is not remembered is said, exit status 1.
+
+    A mistyped directory is one that the daemon never reads.
+    """
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+
+    result = await call(tmp_path, "--state-dir", str(tmp_path / "mistyped"))
+
+    assert result.exit_code == 1
+    assert world.cpus(first) == "0-3"
+    assert "1 container let go, 0 left. The next start of criproxy places containers again." in result.stdout
+    unknown = (
+        f"there is no state database {tmp_path}/mistyped/criproxy.db: criproxy has not run with this state directory"
+    )
+    assert f"This could not be remembered, and ends with the next restart: {unknown}; " in result.stdout
+    assert "name the daemon's with --state-dir" in result.stdout
+    assert not (tmp_path / "mistyped").exists()
+
+
+async def test_nothing_is_undone_where_criproxy_has_not_run(tmp_path: Path, world: World) -> None:
+    """It is an error to look in a wrong place, not the answer that nothing is released."""
+    await world.stop_criproxy()
+
+    result = await call(tmp_path, "--undo", "--state-dir", str(tmp_path / "mistyped"))
+
+    assert result.exit_code == 1
+    assert "criproxy has not run with this state directory" in result.stderr
+    assert not (tmp_path / "mistyped").exists()
+
+
+async def test_state_that_is_lost_is_made_anew_in_the_usual_place(tmp_path: Path, world: World) -> None:
+    """The default directory is the daemon's: there the release is remembered."""
+    await world.run(owner("first"))
+    await world.stop_criproxy()
+
+    address = f"unix://{tmp_path}/runtime.sock"
+    log = structlog.get_logger("test")
+    answer = await release(tmp_path / "lost", address, tmp_path, log, may_create=True)
+
+    assert answer["not_remembered"] == ""
+    assert (tmp_path / "lost" / "criproxy.db").exists()
