@@ -296,7 +296,7 @@ def test_what_a_smaller_container_leaves_is_shared_or_kept(
 
     assert len(pod_cpus(node, "p")) <= 2
     assert node.grants[key_of(other)].cpus.isdisjoint(node.exclusive_cpus)
-    waiting = container("main", len(node.shared_cpus) - 1, sandbox="x-0")
+    waiting = container("main", len(node.grants[key_of(other)].cpus - {0}) - 1, sandbox="x-0")
     assert live(policy, pod("x", 9), runs(waiting), node=node).grants[key_of(waiting)].exclusive
 
 
