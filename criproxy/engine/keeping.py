@@ -197,12 +197,17 @@ class Keeping:
         return len(mine | own.cpus | owned_by(node, pod.uid)) * 1000 <= pod.cap_milli
 
     def _within_total(self, node: Node, layout: Layout, pod: Pod) -> Layout:
-        """The *layout* after the excess of what is kept for *pod* was given up."""
+        """The *layout* after the excess of what is kept for *pod* was given up, and what the policy lets others share.
+
+        What a smaller container leaves may be kept under another name, too: the policy did not see it as taken.
+        """
         after = node.replace(grants=entries_of(node.grants, layout.grants), kept=layout.kept)
         own = after.kept.get(pod.uid)
         if own is None:
             return layout
-        left = within_total(own, owned_by(after, pod.uid), pod, node.topology)
+        places = {grant.cpus - grant.exclusive for grant in after.grants.values() if grant.shares}
+        free = own.within(own.cpus - NO_CPUS.union(*places))
+        left = within_total(free, owned_by(after, pod.uid), pod, node.topology)
         if left == own:
             return layout
         made = self.changed(after, with_kept_of(after, pod.uid, left).kept)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.memory import place_memory
 from criproxy.engine.quota import restored
 from criproxy.errors import NotEnough, Refused
@@ -41,6 +42,8 @@ class PodLevel:
         siblings = _siblings(node, container)
         owners = [each for each in siblings if node.grants[each.key].exclusive]
         total = total_of_group(node, pod, [*siblings, container])
+        if _resized(node, container) and not _overlap(node, [*siblings, container]):
+            return None
         if not owners or total is None or not (wish := self._wish(node, container, total)):
             return None
         leader = max((node.grants[each.key] for each in owners), key=lambda grant: len(grant.exclusive))
@@ -53,6 +56,8 @@ class PodLevel:
         """The *layout* in which the siblings of *container* share the CPUs that it has got for the whole pod."""
         grant = layout.grants.get(container.key)
         if not grant or not grant.exclusive or container.cpu_milli != pod.cap_milli or not exclusive_of(self.policy):
+            return layout
+        if _resized(node, container):
             return layout
         siblings = [each for each in _siblings(node, container) if not layout.grants[each.key].exclusive]
         total = total_of_group(node, pod, [*siblings, container])
@@ -104,6 +109,11 @@ def _siblings(node: Node, container: Container) -> list[Container]:
     return [each for each in beside if each.state is not ContainerState.EXITED and each.key in node.grants]
 
 
+def _resized(node: Node, container: Container) -> bool:
+    """Whether *container* was placed before: only a create tells the total with it, that of a resize may be missed."""
+    return container.key in node.grants and container.missed is None
+
+
 def total_of_group(node: Node, pod: Pod, group: Sequence[Container]) -> int | None:
     """The CPU that *group*, living containers of *pod*, shares, in milli; None where each has its own.
 
@@ -147,19 +157,57 @@ def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
         return None
     alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
     group = [each for each in alive if each.key in node.grants]
-    owners = [each for each in group if node.grants[each.key].exclusive]
-    if len(group) < 2 or not owners or total_of_group(node, pod, group) is None:
+    if not _overlap(node, group):
         return None
     try:
+        owners = [each for each in group if node.grants[each.key].exclusive]
         return policy.place(node, max(owners, key=lambda each: each.cpu_milli))
     except Refused:
         return None
 
 
+def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
+    """The layout in which those who share CPUs of *pod* have their own; None where they do not fit its total apart.
+
+    The largest ones keep what they can of the CPUs, and nobody's memory is another.
+    """
+    alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
+    group = [each for each in alive if each.key in node.grants]
+    low, total = sum(each.cpu_request_milli.low for each in group), pod.cap_milli
+    if total is None or low > total or not _overlap(node, group) or any(each.stays for each in group):
+        return None
+    together = [each for each in group if node.grants[each.key].exclusive]
+    together.sort(key=lambda each: -each.cpu_milli)
+    view, reasons = node.replace(grants=with_entries(node.grants, _parts(node, together))), tuple[str, ...]()
+    try:
+        for each in together:
+            layout = policy.place(view, each)
+            view = view.replace(grants=entries_of(view.grants, layout.grants), kept=layout.kept)
+            reasons += layout.reasons
+    except Refused:
+        return None
+    return Layout(view.grants, reasons, view.kept)
+
+
+def _parts(node: Node, together: Sequence[Container]) -> "dict[str, Grant]":
+    """For each of those *together* its own part of the CPUs that they share; who gets none shares with all others."""
+    left, parts = frozenset[int]().union(*(node.grants[each.key].exclusive for each in together)), dict[str, Grant]()
+    for each in together:
+        old = node.grants[each.key]
+        mine = take_cpus(node.topology, left & old.exclusive, min(each.cpu_milli // 1000, len(left & old.exclusive)))
+        parts[each.key] = replace(old, cpus=mine or node.shared_cpus, exclusive=mine)
+        left -= mine
+    return parts
+
+
 def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
-    """The node after *gone*, of which nothing came: its siblings may have had more CPUs because of it."""
+    """The node after *gone* ended or came to nothing: its siblings may have had more CPUs because of it."""
     if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
         return node
+    if exclusive_of(policy) is None:
+        return node
+    if moved := apart(node, pod, policy):
+        return node.replace(grants=entries_of(node.grants, moved.grants), kept=moved.kept)
     siblings = _siblings(node, gone)
     if total_of_group(node, pod, siblings) is not None:
         return node

@@ -6,7 +6,7 @@ from criproxy.engine.decision import Decision
 from criproxy.engine.events import PodCreated, PodNotReady, PodResized
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import owned_by, with_kept_of, within_total
-from criproxy.engine.pod_total import resized_together
+from criproxy.engine.pod_total import apart, resized_together
 from criproxy.engine.updates import updates_between
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.node import Node
@@ -49,7 +49,7 @@ def _resized(node: Node, key: str, cpu_total_milli: int, policy: Keeping) -> Dec
         return Decision(node)
     pod = replace(pod, cpu_total_milli=cpu_total_milli)
     after, reasons = node.replace(pods=with_entries(node.pods, {key: pod})), tuple[str, ...]()
-    if layout := resized_together(after, pod, policy):
+    if layout := apart(after, pod, policy) or resized_together(after, pod, policy):
         after = after.replace(grants=entries_of(after.grants, layout.grants), kept=layout.kept)
         reasons = layout.reasons
     if pod.uid in after.kept:

@@ -288,6 +288,6 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
             layout = policy.release(after, owner)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons
-            if key is not None and before.grants[owner].exclusive and before.containers[key].reservation == key:
+            if key is not None and before.grants[owner].exclusive and key in before.containers:
                 after = apart_again(after, before.containers[key], policy)
     return Decision(after, updates_between(before, after), reasons, key)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from criproxy.engine.events import (
+    ContainerCreating,
     ContainerGone,
     ContainerResized,
     Event,
@@ -16,7 +17,7 @@ from criproxy.engine.events import (
     TopologyChanged,
 )
 from criproxy.engine.kept import pod_cpus
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -176,3 +177,76 @@ def test_cpu_limits_stay_where_cpus_are_shared() -> None:
     node = live(policy, pod("p", 2), runs(first), runs(second))
 
     assert [grant.quota.value for grant in node.grants.values()] == ["restored", "left"]
+
+
+def test_who_is_left_has_what_it_asks_for(policy: Policy) -> None:
+    """It had the CPUs of the whole pod only because of the one that has ended; these are kept for that one."""
+    small, whole = container("small", 1), container("whole", 2)
+    node = live(policy, pod("p", 2), runs(small), runs(whole))
+    had = places(node)
+    assert had["small"] == had["whole"]
+
+    left = live(policy, exits(whole), node=node)
+    assert len(left.grants[key_of(small)].exclusive) == 1
+    assert len(pod_cpus(left, "p")) == 2
+
+    assert places(live(policy, runs(container("whole", 2, 1)), node=left)) == had
+
+
+def test_two_that_are_left_are_apart(policy: Policy) -> None:
+    """The one that asked for the whole pod was never made."""
+    first, second, whole = replace(SMALL, key="r-p-0-s1-0", name="s1"), container("one", 1), container("whole", 2)
+    node = live(policy, pod("p", 2), runs(first), runs(second))
+    had = places(node)
+    during = live(policy, ContainerCreating(whole), node=node)
+    assert len(set(places(during).values())) == 1
+
+    assert places(live(policy, ContainerGone(whole.key), node=during)) == had
+
+
+@pytest.mark.parametrize("milli", [2000, 3000], ids="{}m".format)
+def test_a_resize_whose_total_was_not_told_makes_no_pod_level_pod(policy: Policy, milli: int) -> None:
+    """The kubelet up to 1.35 does not repeat it: each has CPUs of its own, and has them when the total is told."""
+    one, other = container("a", 1), container("b", 1)
+    bigger = ContainerResized(key_of(one), replace(one.sizes, cpu_milli=milli))
+    node = live(policy, pod("p", 2), runs(one), runs(other), bigger)
+    count = milli // 1000
+    assert {name: len(parse_cpuset(cpus)) for name, cpus in places(node).items()} == {"a": count, "b": 1}
+    assert len(pod_cpus(node, "p")) == count + 1
+
+    again = replace(container("a", count, 1))
+    node = live(policy, exits(one), PodResized("p-0", milli + 1000), runs(again), node=node)
+    assert len(pod_cpus(node, "p")) == count + 1
+
+
+def test_a_resize_whose_total_was_not_told_draws_nobody_in(policy: Policy) -> None:
+    """One that shares goes on with those who share."""
+    one, small = container("a", 1), replace(SMALL, cpu_milli=1000 - 1)
+    more = replace(SMALL, key="r-p-0-more-0", name="more", cpu_milli=1)
+    bigger = ContainerResized(key_of(one), replace(one.sizes, cpu_milli=2000))
+    node = live(policy, pod("p", 2), runs(one), runs(small), runs(more), bigger)
+
+    assert [grant.exclusive for grant in node.grants.values() if grant.exclusive] == [node.owned_cpus]
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (2, 2)], ids=str)
+def test_containers_that_fit_the_new_total_are_apart(policy: Policy, sizes: tuple[int, int]) -> None:
+    """They shared CPUs by a mistake, or until now."""
+    one, other = container("a", sizes[0]), container("b", sizes[1])
+    node = live(policy, pod("p", 2), runs(one), runs(other))
+    assert len(set(places(node).values())) == 1
+    had = node.grants[key_of(one)].exclusive
+
+    node = live(policy, PodResized("p-0", sum(sizes) * 1000), node=node)
+    assert [len(node.grants[key_of(each)].exclusive) for each in (one, other)] == list(sizes)
+    assert len(pod_cpus(node, "p")) == sum(sizes)
+    assert node.grants[key_of(one)].exclusive == had
+
+
+def test_they_stay_together_where_there_is_no_room_to_be_apart(policy: Policy) -> None:
+    """Nobody loses its place."""
+    one, other, big = container("a", 2), container("b", 2), container("main", 5, sandbox="w-0")
+    node = live(policy, pod("p", 2), runs(one), runs(other), pod("w", 5), runs(big))
+    had = places(node)
+
+    assert places(live(policy, PodResized("p-0", 4000), node=node)) == had
