@@ -247,8 +247,8 @@ def _new_reservation() -> str:
 
 
 def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
-    """Let a container that may lack CPUs say, to whoever takes it in, that criproxy failed at its create."""
-    if container is None or container.cpu_milli < WHOLE:
+    """Let a container say, to whoever takes it in, that criproxy failed at its create: it is placed later."""
+    if container is None:
         return False
     request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
     return True

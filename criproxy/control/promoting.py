@@ -119,6 +119,8 @@ class Promotions:
             return False
         if container.desired and container.desired.told:
             return True
+        if container.shares_by_failure:
+            return wanted is not Promote.OFF
         if container.cpu_milli // 1000 <= len(grant.exclusive):
             return False
         if wanted is Promote.OFF or not (container.missed or wanted is Promote.WHEN_FREE):

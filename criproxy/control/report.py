@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
-from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized
+from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized, unplaced
 from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_of_group
@@ -213,6 +213,7 @@ def of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("machine", text)
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
+    yield from (Notice("shares", text) for text in unplaced(node))
     yield from _shares(shortfalls(node, situation.placer))
 
 

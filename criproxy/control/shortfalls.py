@@ -101,6 +101,15 @@ def _missed(missed: Missed) -> str:
     return _WHY[missed.why]
 
 
+def unplaced(node: Node) -> Iterator[str]:
+    """A sentence about each container that shares where there was room, since criproxy failed at its create."""
+    for container in node.containers.values():
+        if container.shares_by_failure and container.state is not ContainerState.EXITED and not node.released:
+            since_s = container.missed.since_s if container.missed else 0.0
+            since = f" since {timestamp(since_s)}" if since_s else ""
+            yield f"{container.title} shares{since} without having been placed: {_WHY[Miss.FAILED]}"
+
+
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
     """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from criproxy.devices.classes import DeviceClass
 from criproxy.model.cpuset import CpuSet
 
+_INDEX = re.compile("[0-9]{1,9}")
+"""Python reads no number of thousands of digits."""
 _NUMBERED = re.compile(r"(?:[A-Za-z]+|[A-Za-z0-9]+-)?([0-9]{1,6})")
 """``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with numbers of its own."""
 TOLD_CHARACTERS = 63
@@ -51,7 +53,7 @@ class Stock:
             return named
         if kind.id_format == "uuid":  # a bare number is the driver's index: its order, and not the node's number
             listed = [card for card in self.cards if card.id]
-            return listed[int(id)] if id.isdecimal() and int(id) < len(listed) else None
+            return listed[int(id)] if _INDEX.fullmatch(id) and int(id) < len(listed) else None
         number = number_in(id)
         return next((card for card in self.cards if card.number == number), None)
 

@@ -107,4 +107,4 @@ class DeviceClass:
 @lru_cache(maxsize=256)
 def _pattern(template: str) -> re.Pattern[str]:
     before, after = PLACEHOLDER.split(template, maxsplit=1)
-    return re.compile(f"{re.escape(before)}([0-9]+){re.escape(after)}")
+    return re.compile(f"{re.escape(before)}([0-9]{{1,9}}){re.escape(after)}")

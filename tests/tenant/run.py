@@ -53,12 +53,13 @@ def try_asked(asked: tuple[str, int, int]) -> Result:
         found = f"{len(result.findings)} findings" if result.findings else "nothing found"
         print(f"  {result.choice}: {result.tried} pods so far, {found}", flush=True)
 
-    return try_choice(*asked, told=told)
+    with Path(os.devnull).open("w") as nowhere:
+        log.setup("journal", "info", nowhere.fileno())  # lines of others than the controller, as the daemon writes them
+        return try_choice(*asked, told=told)
 
 
 def _try_chunk(runner: asyncio.Runner, result: Result, examples: int, seed: int, most: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="criproxy-tenant-") as folder, Path(os.devnull).open("w") as nowhere:
-        log.setup("journal", "info", nowhere.fileno())  # lines of others than the controller, as the daemon writes them
+    with tempfile.TemporaryDirectory(prefix="criproxy-tenant-") as folder:
         world, rig = runner.run(make_rig(Path(folder), result.choice))
         try:
             _examples(runner, rig, result, examples, seed, most)
