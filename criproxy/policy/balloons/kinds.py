@@ -146,12 +146,17 @@ class Surroundings:
 def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
     """The types in force on the machine *topology*, which is all that the policy may use."""
     types = list(_with_builtin(options, topology))
-    reserved = options.reserved(topology) & topology.cpus if _reserves_by_name(options) else NO_CPUS
+    counted = options.reserved(topology) & topology.cpus
+    reserved = counted if _reserves_by_name(options) else NO_CPUS
     devices = {kind.name: _devices(kind, topology, reserved, options) for kind in types}
     loads = {load.name: load for load in options.load_classes}
     kinds: dict[str, Kind] = {}
     for index, kind in enumerate(types):
         own = tuple(cpus for _, cpus in devices[kind.name])
+        if (
+            kind.name == RESERVED and counted and not reserved
+        ):  # as in nri-plugins, others need not keep away from these
+            own = (counted, *own)
         levels = {name: loads[name].level for name in kind.loads if name in loads}
         alone = {loads[name].level for name in kind.loads if name in loads and loads[name].overloads_level_in_balloon}
         wants = Wants(
