@@ -9,7 +9,6 @@ from functools import cached_property, lru_cache
 from re import fullmatch
 from typing import Any
 
-from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.locality import Tree, Wants, build_tree
 from criproxy.alloc.priority import Priority, cpus_of_priority
 from criproxy.model.cpuset import CpuSet
@@ -220,8 +219,6 @@ def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
     """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take everybody."""
     if kind.name == RESERVED:
         fixed = options.reserved(topology) & topology.cpus
-        if fixed and not _reserves_by_name(options):
-            fixed = take_cpus(topology, topology.cpus, len(fixed))
         return replace(kind, fixed=fixed, overbooked=bool(fixed))
     if kind.name == DEFAULT:
         own = kind.type.model_copy(update={"min_balloons": 1, "max_balloons": 1})
