@@ -95,7 +95,7 @@ def _numa(values: Values) -> Table:
 
 _SETS = (
     ("shared", "shared by all containers that own none"),
-    ("reserved", "reserved, nobody owns them"),
+    ("reserved", "reserved, no newcomer owns them"),
     ("isolated", "isolated by the kernel"),
     ("watched", "used by containers that are only watched"),
     ("offline", "offline"),

@@ -176,6 +176,7 @@ class Controller:
             node=self.node,
             policy=self.settings.policy_name,
             reserved=reserved_cpus(self._manager.policy, self.node.topology),
+            reserved_later=self.modes.reserved_later,
             troubles=self._followups.troubles(),
             starting=frozenset(self._followups.starting),
             notices=tuple(self._notices()),

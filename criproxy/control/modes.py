@@ -17,8 +17,9 @@ from criproxy.control.resync import NotReady, Resync
 from criproxy.control.settings import Settings
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
+from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import UsageError
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -49,6 +50,8 @@ class Modes:
     """Whether calls are held and watched."""
     edits: bool = False
     """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
+    reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
+    """Which reserved CPUs pods owned already when the policy in force, for newcomers only, began to reserve them."""
     _lifted: Lifted = field(default_factory=Lifted)
     _begun: bool = False
     _idling: bool = False
@@ -72,6 +75,7 @@ class Modes:
 
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
+        self._see_reserved(self._node, apply_all=self.settings.apply_all)
         if self._is_needed:
             self.followups.tasks.forever("go on as the node was left", self._go_on_when_known)
             self._activate()
@@ -93,6 +97,7 @@ class Modes:
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.followups.submit(event, policy))
             self.followups.settings = settings
+            self._see_reserved(decision.node, apply_all=apply_all)
             self.followups.manager.stir()  # who waits for a node that nobody holds may go on
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
@@ -136,6 +141,7 @@ class Modes:
             if not before.released:
                 return await self._answer(before, before.replace(grants={}), "placed")
             event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
+            self.reserved_later = {}
             decision = await asyncio.shield(self.followups.submit(event, self.followups.manager.policy))
             self._switched()
         self.followups.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
@@ -164,12 +170,18 @@ class Modes:
     def _go_on(self) -> None:
         """Notice a configuration that was changed while we were away, and whoever came meanwhile without a place."""
         node, settings = self._node, self.settings
+        self._see_reserved(node, apply_all=settings.apply_all)
         if node.configuration != settings.configuration or (self.places and not node.released and _homeless(node)):
             # Where nothing is known of the last one, the state is new or was lost: that moves nobody.
             known = node.configuration not in ("", settings.configuration)
             apply_all = known and (settings.apply_all or node.configuration == UNDONE)
             event = PolicyChanged(apply_all, settings.configuration)
             self.followups.submit(event).add_done_callback(lambda _: self._switched())
+
+    def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
+        """Who of *node* stays on CPUs that the policy in force reserves; nobody, where it places everybody anew."""
+        reserved = options_of(self.followups.manager.policy).reserved(node.topology)
+        self.reserved_later = {} if apply_all else owned_by_pod(node, reserved)
 
     async def _learn(self) -> None:
         """Hold calls from now on, and find out what runs; a runtime that is away is asked in the background."""

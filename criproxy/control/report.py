@@ -12,6 +12,7 @@ from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersi
 from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_of_group
+from criproxy.engine.reserved import owners_of
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.kept import Kept
@@ -34,6 +35,8 @@ class Situation:
     policy: str = ""
     """Its name in the policy file; empty where nobody knows."""
     reserved: CpuSet = NO_CPUS
+    reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
+    """Which of *reserved* pods owned already when the policy file, for newcomers only, began to reserve them."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
     """By container key."""
     starting: Collection[str] = ()
@@ -214,7 +217,19 @@ def of_node(situation: Situation) -> Iterator[Notice]:
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
     yield from (Notice("shares", text) for text in unplaced(node))
+    yield from _reserved_later(situation)
     yield from _shares(shortfalls(node, situation.placer))
+
+
+def _reserved_later(situation: Situation) -> Iterator[Notice]:
+    """Who owns CPUs that are reserved only since then."""
+    node = situation.node
+    for key, pod, owned in owners_of(node, situation.reserved):
+        if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
+            title = node.containers[key].title if key in node.containers else key
+            named = f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
+            text = f"{title} owns {named}, which the policy file reserves now; apply: all moves it"
+            yield Notice("reserved-later", text, wrong=False)
 
 
 def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
@@ -230,7 +245,8 @@ def problems(situation: Situation) -> Values:
     """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
     found = [notice.text for notice in (*situation.notices, *of_node(situation)) if notice.wrong]
     apart, node = misplaced(situation), situation.node
-    found += [*undersized(node, situation.resizes), *violations(node, situation.reserved), *unguarded(node)]
+    found += [*undersized(node, situation.resizes), *unguarded(node)]
+    found += violations(node, situation.reserved, later=situation.reserved_later)
     return {
         "problems": [*found, *(text for text, bad in apart if bad)],
         "under_way": [text for text, bad in apart if not bad],

@@ -4,12 +4,14 @@ Each yields one sentence for every violation; no sentence means that all is well
 functions behind it compare two, or try what a policy does with one, and so are for tests and simulations only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from criproxy.alloc.memory import promised_beyond
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.kept import owned_by
+from criproxy.engine.reserved import owners_of
 from criproxy.engine.step import step
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -19,18 +21,22 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 
+NOBODY: Mapping[str, CpuSet] = MappingProxyType({})
 
-def violations(node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False) -> list[str]:
-    """All violations; *reserved* are CPUs that nobody may own.
+
+def violations(
+    node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False, later: Mapping[str, CpuSet] = NOBODY
+) -> list[str]:
+    """All violations; *reserved* are CPUs that nobody may own, but those of *later* by pod: these were owned before.
 
     With *grants_only* those of the grants: a policy leaves somebody alone by giving none, and the engine acts on that.
     """
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
     return found + [
-        f"{_title(node, key)} owns reserved CPUs {format_cpuset(grant.exclusive & reserved)}"
-        for key, grant in node.grants.items()
-        if grant.exclusive & reserved
+        f"{_title(node, key)} owns reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
+        for key, pod, cpus in owners_of(node, reserved)
+        if cpus - later.get(pod, NO_CPUS)
     ]
 
 
