@@ -458,7 +458,7 @@ def _in_a_resize(node: Node) -> bool:
     total, sizes = node.pods["p-0"].cap_milli if "p-0" in node.pods else None, [each.cpu_milli for each in alive]
     own = [node.grants[each.key].exclusive for each in alive]
     is_shared = len(frozenset[int]().union(*own)) < sum(map(len, own))
-    return (total is not None and sum(sizes) > total or is_shared) and total not in sizes
+    return ((total is not None and sum(sizes) > total) or is_shared) and total not in sizes
 
 
 @pytest.mark.parametrize("name", ["static", "topology-aware"])
