@@ -91,7 +91,7 @@ class Shortfall:
 _WHY = {
     Miss.FAILED: "criproxy failed while it was created",
     Miss.BYPASSED: "it was created during a bypass",
-    Miss.UNFIT: "the policy had no place for it when all were placed anew",
+    Miss.UNFIT: "the policy had no place for it when all were placed anew, or when it was found",
 }
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Found, Present
 from criproxy.engine.preserved import preserved
+from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -20,7 +21,7 @@ from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.policy.api import Policy
 
 
@@ -157,6 +158,7 @@ def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple
     owning = {owner.container.key for owner in owners}
     sharers = [newcomer for newcomer in newcomers if newcomer.container.key not in owning]
     node = _share(node, sharers + homeless)
+    node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in homeless if each.container.reservation])
     node, told = _kept_off(preserved(node))
     node = _with_quotas(node, newcomers)
     applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in newcomers if n.present.has}

@@ -206,7 +206,8 @@ class Keeping:
         if own is None:
             return layout
         places = {grant.cpus - grant.exclusive for grant in after.grants.values() if grant.shares}
-        free = own.within(own.cpus - NO_CPUS.union(*places))
+        given_up = owned_by(node, pod.uid) - after.owned_cpus
+        free = own.within(own.cpus - given_up - NO_CPUS.union(*places))
         left = within_total(free, owned_by(after, pod.uid), pod, node.topology)
         if left == own:
             return layout

@@ -38,7 +38,7 @@ from criproxy.engine.fallback import Fallback
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
 from criproxy.engine.keeping import Keeping
-from criproxy.engine.kept import with_leaver
+from criproxy.engine.kept import owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.pod_total import apart_again
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
@@ -289,5 +289,17 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
             after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons
             if key is not None and before.grants[owner].exclusive and key in before.containers:
-                after = apart_again(after, before.containers[key], policy)
+                moved = apart_again(after, before.containers[key], policy)
+                failed = before.containers[key].reservation == key
+                after = moved if failed else _kept_as_before(after, moved, before.containers[key], policy)
     return Decision(after, updates_between(before, after), reasons, key)
+
+
+def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy) -> Node:
+    """The node in which siblings have *moved* off CPUs of one that has ended, which are kept for that one."""
+    pod = moved.pods.get(ended.pod)
+    if moved.kept == before.kept or not isinstance(policy, Keeping) or not pod or pod.uid not in before.kept:
+        return moved
+    kept = within_total(before.kept[pod.uid], owned_by(moved, pod.uid), pod, moved.topology)
+    made = policy.changed(moved, with_kept_of(moved, pod.uid, kept).kept)
+    return made if policy.options.within(made).shared_cpus else moved

@@ -95,7 +95,7 @@ class Miss(Enum):
     """Criproxy itself failed: its disk, its policy, a handler that hung."""
     BYPASSED = "bypassed"
     UNFIT = "unfit"
-    """The policy had no place for it when all containers were placed anew."""
+    """The policy had no place for it when all containers were placed anew, or when the store was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

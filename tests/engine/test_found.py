@@ -16,7 +16,7 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.model.workload import Container, ContainerState, Miss, Missed, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
@@ -277,3 +277,14 @@ def test_taking_in_takes_nothing_from_owners(name: str, topology: Topology, life
 
     for key, grant in before.grants.items():
         assert grant.exclusive <= after.grants[key].exclusive
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_one_of_ours_that_cannot_go_on_alone_is_to_be_promoted(ours: bool) -> None:
+    """It was promised CPUs of its own, and the store that knew of it is lost: ``--check`` tells, and it gets them."""
+    there = (present("a", "1-6", 6, ours=ours), present("b", "0,7", 2, ours=ours))
+    node = step(EMPTY, Found(containers=there), POLICY).node
+
+    assert not node.grants["b"].exclusive
+    assert node.containers["b"].missed == (Missed(why=Miss.UNFIT) if ours else None)
+    assert node.containers["a"].missed is None

@@ -16,6 +16,7 @@ from criproxy.engine.events import (
     Present,
     TopologyChanged,
 )
+from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_cpus
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
@@ -26,6 +27,7 @@ from criproxy.sim.machines import machine
 from tests.engine.test_kept import MACHINE, build, container, exits, key_of, live, pod, runs
 
 A, B, C = container("a", 2), container("b", 2), container("c", 2)
+ALL_BUT_0 = parse_cpuset("1-7")
 SMALL = replace(container("small", 0), cpu_milli=500)
 
 
@@ -181,8 +183,8 @@ def test_cpu_limits_stay_where_cpus_are_shared() -> None:
 
 def test_who_is_left_has_what_it_asks_for(policy: Policy) -> None:
     """It had the CPUs of the whole pod only because of the one that has ended; these are kept for that one."""
-    small, whole = container("small", 1), container("whole", 2)
-    node = live(policy, pod("p", 2), runs(small), runs(whole))
+    small, whole, other = container("small", 1), container("whole", 2), replace(SMALL, key="r-w-0-a-0", pod="w-0")
+    node = live(policy, pod("w"), runs(other), pod("p", 2), runs(small), runs(whole))
     had = places(node)
     assert had["small"] == had["whole"]
 
@@ -250,3 +252,11 @@ def test_they_stay_together_where_there_is_no_room_to_be_apart(policy: Policy) -
     had = places(node)
 
     assert places(live(policy, PodResized("p-0", 4000), node=node)) == had
+
+
+def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:
+    """What the containers of a pod share is compared with its total, also where nothing is kept for it."""
+    node = live(policy, pod("p", 2), runs(A), runs(B))
+    larger = {key: replace(grant, cpus=ALL_BUT_0, exclusive=ALL_BUT_0) for key, grant in node.grants.items()}
+
+    assert violations(node.replace(grants=larger)) == ["the pod p shares CPUs 1-7, and asks for 2000m as a whole"]
