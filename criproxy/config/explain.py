@@ -24,6 +24,7 @@ _MUST = {
     "model_attributes_type": "a group of options, indented on the lines below",
     "model_type": "a group of options, indented on the lines below",
     "string_type": "text",
+    "tuple_type": "a list, such as [a, b]",
 }
 """Kind of complaint → what the value must be."""
 

@@ -34,8 +34,9 @@ def told(mistakes: list[Mistake]) -> list[Mistake]:
     ordered = sorted(set(mistakes))
     if len(ordered) <= MAX_MISTAKES:
         return ordered
-    last = ordered[MAX_MISTAKES]
+    last, more = ordered[MAX_MISTAKES], len(ordered) - MAX_MISTAKES
+    text = f"here and below {'are' if more > 1 else 'is'} {more} more mistake{'s' if more > 1 else ''}"
     return [
         *ordered[:MAX_MISTAKES],
-        Mistake(last.line, last.column, f"here and below are {len(ordered) - MAX_MISTAKES} more mistakes"),
+        Mistake(last.line, last.column, text),
     ]

@@ -145,5 +145,5 @@ class Reload:
 def first_of(error: str) -> str:
     """The first of many mistakes, and how many more there are."""
     mistakes = error.splitlines() or [""]
-    more = f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
-    return mistakes[0] + more
+    more = len(mistakes) - 1
+    return mistakes[0] + (f" (and {more} more mistake{'s' if more > 1 else ''})" if more else "")

@@ -61,8 +61,9 @@ class Foreign:
         """What is wrong, and what would be right."""
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
-            f"the kubelet's CPU manager sets cpusets too ({self.times} times, last at {when} CPUs {self.cpus} for "
-            f"{self.title}); they are replaced with ours: set cpuManagerPolicy: none in the kubelet's configuration"
+            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets too "
+            f"({self.times} times, last at {when} CPUs {self.cpus} for {self.title}); "
+            "they are replaced with ours: set cpuManagerPolicy: none in the kubelet's configuration"
         )
 
 

@@ -11,6 +11,10 @@ CpuSet = frozenset[int]
 
 MAX_ID = 4095
 """The largest id that is accepted: the kernel's own largest configuration is 8192 bits, machines stay below half."""
+_LONG = 10
+"""So many digits are no id, whatever they are."""
+_SHOWN = 60
+"""Characters of such a text in a message."""
 
 
 def parse_cpuset(text: str) -> CpuSet:
@@ -28,7 +32,11 @@ def _parse_part(part: str, text: str) -> range:
     first, dash, last = (word.strip() for word in part.partition("-"))
     if not _is_id(first) or (dash and not _is_id(last)):
         raise ValueError(f"{part.strip()!r} in {text.strip()!r} is neither an id nor a range such as 0-3")
-    low, high = int(first), int(last or first)
+    words = (first, last or first)
+    # A bound on the length keeps int() cheap whatever is fed in.
+    if endless := [word for word in words if len(word) >= _LONG]:
+        raise ValueError(f"{endless[0][:_SHOWN]} in {text.strip()[:_SHOWN]!r} is beyond the largest id, {MAX_ID}")
+    low, high = map(int, words)
     if high > MAX_ID or low > MAX_ID:
         raise ValueError(f"{max(low, high)} in {text.strip()!r} is beyond the largest id, {MAX_ID}")
     if low > high:
@@ -37,8 +45,7 @@ def _parse_part(part: str, text: str) -> range:
 
 
 def _is_id(word: str) -> bool:
-    # A bound on the length keeps int() cheap whatever is fed in.
-    return word.isascii() and word.isdigit() and len(word) < 10
+    return word.isascii() and word.isdigit()
 
 
 @lru_cache(maxsize=1024)

@@ -118,6 +118,11 @@ WRONG = [
         id="id-too-large",
     ),
     pytest.param(
+        'policy: static\nannotations: {allow: {"*": "*"}}\n',
+        "2:28: annotations.allow.*: must be a list, such as [a, b], not '*'",
+        id="text-for-a-list-of-texts",
+    ),
+    pytest.param(
         "policy: static\nreservedCpus: [0, -1]\n", '2:15: reservedCpus: must be CPUs such as "0-3,8"', id="negative"
     ),
     pytest.param(

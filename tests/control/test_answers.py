@@ -96,6 +96,7 @@ async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
         assert "2 times" in notice["text"]
         assert "CPUs 0-1 for default/web/main" in notice["text"]
         assert "cpuManagerPolicy: none" in notice["text"]
+        assert "or another criproxy on this runtime" in notice["text"]
 
 
 async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:

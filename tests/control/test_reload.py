@@ -9,7 +9,7 @@ import pytest
 
 from criproxy.control.configuration import BadFile, configuration_instead, load_configuration
 from criproxy.control.goodfile import NAME, GoodFile, Keeping, read_good, write_good
-from criproxy.control.reload import Reload
+from criproxy.control.reload import Reload, first_of
 from criproxy.control.settings import Adopt, OnError
 from criproxy.devices.builtin import BUILTIN
 from criproxy.errors import ConfigError
@@ -316,3 +316,16 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
 
     assert (read_good(tmp_path), len(log.lines)) == (old, 1)
     assert "cannot be written: Is a directory" in keeping.problem
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param("a", "a", id="one"),
+        pytest.param("a\nb", "a (and 1 more mistake)", id="two"),
+        pytest.param("a\nb\nc", "a (and 2 more mistakes)", id="three"),
+    ],
+)
+def test_the_first_mistake_and_how_many_more(error: str, said: str) -> None:
+    """In one line, one is not many."""
+    assert first_of(error) == said
