@@ -54,9 +54,7 @@ def _are_together(node: Node, one: str, other: str) -> bool:
     """Whether two containers of one pod share all the CPUs that this pod has alone, as with pod-level resources."""
     containers = node.containers.get(one), node.containers.get(other)
     pods = {container.pod if container else None for container in containers}
-    if len(pods) != 1 or not pods <= node.pods.keys() or node.grants[one].exclusive != node.grants[other].exclusive:
-        return False
-    return all(node.pods[pod].cap_milli is not None for pod in pods if pod)
+    return len(pods) == 1 and pods <= node.pods.keys() and node.grants[one].exclusive == node.grants[other].exclusive
 
 
 def sharers_keep_off(node: Node) -> Iterator[str]:
@@ -228,12 +226,30 @@ def step_is_deterministic(node: Node, event: Event, policy: Policy, decision: De
 
 
 def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
-    """When the container *key* goes, nobody else loses what they own, and what it owned is there for all."""
+    """When the container *key* goes, nobody else loses what they own, and what it owned is there for all.
+
+    Those who shared the CPUs of its pod with it may have CPUs of their own afterwards.
+    """
     after = step(node, ContainerGone(key), policy).node
-    others = NO_CPUS.union(*(grant.exclusive for other, grant in node.grants.items() if other != key))
+    together = _shared_with(node, key)
+    others = NO_CPUS.union(
+        *(grant.exclusive for other, grant in node.grants.items() if other != key and other not in together),
+        *(after.grants[other].exclusive for other in together if other in after.grants),
+    )
     if after.owned_cpus != others or not after.kept_cpus <= node.exclusive_cpus:
         wrong = format_cpuset((after.owned_cpus ^ others) | (after.kept_cpus - node.exclusive_cpus))
         yield f"after {_title(node, key)} went, CPUs {wrong} are owned or free as they should not be"
+
+
+def _shared_with(node: Node, key: str) -> frozenset[str]:
+    """The other containers of the pod of *key*, if some of that pod have exclusive CPUs together."""
+    container = node.containers.get(key)
+    if container is None:
+        return frozenset()
+    beside = [each.key for each in node.containers_of(container.pod) if each.key in node.grants]
+    owned = [node.grants[each].exclusive for each in beside if node.grants[each].exclusive]
+    is_group = sum(map(len, owned)) > len(NO_CPUS.union(*owned))
+    return frozenset(beside) - {key} if is_group else frozenset()
 
 
 def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) -> Iterator[str]:
