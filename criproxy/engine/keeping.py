@@ -106,6 +106,18 @@ class Keeping:
         layout = _shown(after, self._policy.release(view, _LEAVING))
         return after.replace(grants=entries_of(after.grants, layout.grants))
 
+    def trimmed(self, node: Node) -> Node:
+        """The node in which no pod keeps more than its total, by the newest of its sandboxes."""
+        for uid, kept in node.kept.items():
+            living = [pod for pod in node.pods.values() if pod.uid == uid and not pod.stopped]
+            if not living:
+                continue
+            newest = max(living, key=lambda pod: pod.attempt)
+            left = within_total(kept, owned_by(node, uid), newest, node.topology)
+            if left != kept:
+                node = self.changed(node, with_kept_of(node, uid, left).kept)
+        return node
+
     def ended(self, node: Node) -> Node:
         """The node without what was kept for pods that have ended."""
         kept = of_living(node)

@@ -73,7 +73,17 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
         case Found():
             return take_in(node, event, policy)
         case _:
-            return _remembered(_of_workload(node, event, policy), event, asked)
+            decision = _remembered(_of_workload(node, event, policy), event, asked)
+            arrives = isinstance(event, ContainerCreated)  # what it was sent counts there, and nothing was kept by it
+            return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
+
+
+def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:
+    """The *decision* without what a pod would keep beyond its total, which another sandbox of it may have changed."""
+    after = policy.trimmed(decision.node)
+    if after is decision.node:
+        return decision
+    return replace(decision, node=after, updates=updates_between(before, after))
 
 
 def _remembered(decision: Decision, event: WorkloadEvent, asked: Policy) -> Decision:

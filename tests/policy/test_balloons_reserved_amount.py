@@ -1,6 +1,5 @@
 """An amount of reserved CPUs: the reserved balloon is on the CPUs of which all else says that they are reserved."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,12 +59,3 @@ def test_newcomers_find_the_reserved_balloon_there(reserved: dict[str, Any], fir
     named = world.policy.options.reserved(world.topology)
     assert world.cpus("sys") == world.balloons()["reserved[0]"] == format_cpuset(named)
     assert world.cpus("own") != world.cpus("sys")
-
-
-@pytest.mark.parametrize("rules", ["nri", "crirm"])
-def test_isolated_cpus_are_not_those_of_an_amount(rules: str) -> None:
-    """CPUs that the kernel isolates are reserved last, and the reserved balloon is not on them, either."""
-    topology = replace(machine(nodes=1, cores=4, threads=1), isolated_cpus=frozenset({0}))
-    world = World(topology, {"reservedResources": {"cpu": 1}, "balloonTypes": ONE, "rules": rules})
-
-    assert world.come("sys", 500, namespace="kube-system") == format_cpuset(world.policy.options.reserved(topology))

@@ -106,7 +106,7 @@ def test_a_policy_that_fails() -> None:
             one = frozenset({1})
             return Layout({**node.grants, container.key: Grant(one, one, exclusive=one)})
 
-    case = vector("- create: {pod: p}", "- create: {pod: q}")
+    case = vector("- create: {pod: p}\n- create: {pod: q}")
     options = StaticOptions()
 
     def by(policy: type[StaticPolicy]) -> Instead:

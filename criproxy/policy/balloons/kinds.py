@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from re import fullmatch
 from typing import Any
 
+from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.locality import Tree, Wants, build_tree
 from criproxy.alloc.priority import Priority, cpus_of_priority
 from criproxy.model.cpuset import CpuSet
@@ -145,17 +146,12 @@ class Surroundings:
 def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
     """The types in force on the machine *topology*, which is all that the policy may use."""
     types = list(_with_builtin(options, topology))
-    counted = options.reserved(topology) & topology.cpus
-    reserved = counted if _reserves_by_name(options) else NO_CPUS
+    reserved = options.reserved(topology) & topology.cpus if _reserves_by_name(options) else NO_CPUS
     devices = {kind.name: _devices(kind, topology, reserved, options) for kind in types}
     loads = {load.name: load for load in options.load_classes}
     kinds: dict[str, Kind] = {}
     for index, kind in enumerate(types):
         own = tuple(cpus for _, cpus in devices[kind.name])
-        if (
-            kind.name == RESERVED and counted and not reserved
-        ):  # as in nri-plugins, others need not keep away from these
-            own = (counted, *own)
         levels = {name: loads[name].level for name in kind.loads if name in loads}
         alone = {loads[name].level for name in kind.loads if name in loads and loads[name].overloads_level_in_balloon}
         wants = Wants(
@@ -219,6 +215,8 @@ def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
     """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take everybody."""
     if kind.name == RESERVED:
         fixed = options.reserved(topology) & topology.cpus
+        if fixed and not _reserves_by_name(options):
+            fixed = take_cpus(topology, topology.cpus, len(fixed))
         return replace(kind, fixed=fixed, overbooked=bool(fixed))
     if kind.name == DEFAULT:
         own = kind.type.model_copy(update={"min_balloons": 1, "max_balloons": 1})
