@@ -10,7 +10,7 @@ from types import MappingProxyType
 from criproxy.alloc.memory import promised_beyond
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
-from criproxy.engine.kept import owned_by
+from criproxy.engine.kept import newest_sandbox, owned_by
 from criproxy.engine.reserved import owners_of
 from criproxy.engine.step import step
 from criproxy.errors import Refused
@@ -150,7 +150,8 @@ def kept_for_living_pods(node: Node) -> Iterator[str]:
 def within_totals(node: Node) -> Iterator[str]:
     """A pod keeps nothing beyond its total, and containers that share CPUs of their pod have no more of them."""
     for uid, kept in node.kept.items():
-        total, owned = _total(node, uid), owned_by(node, uid)
+        newest, owned = newest_sandbox(node, uid), owned_by(node, uid)
+        total = newest.cap_milli if newest else None
         if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
             yield f"the pod {uid} has CPUs {format_cpuset(kept.cpus | owned)} alone, and asks for {total}m as a whole"
     for key in node.pods_with_exclusive & node.pods.keys():
@@ -160,12 +161,6 @@ def within_totals(node: Node) -> Iterator[str]:
         is_shared = len(cpus) < sum(map(len, own))  # others have what they ask for, whatever total was told
         if is_shared and pod.cap_milli is not None and len(cpus) * 1000 > max(pod.cap_milli, low):
             yield f"the pod {pod.title} shares CPUs {format_cpuset(cpus)}, and asks for {pod.cap_milli}m as a whole"
-
-
-def _total(node: Node, uid: str) -> int | None:
-    """What a pod asks for as a whole, by its newest sandbox."""
-    sandboxes = [pod for pod in node.pods.values() if pod.uid == uid and not pod.stopped]
-    return max(sandboxes, key=lambda pod: pod.attempt).cap_milli if sandboxes else None
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from criproxy.engine.kept import (
     NOTHING,
     keeps,
+    newest_sandbox,
     of_living,
     owned_by,
     unused,
@@ -109,10 +110,8 @@ class Keeping:
     def trimmed(self, node: Node) -> Node:
         """The node in which no pod keeps more than its total, by the newest of its sandboxes."""
         for uid, kept in node.kept.items():
-            living = [pod for pod in node.pods.values() if pod.uid == uid and not pod.stopped]
-            if not living:
+            if (newest := newest_sandbox(node, uid)) is None:
                 continue
-            newest = max(living, key=lambda pod: pod.attempt)
             left = within_total(kept, owned_by(node, uid), newest, node.topology)
             if left != kept:
                 node = self.changed(node, with_kept_of(node, uid, left).kept)

@@ -37,6 +37,12 @@ def owned_by(node: Node, uid: str) -> CpuSet:
     return NO_CPUS.union(*(node.grants[key].exclusive for key in _holders(node, uid)))
 
 
+def newest_sandbox(node: Node, uid: str) -> Pod | None:
+    """The sandbox of the pod *uid* that was made last, of those that are not stopped."""
+    living = (pod for pod in node.pods.values() if pod.uid == uid and not pod.stopped)
+    return max(living, key=lambda pod: pod.attempt, default=None)
+
+
 def pod_title(node: Node, uid: str) -> str:
     """NAMESPACE/POD of the pod *uid*."""
     return next((pod.title for pod in node.pods.values() if pod.uid == uid), uid)
