@@ -53,6 +53,7 @@ async def test_a_call_of_ours_that_does_not_arrive_makes_us_ask(tmp_path: Path) 
         world.proxy.on_runtime_lost = lambda: None
         shared = await world.run(sharer("shared"))
         owned = await world.run(owner("owner", 1))
+        await world.rested()  # else a look that is under way finds again what is forgotten below
         await world.runtime.stop()
         world.controller._followups.kick([shared], look=True)
         world.controller._followups.kernel.forget(shared)
