@@ -175,6 +175,16 @@ def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]
     assert list(status.disagreements(found, said)) == words
 
 
+@pytest.mark.parametrize(
+    ("title", "count"), [pytest.param("p/o", 0, id="of-that-container"), pytest.param("p/s", 1, id="of-another")]
+)
+def test_a_refused_resize_is_no_false_alarm_of_a_container_that_was_resized(title: str, count: int) -> None:
+    """The kubelet wants another size until it takes that back, and --check is right to say so."""
+    said = ["default/p/o should have 3 CPUs and 32 MiB, and has 500m CPUs and 32 MiB: its resize is refused since …"]
+
+    assert len(list(status.disagreements([], said, {title}))) == count
+
+
 def test_who_is_concerned_is_known() -> None:
     """A lost place names the owner, and who is on its CPUs."""
     (wrong,) = (one for one in wrongs(owner_and_sharer("0-1", "1-3")) if one.titles)

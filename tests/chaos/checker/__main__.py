@@ -120,7 +120,8 @@ class Checker:
         found = wrongs(
             Picture(self._cpus, groups, listed, sandboxes, saved, owns, one_pool=self._one_pool, ready=ready)
         )
-        asking.problems = [*(wrong.text for wrong in found), *status.disagreements(found, said)]
+        resized = {title for title, counts in owns.items() if len(counts) > 1}
+        asking.problems = [*(wrong.text for wrong in found), *status.disagreements(found, said, resized)]
 
     def _report(self) -> dict[str, object]:
         gaps = sorted(self._gaps) or [0.0]
