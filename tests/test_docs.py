@@ -25,6 +25,11 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&\x22\x27]*)")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 
+_FILES_OF_DEVICES = re.compile(r"checkpoint|device-plugins|kubelet\.sock")
+"""Of the kubelet's device manager: pods keep their cards by them, and device plugins register there."""
+_DELETING = re.compile(r"\b(?:delet\w*|remov\w*|eras\w*|unlink\w*|rm)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.:;])\s+|\n\n|\n\|")
+
 
 def code(text: str) -> Iterator[str]:
     """Lines of a page that are code: fenced, indented by four, or between backticks."""
@@ -135,3 +140,38 @@ def test_every_file_to_copy_is_there() -> None:
     assert wanted
     for pattern in wanted:
         assert list(ROOT.glob(pattern.rstrip("/."))), pattern
+
+
+def deleting_advice(text: str) -> list[str]:
+    """Sentences of a page that speak of deleting files of the kubelet's device manager."""
+    sentences = _SENTENCE_END.split(text)
+    return [each for each in sentences if _FILES_OF_DEVICES.search(each) and _DELETING.search(each)]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Where the kubelet's directory was moved, delete the former one's checkpoint or name the new one.",
+        "    rm /var/lib/kubelet/device-plugins/kubelet.sock",
+    ],
+)
+def test_advice_to_delete_files_of_the_kubelet_would_be_found(sentence: str) -> None:
+    """Such as docs/devices.md once gave, in whatever sentence of a page it is."""
+    (found,) = deleting_advice(f"One is enough.\n\n{sentence}\n")
+
+    assert sentence.strip() in found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nobody_is_told_to_delete_what_pods_keep_their_cards_by(page: Path) -> None:
+    """The kubelet's checkpoint and the sockets of device plugins stay."""
+    assert deleting_advice(page.read_text()) == []
+
+
+def test_what_to_do_about_a_moved_directory_of_the_kubelet() -> None:
+    """docs/devices.md says that its files are left alone, what a --root-dir moves, and which option that takes."""
+    text = " ".join((ROOT / "docs/devices.md").read_text().split())
+
+    assert "Leave all files of the kubelet alone, the checkpoint above all" in text
+    assert "moves podresources and nothing else" in text
+    assert "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock" in text

@@ -50,8 +50,9 @@ _FAILED = "the rule about devices failed"
 class DeviceRefused(Refused):
     """A container that the rules about devices do not let in."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.sentence)
+    def __init__(self, refusal: Refusal, container: Container | None) -> None:
+        title = title_of(container)
+        super().__init__(f"{f'container {title}' if title else 'the container'} is refused: {refusal.sentence}")
         self.code = refusal.code
 
 
@@ -237,7 +238,7 @@ class DeviceGuard:
         who = devices.who(request, self._runtimes.get(request.pod_sandbox_id, ""))
         exempt = rules.exempt(who)
         if who.privileged and rules.privileged == "deny" and not exempt:
-            raise DeviceRefused(Refusal(StatusCode.PERMISSION_DENIED, DENIED))
+            raise DeviceRefused(Refusal(StatusCode.PERMISSION_DENIED, DENIED), container)
         before = request.SerializeToString(deterministic=True)
         if not exempt:
             hide_all(request, rules, who.runtime)
@@ -268,7 +269,7 @@ class DeviceGuard:
         with self.followups.manager.failures.harmless("what a create may see of devices"):
             self._telling.tell(rules, container, done, evidence, cards)
         if done.refusal:
-            raise DeviceRefused(done.refusal)
+            raise DeviceRefused(done.refusal, container)
         if done.asked != asked:
             devices.write(request, asked, done.asked)
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)

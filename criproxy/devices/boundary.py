@@ -214,7 +214,7 @@ class _Case:
         kind, managed = self.kind, self._managed()
         entries = [env.value for env in managed if env.name == kind.visible_env]
         fine = not entries if wanted is None else entries == [wanted]
-        gone = {env for env in managed if not fine or kind.strips(env.name)}
+        gone = {env for env in managed if env.name != kind.visible_env or not fine}
         envs = tuple(env for env in asked.envs if env not in gone) if gone else asked.envs
         if not fine and wanted is not None:
             envs = (*envs, EnvVar(kind.visible_env, wanted))
@@ -228,13 +228,16 @@ class _Case:
 
     def _managed(self) -> list[EnvVar]:
         """The variables that the class manages, be it the visible one or one that is stripped."""
-        kind = self.kind
-        return [env for env in self.near if env.name == kind.visible_env or kind.strips(env.name)]
+        kind, beside = self.kind, self.kind.beside_env if self.given.given is Given.CARDS else ()
+        return [
+            env for env in self.near if env.name == kind.visible_env or (kind.strips(env.name) and env not in beside)
+        ]
 
     def _fits(self, container_path: str) -> bool:
         """Whether a mount there asks for no more than was given."""
         name = self.kind.asked_by_mount(container_path)
-        return name is None or name in self.given.ids
+        beside = self.kind.beside_mounts if self.given.given is Given.CARDS else ()
+        return name is None or name in self.given.ids or name in beside
 
     def _tampered(self, asked: Asked, wanted: bytes | None) -> list[str]:
         """Names of what asks for something else than was given: the pod's own, since plugins ask for what they gave."""

@@ -11,8 +11,16 @@ NVIDIA = DeviceClass(
     resources=("nvidia.com/gpu*", "nvidia.com/mig-*"),
     visible_env="NVIDIA_VISIBLE_DEVICES",
     hide_value="void",  # "none" would still mount the driver, and an empty value does not replace that of the image
-    strip_env=("CUDA_DISABLE_CONTROL", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES"),
+    strip_env=(
+        "CUDA_DISABLE_CONTROL",
+        "NVIDIA_IMEX_CHANNELS",  # to the memory of cards of other nodes
+        "NVIDIA_MIG_CONFIG_DEVICES",
+        "NVIDIA_MIG_MONITOR_DEVICES",
+        "NVIDIA_NVSWITCH",  # nodes that rule the switches between all cards
+    ),
     strip_mount_prefix=("/var/run/nvidia-container-devices",),
+    beside_env=(("NVIDIA_IMEX_CHANNELS", b"0"),),  # its plugin refuses to be given any other channel
+    beside_mounts=("imex/0",),
     id_format="uuid",
     per_device=("/dev/nvidia{minor}",),
     shared=("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"),

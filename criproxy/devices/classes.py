@@ -33,6 +33,10 @@ class DeviceClass:
     """More variables that widen what is seen, or lift its limits; a * at the end stands for anything."""
     strip_mount_prefix: tuple[str, ...] = ()
     """What the path of a mount in the container begins with whose rest asks for a card, with or without a '/'."""
+    beside_env: tuple[tuple[str, bytes], ...] = ()
+    """Variables of *strip_env*, each with the value that its plugins pass beside a card: with it they get in there."""
+    beside_mounts: tuple[str, ...] = ()
+    """What mounts that its plugins pass beside a card have behind that beginning."""
     runtimes: tuple[str, ...] = ("*",)
     """Runtime handlers whose hook knows the hide value; elsewhere it is not written. The default handler is ''."""
     id_format: IdFormat = "as-is"

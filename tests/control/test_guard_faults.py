@@ -153,7 +153,7 @@ async def test_what_the_owner_wants_holds_beside_a_broken_rule(
         if gets is not None:
             assert envs(await create(node, ALL)) == gets
             return
-        with pytest.raises(RuntimeCallError) as refused:
+        with pytest.raises(RuntimeCallError, match="container default/pod-0/main is refused: it is priv") as refused:
             await create(node, privileged=True)
         assert refused.value.code is StatusCode.PERMISSION_DENIED
 

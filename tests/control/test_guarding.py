@@ -250,7 +250,8 @@ async def test_cdi_devices_stay_as_they_are(tmp_path: Path) -> None:
 async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
     """With onNoEvidence=fail it is refused with the code at which the kubelet tries again, and holds no place."""
     async with world(tmp_path, rules=replace(RULES, on_no_evidence="fail")) as node:
-        with pytest.raises(RuntimeCallError, match="nobody can tell whether a card was allocated") as refused:
+        why = "container default/pod-0/main is refused: nvidia: nobody can tell whether a card was allocated"
+        with pytest.raises(RuntimeCallError, match=why) as refused:
             await create(node, "NVIDIA_VISIBLE_DEVICES=all")
 
         assert refused.value.code is StatusCode.UNAVAILABLE
@@ -261,7 +262,8 @@ async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
 async def test_privileged_containers_are_refused(tmp_path: Path) -> None:
     """With privileged=deny the pod's owner reads why, and what would be right."""
     async with world(tmp_path, rules=replace(RULES, privileged="deny")) as node:
-        with pytest.raises(RuntimeCallError, match=r"would see every device.*devices\.exempt") as refused:
+        why = r"container default/pod-0/main is refused: it is privileged and would see every device.*devices\.exempt"
+        with pytest.raises(RuntimeCallError, match=why) as refused:
             await create(node, privileged=True)
 
         assert refused.value.code is StatusCode.PERMISSION_DENIED

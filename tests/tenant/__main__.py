@@ -34,7 +34,7 @@ def main() -> int:
     each = -(-options.examples // len(chosen))
     print(f"{each} hostile pods under each of {', '.join(chosen)}, seed {seed}", flush=True)
     results = list[Result]()
-    with multiprocessing.get_context("spawn").Pool(max(1, options.processes)) as pool:
+    with multiprocessing.get_context("spawn").Pool(max(1, min(options.processes, len(chosen)))) as pool:
         for result in pool.imap_unordered(try_asked, [(choice, each, seed) for choice in chosen]):
             results.append(result)
             print(_line(result), flush=True)

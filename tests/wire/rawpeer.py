@@ -103,6 +103,8 @@ class Style:
     block_max: int = 0
     """Header blocks are cut into HEADERS and CONTINUATION frames of this size; 0: whole."""
     priority: bool = False
+    huffman: bool = True
+    """Whether texts in header blocks are packed."""
 
 
 class Endpoint:
@@ -173,7 +175,7 @@ class Endpoint:
 
     def send_block(self, stream: int, fields: Fields, *, end: bool = False) -> None:
         """One header block, cut as the style says."""
-        block = self.encoder.encode(fields)
+        block = self.encoder.encode(fields, huffman=self.style.huffman)
         flags, head, tail = (END_STREAM if end else 0), b"", b""
         if self.style.priority:
             flags, head = flags | HAS_PRIORITY, b"\x00\x00\x00\x00\x10"
