@@ -11,6 +11,7 @@ from criproxy.control.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.evidence import Subject
 from criproxy.devices.rules import KubeletFiles
 from criproxy.sim.kubelet import CREATE_TIMEOUT_S
 from criproxy.wire.calls import Outcome, OutcomeKind
@@ -140,6 +141,30 @@ async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> No
                 ("RemovePodSandbox", api.RemovePodSandboxRequest, api.RemovePodSandboxResponse),
             ):
                 await node.direct.call(call, request(pod_sandbox_id=sandbox_id), reply, CREATE_TIMEOUT_S)
+
+        await node.controller._resync.again()
+
+        assert not guard.sandboxes()
+        assert not source._looks
+        assert not guard.holdings._found
+        assert not guard._runtimes
+
+
+@pytest.mark.parametrize("holder", ["holdings", "runtimes", "looks"])
+async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str) -> None:
+    """What is kept of a pod by only one of those who keep something is found, too."""
+    async with world(tmp_path) as node:
+        guard = node.controller.devices
+        guard.sources = (source := Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log),)
+        gone = Subject(sandbox_id="gone", pod_uid="uid", namespace="shop", pod="web")
+        match holder:
+            case "holdings":
+                guard.holdings.note(gone.sandbox_id, "main", {"nvidia_source": "checkpoint"})
+            case "runtimes":
+                guard._runtimes[gone.sandbox_id] = "runc"
+            case _:
+                await source.prefetch(gone)
+        assert guard.sandboxes() == {gone.sandbox_id}
 
         await node.controller._resync.again()
 
