@@ -6,12 +6,13 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.control.device_telling import MOST_CHARACTERS, MOST_IDS, facts_of
 from criproxy.control.holdings import cards_of, has_cards, ids_of, source_of, words_of
 from criproxy.control.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.evidence import Subject
+from criproxy.devices.evidence import Allocation, Given, Subject
 from criproxy.devices.rules import KubeletFiles
 from criproxy.sim.kubelet import CREATE_TIMEOUT_S
 from criproxy.wire.calls import Outcome, OutcomeKind
@@ -172,3 +173,13 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
         assert not source._looks
         assert not guard.holdings._found
         assert not guard._runtimes
+
+
+def test_what_is_remembered_of_ids_is_bounded() -> None:
+    """A device plugin may name as many as it likes, however long; none is longer than programs can find cards by."""
+    ids = tuple(f"GPU-{number}-{'x' * 5000}" for number in range(5000))
+    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ids, "annotation")})
+
+    found = ids_of(facts, "nvidia")
+    assert len(found) == MOST_IDS
+    assert max(map(len, found)) == MOST_CHARACTERS

@@ -485,6 +485,20 @@ def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: li
     }
 
 
+def test_a_create_that_comes_to_nothing_leaves_its_siblings_where_they_were(policy: Policy) -> None:
+    """Who had to share its CPUs with it has those again that were kept for it, and no other is kept beside them."""
+    crashed = [*runs(container("main", 1)), exits(container("main", 1)), *runs(container("main", 1, 1))]
+    side = replace(container("side", 0), cpu_milli=500)
+    first = [pod("w"), *runs(container("first", 1, sandbox="w-0")), pod("p", 3), *runs(side)]
+    node = live(policy, *first, *crashed, PodStopped("w-0"))
+    newcomer = container("new", 3)
+
+    after = live(policy, ContainerCreating(newcomer), ContainerGone(newcomer.key), node=node)
+
+    assert after.grants == node.grants
+    assert after.kept == node.kept
+
+
 def test_cpus_that_went_offline_over_a_restart_are_not_kept(policy: Policy) -> None:
     """The node was read on the machine as it is now; who shares gets what is left of them."""
     main, other = container("main", 2), replace(container("side", 0, sandbox="w-0"), cpu_milli=100)
