@@ -556,3 +556,25 @@ def test_a_sandbox_that_is_said_to_be_of_another_pod_keeps_nothing_for_the_first
     inherits = PodCreated(first.pod, {"main": parse_cpuset("1")})
     node = live(build("static"), first, inherits, PodCreated(replace(first.pod, uid="")))
     assert not node.kept
+
+
+def with_kept(node: Node, **cpus: str) -> Node:
+    """The node in which these are kept, by uid of the pod."""
+    return node.replace(kept={uid: Kept({"main": parse_cpuset(text)}) for uid, text in cpus.items()})
+
+
+def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
+    """Each mistake has a sentence, and what is in order has none."""
+    node = live(policy, pod("p", 2), pod("q", 4), pod("s"), *runs(SHARER), *runs(container("main", 2)))
+    key = key_of(SHARER)
+    aside = node.replace(grants={**node.grants, key: replace(node.grants[key], cpus=frozenset({7}))})
+
+    assert violations(with_kept(node, q="4-5")) == ["s/side may run on CPUs 4-5, which are kept for a pod"]
+    for kept, found in (
+        ({"q": "4-5"}, []),
+        ({"gone": "4"}, ["CPUs 4 are kept for the pod gone, which has ended"]),
+        ({"q": "9"}, ["CPUs 9 are kept for the pod q, and pods may not use them"]),
+        ({"q": "1"}, ["CPUs 1 are kept for the pod q, and are another's"]),
+        ({"p": "4"}, ["the pod p has CPUs 1-2,4 alone, and asks for 2000m as a whole"]),
+    ):
+        assert violations(with_kept(aside, **kept)) == found
