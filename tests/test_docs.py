@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.policy import BUILTIN
-from criproxy.policy.keys import KEYS
+from criproxy.policy.keys import KEYS, RESTRICTED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -175,3 +175,31 @@ def test_what_to_do_about_a_moved_directory_of_the_kubelet() -> None:
     assert "Leave all files of the kubelet alone, the checkpoint above all" in text
     assert "moves podresources and nothing else" in text
     assert "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock" in text
+
+
+def test_the_page_on_tenants_says_who_may_use_what_reaches_further() -> None:
+    """Keys that nobody may use are there as such, keys that name a pool or a type too, and no other is restricted."""
+    page = (ROOT / "docs/configuration.md").read_text().partition("\n## Tenants\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    may_use = {key: who for keys, _, who in rows for key in re.findall(r"`([\w.-]+)`", keys)}
+
+    assert may_use.keys() <= KEYS.keys()
+    assert {key for key, who in may_use.items() if who == "nobody may use it"} == RESTRICTED
+    assert may_use.keys() > {"pool.podpools", "balloon.balloons", "affinity", "anti-affinity", "memory-type"}
+    assert {"annotations.allow", "annotations.deny", "annotationNamespaces"} <= set(re.findall(r"`([\w.]+)`", page))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "words"),
+    [
+        ("Let the kubelet reserve the CPUs that the policy reserves", ["reservedSystemCPUs:", "scheduler", "hang in"]),
+        ("* **containers are created during a bypass**", ["should own", "gets its CPUs", "`promote`"]),
+        ("* **criproxy hangs or dies**", ["exit code 128", "`restartPolicy: Never`"]),
+    ],
+)
+def test_the_page_on_installing_says_what_surprises(beginning: str, words: list[str]) -> None:
+    """CPUs that the scheduler counts and nobody gets, owners without CPUs, and starts that end with us."""
+    page = (ROOT / "docs/install.md").read_text()
+    part = page.partition(f"\n{beginning}")[2].partition("\n* **")[0].partition("\n## ")[0]
+
+    assert [word for word in words if word not in part] == []

@@ -16,6 +16,7 @@ from criproxy.model.amounts import format_milli
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.entries import entries_of, with_entries, without
 from criproxy.model.grant import Grant, Layout
+from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.policy.api import Policy
@@ -178,7 +179,8 @@ def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
         return None
     together = [each for each in group if node.grants[each.key].exclusive]
     together.sort(key=lambda each: -each.cpu_milli)
-    view, reasons = node.replace(grants=with_entries(node.grants, _parts(node, together))), tuple[str, ...]()
+    kept = node.kept.get(pod.uid, Kept())
+    view, reasons = node.replace(grants=with_entries(node.grants, _parts(node, kept, together))), tuple[str, ...]()
     try:
         for each in together:
             layout = policy.place(view, each)
@@ -189,12 +191,14 @@ def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
     return Layout(view.grants, reasons, view.kept)
 
 
-def _parts(node: Node, together: Sequence[Container]) -> "dict[str, Grant]":
+def _parts(node: Node, by_name: Kept, together: Sequence[Container]) -> "dict[str, Grant]":
     """For each of those *together* its own part of the CPUs that they share; who gets none shares with all others."""
     left, parts = frozenset[int]().union(*(node.grants[each.key].exclusive for each in together)), dict[str, Grant]()
     for each in together:
-        old = node.grants[each.key]
-        mine = take_cpus(node.topology, left & old.exclusive, min(each.cpu_milli // 1000, len(left & old.exclusive)))
+        old, kept = node.grants[each.key], by_name.of(each.name)
+        own, count = left & old.exclusive, each.cpu_milli // 1000
+        # What is kept for it would be kept beside others that it gets.
+        mine = take_cpus(node.topology, own & kept if len(own & kept) >= count else own, min(count, len(own)))
         parts[each.key] = replace(old, cpus=mine or node.shared_cpus, exclusive=mine)
         left -= mine
     return parts

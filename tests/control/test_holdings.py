@@ -6,11 +6,13 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.control.device_telling import MOST_CHARACTERS, MOST_IDS, facts_of
 from criproxy.control.holdings import cards_of, has_cards, ids_of, source_of, words_of
 from criproxy.control.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.evidence import Allocation, Given, Subject
 from criproxy.devices.rules import KubeletFiles
 from criproxy.sim.kubelet import CREATE_TIMEOUT_S
 from criproxy.wire.calls import Outcome, OutcomeKind
@@ -147,3 +149,37 @@ async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> No
         assert not source._looks
         assert not guard.holdings._found
         assert not guard._runtimes
+
+
+@pytest.mark.parametrize("holder", ["holdings", "runtimes", "looks"])
+async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str) -> None:
+    """What is kept of a pod by only one of those who keep something is found, too."""
+    async with world(tmp_path) as node:
+        guard = node.controller.devices
+        guard.sources = (source := Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log),)
+        gone = Subject(sandbox_id="gone", pod_uid="uid", namespace="shop", pod="web")
+        match holder:
+            case "holdings":
+                guard.holdings.note(gone.sandbox_id, "main", {"nvidia_source": "checkpoint"})
+            case "runtimes":
+                guard._runtimes[gone.sandbox_id] = "runc"
+            case _:
+                await source.prefetch(gone)
+        assert guard.sandboxes() == {gone.sandbox_id}
+
+        await node.controller._resync.again()
+
+        assert not guard.sandboxes()
+        assert not source._looks
+        assert not guard.holdings._found
+        assert not guard._runtimes
+
+
+def test_what_is_remembered_of_ids_is_bounded() -> None:
+    """A device plugin may name as many as it likes, however long; none is longer than programs can find cards by."""
+    ids = tuple(f"GPU-{number}-{'x' * 5000}" for number in range(5000))
+    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ids, "annotation")})
+
+    found = ids_of(facts, "nvidia")
+    assert len(found) == MOST_IDS
+    assert max(map(len, found)) == MOST_CHARACTERS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.inquiry import Inquiry
+from criproxy.control.inquiry import LONGEST_PAUSE_S, Inquiry
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
@@ -45,6 +45,54 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
         await slow.asked.wait()
         assert asking(owned) == 1
         assert world.controller.node.exclusive_cpus == {1}
+
+
+async def test_a_container_whose_start_is_in_doubt_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
+    """However many starts of it were cut."""
+    slow = Slow()
+    async with (
+        asyncio.timeout(LIMIT_S),
+        World(tmp_path, RuntimeOptions(latency_s=slow, missing=NO_EVENTS), QUIET) as world,
+    ):
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        world.controller._followups.kernel.forget(owned)
+        slow["ContainerStatus"] = 60.0
+
+        for _ in range(200):
+            world.controller._inquiry.start_unknown(owned)
+
+        await slow.asked.wait()
+        assert asking(owned) == 1
+
+
+async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_path: Path) -> None:
+    """The pauses between two questions grow, up to a bound."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        inquiry, pauses_s = world.controller._inquiry, list[float]()
+        enough, sleep = asyncio.Event(), asyncio.sleep
+
+        async def look(key: str) -> object:
+            raise ValueError("no status")
+
+        async def noted(pause_s: float) -> None:
+            if (task := asyncio.current_task()) is None or task.get_name() != f"ask for {owned}":
+                return await sleep(pause_s)
+            pauses_s.append(pause_s)
+            if len(pauses_s) == 20:
+                enough.set()
+            return await sleep(0 if len(pauses_s) < 20 else pause_s)
+
+        inquiry.followups.kernel.look = look  # type: ignore[method-assign, assignment]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio, "sleep", noted)
+            inquiry.ask(owned)
+            await enough.wait()
+
+        assert pauses_s == sorted(pauses_s)
+        assert pauses_s[-1] == LONGEST_PAUSE_S
 
 
 async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None
     assert world.cpus(await again(world, pod, sandbox, 1)) == "1-2"
 
 
-async def test_a_killed_pause_gives_the_cpus_to_the_next_sandbox(world: World) -> None:
+@pytest.mark.parametrize("listed", [False, True], ids=["told", "listed-before"])
+async def test_a_killed_pause_gives_the_cpus_to_the_next_sandbox(world: World, listed: bool) -> None:
     """As the kubelet does it: stop of the container and the sandbox, and a sandbox of the same uid right after."""
     pod = owner("pause", 2)
     await world.run(owner("other", 1))
@@ -99,6 +100,10 @@ async def test_a_killed_pause_gives_the_cpus_to_the_next_sandbox(world: World) -
     assert world.cpus(ids["main"]) == "2-3"
     end_pause(world, sandbox)
     await world.kubelet.stop(ids["main"])
+    if listed:  # a look at the sandboxes comes before the stop
+        await world.until(lambda: kept(world, pod) == "2-3")
+        await world.controller._inquiry.release_kept()
+        assert not kept(world, pod)
     await world.kubelet.stop_sandbox(sandbox)
     new = await world.kubelet.run_sandbox(pod, 1)
     await world.until(lambda: kept(world, pod) == "2-3")

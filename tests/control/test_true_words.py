@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.report import Situation
+from criproxy.control.shortfalls import Shortfall
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.workload import ContainerState
@@ -79,3 +80,10 @@ async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
             await world.run(owner("second", 1))
         with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs, but 0 are available"):
             await world.run(owner("third", 2))
+
+
+def test_one_cpu_that_is_lacking_is_no_cpus() -> None:
+    """Nor is that of one that should own it."""
+    lacking = Shortfall(key="c", title="shop/web/main", cpus=1, has=0, why="it came so", missed=True)
+    assert lacking.sentence == "shop/web/main should own 1 CPU, shares: it came so"
+    assert replace(lacking, cpus=2).sentence == "shop/web/main should own 2 CPUs, shares: it came so"

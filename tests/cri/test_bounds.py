@@ -102,6 +102,18 @@ def test_any_stamp_can_be_kept(stamp: dict[str, object], now: api.LinuxContainer
     json.dumps(translate.stamp_of(found).to_text(), ensure_ascii=False).encode()
 
 
+@pytest.mark.parametrize("number", [1 << 63, 1 << 70, -1, -(1 << 70)])
+def test_every_number_of_a_stamp_is_one_that_can_be_kept(number: int) -> None:
+    """No field is left out: whoever reads it may store it, or add it to others."""
+    names = [field.name for field in fields(Stamp) if type(getattr(Stamp("r", "q"), field.name)) is int]
+    assert "pod_cpu_milli" in names
+    for name in names:
+        text = json.dumps({"reservation": "r", "qos": "Guaranteed", name: number})
+        stamp = read_stamp({ANNOTATION: text})
+        assert stamp is not None
+        assert storable(stamp)
+
+
 @pytest.mark.parametrize(
     "text",
     [

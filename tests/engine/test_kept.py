@@ -485,6 +485,20 @@ def test_one_that_comes_and_goes_leaves_capacities_as_before(name: str, life: li
     }
 
 
+def test_a_create_that_comes_to_nothing_leaves_its_siblings_where_they_were(policy: Policy) -> None:
+    """Who had to share its CPUs with it has those again that were kept for it, and no other is kept beside them."""
+    crashed = [*runs(container("main", 1)), exits(container("main", 1)), *runs(container("main", 1, 1))]
+    side = replace(container("side", 0), cpu_milli=500)
+    first = [pod("w"), *runs(container("first", 1, sandbox="w-0")), pod("p", 3), *runs(side)]
+    node = live(policy, *first, *crashed, PodStopped("w-0"))
+    newcomer = container("new", 3)
+
+    after = live(policy, ContainerCreating(newcomer), ContainerGone(newcomer.key), node=node)
+
+    assert after.grants == node.grants
+    assert after.kept == node.kept
+
+
 def test_cpus_that_went_offline_over_a_restart_are_not_kept(policy: Policy) -> None:
     """The node was read on the machine as it is now; who shares gets what is left of them."""
     main, other = container("main", 2), replace(container("side", 0, sandbox="w-0"), cpu_milli=100)
@@ -542,3 +556,25 @@ def test_a_sandbox_that_is_said_to_be_of_another_pod_keeps_nothing_for_the_first
     inherits = PodCreated(first.pod, {"main": parse_cpuset("1")})
     node = live(build("static"), first, inherits, PodCreated(replace(first.pod, uid="")))
     assert not node.kept
+
+
+def with_kept(node: Node, **cpus: str) -> Node:
+    """The node in which these are kept, by uid of the pod."""
+    return node.replace(kept={uid: Kept({"main": parse_cpuset(text)}) for uid, text in cpus.items()})
+
+
+def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
+    """Each mistake has a sentence, and what is in order has none."""
+    node = live(policy, pod("p", 2), pod("q", 4), pod("s"), *runs(SHARER), *runs(container("main", 2)))
+    key = key_of(SHARER)
+    aside = node.replace(grants={**node.grants, key: replace(node.grants[key], cpus=frozenset({7}))})
+
+    assert violations(with_kept(node, q="4-5")) == ["s/side may run on CPUs 4-5, which are kept for a pod"]
+    for kept, found in (
+        ({"q": "4-5"}, []),
+        ({"gone": "4"}, ["CPUs 4 are kept for the pod gone, which has ended"]),
+        ({"q": "9"}, ["CPUs 9 are kept for the pod q, and pods may not use them"]),
+        ({"q": "1"}, ["CPUs 1 are kept for the pod q, and are another's"]),
+        ({"p": "4"}, ["the pod p has CPUs 1-2,4 alone, and asks for 2000m as a whole"]),
+    ):
+        assert violations(with_kept(aside, **kept)) == found
