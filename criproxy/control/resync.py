@@ -17,7 +17,7 @@ from criproxy.control.sizes_in_force import SizesInForce
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import ContainerStarted, PodGone
+from criproxy.engine.events import ContainerStarted, PodGone, PodResized
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
@@ -91,9 +91,17 @@ class Resync:
             sizes: containers may have other sizes since.
         """
         self._resized |= sizes
+        if sizes:
+            self._forget_totals()
         self._doubts += 1
         self._ready.clear()
         self.soon()
+
+    def _forget_totals(self) -> None:
+        """Pods may have been resized, too, and a runtime need not have understood that: the next create tells."""
+        for key, pod in self.followups.manager.node.pods.items():
+            if pod.cpu_total_milli:
+                self.followups.submit(PodResized(key, 0))
 
     async def meet(self, container_id: str) -> None:
         """Take in a container that is about to start and that we know nothing of: it was made while nobody watched.

@@ -36,7 +36,7 @@ class PodLevel:
         """The layout with *container* on the CPUs of its *pod*; None where it is not to share CPUs with its siblings.
 
         Raises:
-            NotEnough: the pod needs more CPUs than it has, and there are none.
+            NotEnough: the pod needs more CPUs than it has, and there are none; or has some together, and may not.
         """
         if container.pod not in node.pods_with_exclusive or exclusive_of(self.policy) is None:
             return None
@@ -45,7 +45,11 @@ class PodLevel:
         total = total_of_group(node, pod, [*siblings, container])
         if _resized(node, container) and not _overlap(node, [*siblings, container]):
             return None
-        if not owners or total is None or not (wish := self._wish(node, container, total)):
+        if not owners or total is None:
+            return None
+        # One that shares them already would break up the group with a place of its own.
+        is_among = container.key in node.grants and any(_overlap(node, [each, container]) for each in siblings)
+        if not (wish := self._wish(node, container, total, must_fit=is_among)):
             return None
         leader = max((node.grants[each.key] for each in owners), key=lambda grant: len(grant.exclusive))
         reason = f"{container.title} shares the CPUs of its pod, which asks for {format_milli(total)} as a whole"
@@ -67,13 +71,19 @@ class PodLevel:
             return layout
         return replace(layout, grants=_all_on(layout, grant, moved))
 
-    def _wish(self, node: Node, container: Container, total: int) -> Grant | None:
-        """What *container* would have with all that its pod asks for, on the empty machine; None where it owns none."""
+    def _wish(self, node: Node, container: Container, total: int, *, must_fit: bool = False) -> Grant | None:
+        """What *container* would have with all that its pod asks for, on the empty machine; None where it owns none.
+
+        Raises:
+            NotEnough: the policy has too few CPUs for it at all; only with *must_fit*.
+        """
         key, asked = container.key, container.resized(replace(container.sizes, cpu_milli=total))
         alone = Node(node.topology, pods=node.pods, containers={key: asked})
         try:
             wish = self.policy.place(alone, asked).grants.get(key)
         except NotEnough:
+            if must_fit:
+                raise
             return None
         return wish if wish and wish.exclusive else None
 

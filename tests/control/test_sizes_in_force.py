@@ -5,9 +5,11 @@ from pathlib import Path
 
 from criproxy.cri import api_pb2 as api
 from criproxy.observe.bypass import BypassMode
-from tests.control.test_bypass import Placing
+from tests.control.test_bypass import Fragile, Placing
+from tests.control.test_kept import again, kept
+from tests.control.test_pod_total import resize_pod
 from tests.control.test_promotion import wrong
-from tests.control.world import owner
+from tests.control.world import FAST, KEEPING, World, owner
 
 LIMIT_S = 20.0
 
@@ -33,6 +35,47 @@ async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> Non
         await world.poll(lambda: world.cpus(grown) == "1-2")
         assert world.controller.node.containers[grown].cpu_milli == 2000
         assert wrong(world) == []
+
+
+class Keeps(Placing):
+    """The same under a policy that leaves a pod the CPUs of its containers that end."""
+
+    def __init__(self, directory: Path) -> None:
+        self.fragile = Fragile(KEEPING.options)
+        World.__init__(self, directory, None, FAST, self.fragile)
+
+
+async def test_a_pod_that_grew_unseen_keeps_all_its_cpus(tmp_path: Path) -> None:
+    """The total from before the bypass caps nothing any more; the next create tells the one that is true now."""
+    async with asyncio.timeout(LIMIT_S), Keeps(tmp_path) as world:
+        small, grown = owner("grown", 1), owner("grown", 2)
+        sandbox, ids = await world.kubelet.run_pod(small)
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        await resize_pod(world, sandbox, 2000)
+        await world.client.update_container_resources(ids["main"], asked_for(2))
+        world.bypass.set(BypassMode.OFF, "again")
+        await world.poll(lambda: len(world.owned()) == 2)
+        world.runtime.exit_container(ids["main"])
+        await world.controller._inquiry.release_exited()  # as a list tells
+        assert kept(world, small) == "1-2"
+
+        main = await again(world, grown, sandbox, 1)
+        assert world.cpus(main) == "1-2"
+        assert world.controller.node.pods[sandbox].cpu_total_milli == 2000
+
+
+async def test_a_resize_of_the_pod_after_the_bypass_counts(tmp_path: Path) -> None:
+    """Only what was told before is forgotten."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        sandbox = await world.kubelet.run_sandbox(owner("pod", 1))
+        await world.until(lambda: sandbox in world.controller.node.pods)
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        world.bypass.set(BypassMode.OFF, "again")
+        await world.until(lambda: world.controller.node.pods[sandbox].cpu_total_milli == 0)
+        await resize_pod(world, sandbox, 3000)
+        await world.until(lambda: world.controller.node.pods[sandbox].cpu_total_milli == 3000)
+        await world.poll(lambda: world.controller.ready)
+        assert world.controller.node.pods[sandbox].cpu_total_milli == 3000
 
 
 async def test_a_container_that_shrank_unseen_gives_cpus_back(tmp_path: Path) -> None:

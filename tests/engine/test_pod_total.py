@@ -150,6 +150,21 @@ def test_they_stay_together_when_all_are_placed_anew(policy: Policy, event: Even
     assert len(pod_cpus(node, "p")) == 2
 
 
+def test_none_of_them_gets_a_part_of_the_cpus_where_the_pod_has_no_place(policy: Policy) -> None:
+    """A new policy has too few CPUs for the pod, and enough for one of its containers: no CPU comes to have two owners.
+
+    Who finds no place shares with everybody, and the last one keeps what it has.
+    """
+    small = build("static", availableResources={"cpu": "cpuset:0-1"})
+    node = live(policy, pod("p", 2), runs(container("own", 1)), runs(A), runs(B))
+    assert len(set(places(node).values())) == 1
+
+    node = live(small, PolicyChanged(apply_all=True), node=node)
+
+    assert violations(node) == []
+    assert [node.grants[key_of(each)].exclusive for each in (container("own", 1), A)] == [frozenset(), frozenset()]
+
+
 def test_a_lost_store_finds_them_together(policy: Policy) -> None:
     """Two that run on the same CPUs, with the total that their stamps tell."""
     where = Applied(frozenset({3, 4}), frozenset({0}))

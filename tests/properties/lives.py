@@ -17,6 +17,8 @@ from criproxy.engine.events import (
     ContainerStarted,
     Event,
     PolicyChanged,
+    Promoted,
+    ResizeRefused,
     TopologyChanged,
 )
 from criproxy.engine.explained import explanation_is_true
@@ -43,6 +45,7 @@ from criproxy.policy.options import Options, options_of
 from criproxy.sim.machines import GIB
 from tests.engine.lives import PODS, containers, cpu_sizes, events, found, reservations
 from tests.properties.balloons import balloon_options
+from tests.properties.desired import gives_what_was_wanted, refusal_moves_nobody
 from tests.properties.machines import machines, narrowed
 from tests.properties.shapes import reserving, shape_of
 from tests.properties.wishes import annotated
@@ -161,8 +164,11 @@ def _progress(number: int) -> st.SearchStrategy[Event]:
     runtime_id = f"id-r{number}"
     made: list[Event] = [ContainerCreated(f"r{number}", runtime_id), ContainerStarted(runtime_id)]
     ended: list[Event] = [ContainerExited(runtime_id), ContainerGone(runtime_id)]
-    resized = st.builds(ContainerResized, st.sampled_from([f"r{number}", runtime_id]), sizes)
-    return st.one_of(st.sampled_from(made), st.sampled_from(made), resized, st.sampled_from(ended))
+    keys = st.sampled_from([f"r{number}", runtime_id])
+    resized = st.builds(ContainerResized, keys, sizes)
+    refused = st.builds(ResizeRefused, keys, sizes, st.just(1.0), st.booleans())
+    desired = st.one_of(refused, st.builds(Promoted, keys))
+    return st.one_of(st.sampled_from(made), st.sampled_from(made), resized, desired, st.sampled_from(ended))
 
 
 def _restart(number: int) -> st.SearchStrategy[Event]:
@@ -249,6 +255,10 @@ def _wrong(before: Node, event: Event, policy: Policy, decision: Decision) -> It
     after = decision.node
     yield from step_is_deterministic(before, event, policy, decision)
     yield from violations(after)
+    if isinstance(event, ResizeRefused):
+        yield from refusal_moves_nobody(before, event, decision)
+    if isinstance(event, Promoted):
+        yield from gives_what_was_wanted(before, event, policy, decision)
     if after.grants is before.grants:
         return
     yield from nobody_comes_to_own_reserved_cpus(before, after, policy)
@@ -270,7 +280,7 @@ def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy)
 
 def _promises_memory(node: Node, event: Event) -> bool:
     """Whether nobody may be promised too much after *event*: somebody came, went, or has another size."""
-    if isinstance(event, ContainerResized):  # who is left where it is may grow there
+    if isinstance(event, ContainerResized | Promoted):  # who is left where it is may grow there
         had = node.grants.get(event.key)
         return had is not None and bool(had.mems)
     return isinstance(event, ContainerCreating | ContainerExited | ContainerGone)
