@@ -101,13 +101,24 @@ def _missed(missed: Missed) -> str:
     return _WHY[missed.why]
 
 
-def unplaced(node: Node) -> Iterator[str]:
-    """A sentence about each container that shares where there was room, since criproxy failed at its create."""
-    for container in node.containers.values():
-        if container.shares_by_failure and container.state is not ContainerState.EXITED and not node.released:
-            since_s = container.missed.since_s if container.missed else 0.0
-            since = f" since {timestamp(since_s)}" if since_s else ""
-            yield f"{container.title} shares{since} without having been placed: {_WHY[Miss.FAILED]}"
+def unplaced(node: Node) -> list[str]:
+    """The keys of the containers that share where there was room when the policy was not asked about them.
+
+    Some should own CPUs: those `shortfalls` tells.
+    """
+    if node.released:
+        return []
+    alive = (each for each in node.containers.values() if each.is_unplaced and each.state is not ContainerState.EXITED)
+    found = ((each.key, node.grants.get(each.key)) for each in alive)
+    return [key for key, grant in found if grant and not grant.exclusive]
+
+
+def unplaced_sentence(container: Container) -> str:
+    """One of those `unplaced`, for people."""
+    missed = container.missed
+    assert missed is not None  # what makes it one of them
+    since = f" since {timestamp(missed.since_s)}" if missed.since_s else ""
+    return f"{container.title} shares{since} without having been placed: {_missed(missed)}"
 
 
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
