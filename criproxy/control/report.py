@@ -217,7 +217,7 @@ def of_node(situation: Situation) -> Iterator[Notice]:
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
     short = shortfalls(node, situation.placer)
-    yield from _unplaced(node, {each.key for each in short})
+    yield from _unplaced(situation, {each.key for each in short})
     yield from _reserved_later(situation)
     yield from _shares(short)
 
@@ -233,10 +233,11 @@ def _reserved_later(situation: Situation) -> Iterator[Notice]:
             yield Notice("reserved-later", text, wrong=False)
 
 
-def _unplaced(node: Node, told: Collection[str]) -> Iterator[Notice]:
+def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
     """Who shares because the policy was not asked, but for those who are *told* of as owners: after a bypass many."""
+    node, policy = situation.node, situation.placer
     found = [key for key in unplaced(node) if key not in told]
-    yield from (Notice("shares", unplaced_sentence(node.containers[key])) for key in found[:MAX_NAMED])
+    yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
         more = "1 more container shares" if left == 1 else f"{left} more containers share"
         yield Notice("shares", f"{more} without having been placed, for such reasons")

@@ -183,3 +183,51 @@ async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
         assert len(told) == MAX_NAMED + 1
         assert told[-1] == "2 more containers share without having been placed, for such reasons"
         assert world.controller.measure().unpromoted == MAX_NAMED + 2
+
+
+FEW = {"balloonTypes": [{"name": "few", "namespaces": ["default"], "minCPUs": 1, "maxCPUs": 2, "maxBalloons": 1}]}
+NONE = {"balloonTypes": [{"name": "default", "maxCPUs": -1}]}
+
+
+@pytest.mark.parametrize("before", ["static", "topology-aware"])
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        pytest.param(FEW, "no suitable balloon instance available of type few", id="no-room"),
+        pytest.param(NONE, "maxCPUs of balloon type default is -1", id="no-default-place"),
+    ],
+)
+async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
+    tmp_path: Path, before: str, types: dict[str, object], why: str
+) -> None:
+    """By status, its check, the log and the metric, each with the reason."""
+    policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | types))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=POLICIES[before]) as world:
+        keys = [await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)]
+        settings = replace(world.controller.settings, configuration="new", apply_all=True)
+        await world.controller.modes.change(policy, settings)
+        await world.poll(lambda: world.controller.ready)
+        grants = world.controller.node.grants
+        homeless = [key for key in keys if not grants[key].pool]
+        told = unplaced(world)
+        assert len(homeless) == len(told) == world.controller.measure().unpromoted > 0
+        assert all("the policy had no place for it when all were placed anew" in text and why in text for text in told)
+        assert set(told) <= set(wrong(world))
+        await world.poll(lambda: "policy changed" in world.log.events())
+        (logged,) = [keys["reasons"] for event, keys in world.log.lines if event == "policy changed"]
+        assert "shares now" in str(logged)
+        assert why in str(logged)
+
+
+async def test_who_fitted_no_balloon_comes_into_one_when_there_is_room(tmp_path: Path) -> None:
+    """By itself, and nothing is wrong then."""
+    policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | FEW))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+        keys = {await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)}
+        settings = replace(world.controller.settings, configuration="new", apply_all=True)
+        await world.controller.modes.change(policy, settings)
+        (homeless,) = [key for key in keys if not world.controller.node.grants[key].pool]
+        (inside,) = keys - {homeless}
+        await world.kubelet.stop(inside)
+        await world.poll(lambda: place(world, homeless)[1] == "few[0]")
+        await world.poll(lambda: wrong(world) == [])
