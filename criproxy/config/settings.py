@@ -42,7 +42,8 @@ class Common(BaseModel):
     promote: Literal["off", "when-free"] | None = None
     """Which Guaranteed containers that share, and should own CPUs by the policy, get these when there is room: none of
     them, or all. Where nothing is said, those that were created while criproxy failed or was bypassed, and not those
-    that criproxy found running or that shared before the policy changed."""
+    that criproxy found running or that shared before the policy changed. Unless it is off, containers that only share
+    and were created in such a time get their place, in a pool or balloon, then, too."""
     apply: Literal["new", "all"] = "new"
     """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
     and keep of their CPUs what they can, or get others near their memory, which never moves."""

@@ -30,6 +30,7 @@ from criproxy.engine.events import (
     PodCreated,
     PodGone,
     PodStopped,
+    PolicyChanged,
     Promoted,
     UnknownOutcome,
     UpdateApplied,
@@ -41,6 +42,7 @@ from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 from criproxy.store.record import Fact, Kind, Record
 from criproxy.store.writing import LeftOut
@@ -376,7 +378,14 @@ class Manager:
         early = seen or (len(steps) == len(jobs) == 1 and _takes_nothing(steps[0]) and self.store_error is None)
         try:
             if not early:
-                await self._publish(steps)
+                try:
+                    await self._publish(steps)
+                except StoreError:
+                    if not _ends_release(steps[0]):
+                        raise
+                    steps = [await self._decide(self.node, jobs[0])]  # otherwise, now that the disk is known to fail
+                    results = [steps[0].decision]
+                    await self._publish(steps)
             elif not seen:
                 self._see(steps[0].decision.node)
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the events)
@@ -427,11 +436,11 @@ class Manager:
         A call waits for a reservation: its history is written after it, with the next change.
 
         Raises:
-            StoreError: there is only one, a reservation, and nothing has come of it.
+            StoreError: there is only one, a reservation or the end of a release, and nothing has come of it.
         """
         node, entries = steps[-1].decision.node if steps else self.node, self._entries(steps)
         if node is not self.node:
-            needed = bool(steps) and _is_reservation(steps[0].event) and not self.bypassed
+            needed = bool(steps) and (_is_reservation(steps[0].event) or _ends_release(steps[0])) and not self.bypassed
             await (self._reserve(node, steps[0]) if needed else self._save(node, entries))
             entries = entries if needed else []
             self._see(node)
@@ -503,6 +512,9 @@ class Manager:
         if self.bypassed:
             return step(node, event, Fallback(options_of(self.policy)))
         asked, faults = policy or self.policy, _faults(policy or self.policy)
+        is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
+        if is_undone and self.store_error is not None:  # nobody newly owns what cannot be stored
+            return step(node, event, Fallback(options_of(asked)))
         try:
             decision = step(node, event, asked)
         except Exception as error:
@@ -574,6 +586,12 @@ def _takes_nothing(one: _Step) -> bool:
 def _stands_alone(job: _Job) -> bool:
     """Whether *job* has a transaction of its own, since it can fail or takes long, or none, since it is seen."""
     return job.seen or (job.event is not None and _can_be_refused(job.event)) or isinstance(job.event, NodeEvent)
+
+
+def _ends_release(one: _Step) -> bool:
+    """Whether everybody is placed again after a release: as with a create, no CPU is owned that is not on disk."""
+    ends = isinstance(one.event, PolicyChanged) and bool(one.before.released)
+    return ends and one.decision.node.owned_cpus > one.before.owned_cpus
 
 
 def _is_reservation(event: Event) -> TypeGuard[ContainerCreating]:

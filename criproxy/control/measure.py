@@ -10,7 +10,7 @@ from criproxy.control.failures import KINDS
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard
 from criproxy.control.settings import OnError
-from criproxy.control.shortfalls import shortfall, undersized
+from criproxy.control.shortfalls import shortfall, undersized, unplaced
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
@@ -93,9 +93,12 @@ def measure(
 
 
 def _unpromoted(node: Node, policy: Policy) -> int:
-    """How many came without being placed and should have exclusive CPUs; asks the policy about these few only."""
-    came = (key for key, container in node.containers.items() if container.missed)
-    return 0 if node.released else sum(1 for key in came if shortfall(node, policy, key))
+    """How many came without being placed; asks the policy only about those who own some CPUs, and may lack others."""
+    if node.released:
+        return 0
+    sharing = {*unplaced(node)}
+    others = (key for key, each in node.containers.items() if each.missed and key not in sharing)
+    return len(sharing) + sum(1 for key in others if shortfall(node, policy, key))
 
 
 def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:

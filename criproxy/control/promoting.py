@@ -119,11 +119,11 @@ class Promotions:
             return False
         if container.desired and container.desired.told:
             return True
-        if container.shares_by_failure:
+        if container.is_unplaced:
             return wanted is not Promote.OFF
         if container.cpu_milli // 1000 <= len(grant.exclusive):
             return False
-        if wanted is Promote.OFF or not (container.missed or wanted is Promote.WHEN_FREE):
+        if wanted is not Promote.WHEN_FREE:
             return False
         before = self._lacks.get(container.key)
         if before is None or before[0] is not container:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.notices import Notice, Refusal, Trouble, Values
-from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized, unplaced
+from criproxy.control.shortfalls import Shortfall, refusals, shortfalls, undersized, unplaced, unplaced_sentence
 from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_of_group
@@ -22,7 +22,7 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 
 MAX_NAMED = 5
-"""So many containers that share by somebody's choice are named."""
+"""So many containers that share by somebody's choice, or without having been placed, are named."""
 MAX_CONTAINERS = 5_000
 """So many rows one answer has at most; it says how many it leaves out."""
 
@@ -216,9 +216,10 @@ def of_node(situation: Situation) -> Iterator[Notice]:
         yield Notice("machine", text)
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
-    yield from (Notice("shares", text) for text in unplaced(node))
+    short = shortfalls(node, situation.placer)
+    yield from _unplaced(situation, {each.key for each in short})
     yield from _reserved_later(situation)
-    yield from _shares(shortfalls(node, situation.placer))
+    yield from _shares(short)
 
 
 def _reserved_later(situation: Situation) -> Iterator[Notice]:
@@ -230,6 +231,16 @@ def _reserved_later(situation: Situation) -> Iterator[Notice]:
             named = f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
             text = f"{title} owns {named}, which the policy file reserves now; apply: all moves it"
             yield Notice("reserved-later", text, wrong=False)
+
+
+def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
+    """Who shares because the policy was not asked, but for those who are *told* of as owners: after a bypass many."""
+    node, policy = situation.node, situation.placer
+    found = [key for key in unplaced(node) if key not in told]
+    yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
+    if left := len(found[MAX_NAMED:]):
+        more = "1 more container shares" if left == 1 else f"{left} more containers share"
+        yield Notice("shares", f"{more} without having been placed, for such reasons")
 
 
 def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from criproxy.control.notices import Refusal, Values, timestamp
+from criproxy.engine.complete import complete
 from criproxy.errors import Refused
 from criproxy.model.amounts import format_bytes, format_milli
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
+from criproxy.policy.exclusive import exclusive_of
 
 NOBODY: Mapping[str, Refusal] = {}
 _GROWS = "it came back with the size that it had, and grows when there is room"
@@ -97,17 +99,36 @@ _WHY = {
 
 def _missed(missed: Missed) -> str:
     if missed.why is Miss.BYPASSED and not missed.since_s:
-        return "the policy was not asked about it during a bypass"
+        return "the policy was not asked about it during a bypass, or while the state could not be stored"
     return _WHY[missed.why]
 
 
-def unplaced(node: Node) -> Iterator[str]:
-    """A sentence about each container that shares where there was room, since criproxy failed at its create."""
-    for container in node.containers.values():
-        if container.shares_by_failure and container.state is not ContainerState.EXITED and not node.released:
-            since_s = container.missed.since_s if container.missed else 0.0
-            since = f" since {timestamp(since_s)}" if since_s else ""
-            yield f"{container.title} shares{since} without having been placed: {_WHY[Miss.FAILED]}"
+def unplaced(node: Node) -> list[str]:
+    """The keys of the containers that share where there was room when the policy was not asked about them.
+
+    Some should own CPUs: those `shortfalls` tells.
+    """
+    if node.released:
+        return []
+    alive = (each for each in node.containers.values() if each.is_unplaced and each.state is not ContainerState.EXITED)
+    found = ((each.key, node.grants.get(each.key)) for each in alive)
+    return [key for key, grant in found if grant and not grant.exclusive]
+
+
+def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
+    """One of those `unplaced`, for people; *policy* is asked whether it would be refused."""
+    container = node.containers[key]
+    missed, refusal = container.missed, ""
+    assert missed is not None  # what makes it one of them
+    if policy is not None:
+        try:
+            complete(policy).place(node, container)
+        except Refused as error:
+            refusal = f"; {error}"
+        except Exception:  # noqa: BLE001, S110 (a stranger's policy: nobody can say)
+            pass
+    since = f" since {timestamp(missed.since_s)}" if missed.since_s else ""
+    return f"{container.title} shares{since} without having been placed: {_missed(missed)}{refusal}"
 
 
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
@@ -133,8 +154,8 @@ def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
         return None
     missed = container.missed
     count, refusal = _owed(node, policy, container)
-    if refusal and missed:  # it will not come to have them, whatever room there is
-        count = whole
+    if refusal and missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
+        count = whole  # it will not come to have them, whatever room there is
     if count <= len(grant.exclusive):
         return None
     why = _missed(missed) if missed else _other(container)

@@ -97,7 +97,9 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
     except Refused:
         return Decision(node, key=key)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    if not grows and not container.shares_by_failure and len(after.grants[key].exclusive) <= len(grant.exclusive):
+    if key not in after.grants:  # the policy none
+        return Decision(node, key=key)
+    if not grows and not container.is_unplaced and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
     return Decision(after, updates_between(node, after), layout.reasons, key)
 

@@ -148,10 +148,9 @@ class Container:
         return "/".join(filter(None, (self.namespace, self.pod_name, self.name))) or self.key
 
     @property
-    def shares_by_failure(self) -> bool:
-        """Whether it shares wherever there was room since criproxy failed, and is to be placed; it owns no CPUs."""
-        failed = self.missed is not None and self.missed.why is Miss.FAILED
-        return failed and self.cpu_milli < 1000 and not self.stays
+    def is_unplaced(self) -> bool:
+        """Whether it is wherever there was room when the policy was not asked about it, and is to be placed."""
+        return self.missed is not None and not self.stays
 
     @property
     def life(self) -> str:

@@ -36,7 +36,7 @@ class Placing:
     resizes_refused: int
     promotions: int
     unpromoted: int
-    """Containers that came while criproxy failed or was bypassed, and share though they should have exclusive CPUs."""
+    """Containers that came while criproxy failed or was bypassed, or did not fit when all were placed, and wait."""
     undersized: int
     """Containers whose size is not the one that they should have."""
     fallbacks: Mapping[str, int]
@@ -92,7 +92,10 @@ _TOTALS = {
 
 _COUNTS = {
     "resizes_refused": ("resizes_refused", "Resizes that were refused; the kubelet repeats each every second."),
-    "promotions": ("promotions", "Containers that later got the exclusive CPUs or the size that they should have had."),
+    "promotions": (
+        "promotions",
+        "Containers that later got the CPUs, the place or the size that they should have had.",
+    ),
     "policy_failures": ("policy_failures", "Events at which the policy raised what no policy may."),
     "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
@@ -108,7 +111,7 @@ _NOW = {
     "updates_in_flight": ("updates_in_flight", "Updates to other containers that the runtime is at."),
     "misplaced": ("misplaced_containers", "Containers that do not have yet what they were granted."),
     "misplaced_age_s": ("misplaced_age_seconds", "For how long the oldest of them has waited; 0 where there is none."),
-    "unpromoted": ("unpromoted_containers", "Containers that should have exclusive CPUs and share, by no choice."),
+    "unpromoted": ("unpromoted_containers", "Containers that are to be placed and share until then, by no choice."),
     "undersized": ("undersized_containers", "Containers without room for the size that they should have."),
     "unknown": ("unknown_containers", "Containers of which nobody knows yet whether they exist or run."),
     "store_current": ("store_current", "1 while the state on disk is up to date, else 0."),

@@ -14,8 +14,10 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
+from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
+from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
 from criproxy.sim.runtime import RuntimeOptions
 from criproxy.wire.calls import Call, Outcome
@@ -47,9 +49,16 @@ class Fragile(StaticPolicy):
 class Placing(World):
     """A world whose bypass is connected as the daemon connects it, and whose policy may break."""
 
-    def __init__(self, directory: Path, settings: Settings = FAST, options: RuntimeOptions | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Settings = FAST,
+        options: RuntimeOptions | None = None,
+        policy: Policy | None = None,
+        topology: Topology | None = None,
+    ) -> None:
         self.fragile = Fragile(STATIC.options)
-        super().__init__(directory, options, settings, self.fragile)
+        super().__init__(directory, options, settings, policy or self.fragile, topology)
 
     async def start_criproxy(self) -> None:
         """Connect the bypass, too."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
-from tests.control.test_disk import SlowDisk
+from tests.control.test_disk import QUICK, SlowDisk, back
+from tests.control.test_promotion import wrong
 from tests.control.world import FAST, PATIENT, STATIC, World, owner, sharer
+from tests.disks import fill, free, small_disk
 
 NONE = NonePolicy(Options())
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
@@ -397,3 +400,38 @@ async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(t
         await asyncio.gather(stopping, changing)
 
         assert world.cpus(await world.run(owner("next"))) == "1"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return the state directory, on a small disk of its own."""
+    with small_disk(tmp_path / "state") as state:
+        yield state
+
+
+@pytest.mark.parametrize("full_before", ["release", "undo"])
+async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
+    tmp_path: Path, disk: Path, full_before: str
+) -> None:
+    """All share and --check names who should own CPUs; each has them, over a restart too, once there is room again."""
+    async with asyncio.timeout(2 * LIMIT_S), World(tmp_path, settings=QUICK) as world:
+        first, shared = await world.run(owner("first", 2)), await world.run(sharer("shared"))
+        if full_before == "release":
+            fill(disk)
+        await world.controller.modes.release("for the test")
+        if full_before == "undo":
+            fill(disk)
+        answer = await world.controller.modes.undo()
+        assert "disk is full" in answer["not_remembered"]
+        assert not answer["released"]
+        assert world.owned() == frozenset()
+        assert [text for text in wrong(world) if text.startswith("default/first/main should own 2 CPUs, shares")]
+
+        free(disk)
+        await back(world)
+        await until_cpus(world, first, "1-2")
+        await until_cpus(world, shared, "0,3")
+        await world.poll(lambda: wrong(world) == [])
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        assert world.owned() == {1, 2}

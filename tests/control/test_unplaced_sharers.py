@@ -1,19 +1,85 @@
-"""Who only shares and came while criproxy failed is placed once it answers again, and is told of until then."""
+"""Who only shares and came while the policy was not asked is placed once all is well, and is told of until then."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from criproxy.control.report import summary
+import pytest
+
+from criproxy.control.report import MAX_NAMED, summary
 from criproxy.control.settings import Promote
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
+from criproxy.observe.bypass import BypassMode
+from criproxy.policy.api import Policy
+from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from tests.control.world import FAST, World, sharer
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.sim.kubelet import PodSpec
+from criproxy.sim.machines import machine
+from tests.control.test_bypass import Placing
+from tests.control.test_disk import QUICK as QUICK_DISK
+from tests.control.test_disk import back
+from tests.control.test_promotion import wrong
+from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.disks import fill, free, small_disk
 
 LIMIT_S = 20.0
 QUICK = replace(FAST, promote_pause_s=0.02, promote_quiet_s=0.0)
+HURRIED = replace(QUICK_DISK, promote_pause_s=0.02, promote_quiet_s=0.0)
+TWO_NODES = machine(nodes=2, cores=4, threads=1)
+RESERVED = {"reservedResources": {"cpu": "cpuset:0"}}
+SMALL = {"balloonTypes": [{"name": "small", "namespaces": ["default"], "minCPUs": 1}]}
+POLICIES: dict[str, Policy] = {
+    "static": STATIC,
+    "topology-aware": TopologyAwarePolicy(TopologyAwareOptions.model_validate(RESERVED)),
+    "balloons": BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | SMALL)),
+}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return the state directory, on a small disk of its own."""
+    with small_disk(tmp_path / "state") as state:
+        yield state
+
+
+def sharer_of(name: str, milli: int) -> PodSpec:
+    """A Burstable pod of one container, ``main``, that asks for that much."""
+    pod = sharer(name)
+    return replace(pod, containers=(replace(pod.containers[0], cpu_request_milli=milli),))
+
+
+def place(world: World, key: str) -> tuple[CpuSet, str]:
+    """Where a container is to be: its CPUs, and its pool or balloon."""
+    grant = world.controller.node.grants[key]
+    return grant.cpus, grant.pool
+
+
+async def come(world: World, pod: PodSpec) -> str:
+    """Run *pod* and wait until criproxy knows its container; the id of that."""
+    key = await world.run(pod)
+    await world.until(lambda: key in world.controller.node.grants)
+    return key
+
+
+async def come_during(trouble: BypassMode | str, world: Placing, pod: PodSpec, disk: Path) -> str:
+    """The same while something is wrong, which is over then."""
+    if isinstance(trouble, BypassMode):
+        world.bypass.set(trouble, "for the test")
+        key = await world.run(pod)
+        world.bypass.set(BypassMode.OFF, "mended")
+    else:
+        fill(disk)
+        await world.kubelet.stop(await world.run(owner("first")))  # with that it is known to be full
+        key = await world.run(pod)
+        free(disk)
+        await back(world)
+    await world.until(lambda: key in world.controller.node.grants)
+    return key
 
 
 class Failing(StaticPolicy):
@@ -69,3 +135,99 @@ async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
         await world.start_criproxy()
         await world.poll(lambda: world.controller.ready)
         assert len(unplaced(world)) == 1
+
+
+@pytest.mark.parametrize("milli", [100, 1500])
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("trouble", [BypassMode.ORDERED, BypassMode.AUTOMATIC, "disk"])
+async def test_who_came_meanwhile_is_where_it_would_be_without(
+    tmp_path: Path, disk: Path, trouble: BypassMode | str, name: str, milli: int
+) -> None:
+    """In its pool or balloon, on the CPUs of that; nothing is wrong then."""
+    (tmp_path / "without").mkdir()
+    pod, policy = sharer_of("late", milli), POLICIES[name]
+    async with asyncio.timeout(LIMIT_S):
+        async with Placing(tmp_path / "without", policy=policy, topology=TWO_NODES) as world:
+            expected = place(world, await come(world, pod))
+        async with Placing(tmp_path, HURRIED, policy=policy, topology=TWO_NODES) as world:
+            late = await come_during(trouble, world, pod, disk)
+            await world.poll(lambda: not world.controller.node.containers[late].missed)
+            await world.poll(lambda: world.controller.node.applied[late].cpus == expected[0])
+            assert place(world, late) == expected
+            assert wrong(world) == []
+
+
+@pytest.mark.parametrize("trouble", [BypassMode.ORDERED, BypassMode.AUTOMATIC])
+async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
+    tmp_path: Path, trouble: BypassMode
+) -> None:
+    """One sentence, also where it asks for whole CPUs; the metric counts it."""
+    settings, policy = replace(QUICK, promote=Promote.OFF), POLICIES["balloons"]
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, policy=policy, topology=TWO_NODES) as world:
+        await come_during(trouble, world, owner("late"), tmp_path)
+        await world.poll(lambda: world.controller.ready)
+        (text,) = wrong(world)
+        assert text.startswith("default/late/main shares since 20")
+        assert text.endswith("without having been placed: it was created during a bypass")
+        assert world.controller.measure().unpromoted == 1
+
+
+async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
+    """And the others counted."""
+    settings = replace(QUICK, promote=Promote.OFF)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings) as world:
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        for number in range(MAX_NAMED + 2):
+            await come(world, sharer(f"n{number}"))
+        told = unplaced(world)
+        assert len(told) == MAX_NAMED + 1
+        assert told[-1] == "2 more containers share without having been placed, for such reasons"
+        assert world.controller.measure().unpromoted == MAX_NAMED + 2
+
+
+FEW = {"balloonTypes": [{"name": "few", "namespaces": ["default"], "minCPUs": 1, "maxCPUs": 2, "maxBalloons": 1}]}
+NONE = {"balloonTypes": [{"name": "default", "maxCPUs": -1}]}
+
+
+@pytest.mark.parametrize("before", ["static", "topology-aware"])
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        pytest.param(FEW, "no suitable balloon instance available of type few", id="no-room"),
+        pytest.param(NONE, "maxCPUs of balloon type default is -1", id="no-default-place"),
+    ],
+)
+async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
+    tmp_path: Path, before: str, types: dict[str, object], why: str
+) -> None:
+    """By status, its check, the log and the metric, each with the reason."""
+    policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | types))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=POLICIES[before]) as world:
+        keys = [await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)]
+        settings = replace(world.controller.settings, configuration="new", apply_all=True)
+        await world.controller.modes.change(policy, settings)
+        await world.poll(lambda: world.controller.ready)
+        grants = world.controller.node.grants
+        homeless = [key for key in keys if not grants[key].pool]
+        told = unplaced(world)
+        assert len(homeless) == len(told) == world.controller.measure().unpromoted > 0
+        assert all("the policy had no place for it when all were placed anew" in text and why in text for text in told)
+        assert set(told) <= set(wrong(world))
+        await world.poll(lambda: "policy changed" in world.log.events())
+        (logged,) = [keys["reasons"] for event, keys in world.log.lines if event == "policy changed"]
+        assert "shares now" in str(logged)
+        assert why in str(logged)
+
+
+async def test_who_fitted_no_balloon_comes_into_one_when_there_is_room(tmp_path: Path) -> None:
+    """By itself, and nothing is wrong then."""
+    policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | FEW))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
+        keys = {await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)}
+        settings = replace(world.controller.settings, configuration="new", apply_all=True)
+        await world.controller.modes.change(policy, settings)
+        (homeless,) = [key for key in keys if not world.controller.node.grants[key].pool]
+        (inside,) = keys - {homeless}
+        await world.kubelet.stop(inside)
+        await world.poll(lambda: place(world, homeless)[1] == "few[0]")
+        await world.poll(lambda: wrong(world) == [])

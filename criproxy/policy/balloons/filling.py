@@ -86,7 +86,11 @@ class Filling:
         if sizes is None or self.missing_cpus(balloon, sizes) > 0:
             return self._overbooked(joined) if self.kind.overbooked else None
         rather = worth_keeping(self.node, joined, sizes)
-        return self._kept_near(self.state.resize(joined, sizes, self._device_cpus(balloon), rather))
+        state, near = self.state, self._device_cpus(balloon)
+        if self.kind.name == RESERVED and not balloon.keys:  # it is where others left room, and nobody is in it yet
+            state, joined = state.crowded(), replace(joined, home=NO_CPUS)
+            near = (self.state.catalogue.counted, *near)
+        return self._kept_near(state.resize(joined, sizes, near, rather))
 
     def missing_cpus(self, balloon: Balloon, sizes: Sequence[int]) -> int:
         """How many CPUs there are too few for a balloon to get these sizes; 0 or less where there are enough."""

@@ -9,7 +9,6 @@ from functools import cached_property, lru_cache
 from re import fullmatch
 from typing import Any
 
-from criproxy.alloc.cpus import take_cpus
 from criproxy.alloc.locality import Tree, Wants, build_tree
 from criproxy.alloc.priority import Priority, cpus_of_priority
 from criproxy.model.cpuset import CpuSet
@@ -106,6 +105,11 @@ class Catalogue:
     def by_name(self) -> Mapping[str, Kind]:
         """The types by name."""
         return {kind.name: kind for kind in self.kinds}
+
+    @cached_property
+    def counted(self) -> CpuSet:
+        """CPUs of which all else says that they are reserved, by name or for an amount: who shares may be there."""
+        return self.options.reserved(self.topology) & self.topology.cpus
 
     @cached_property
     def created(self) -> Sequence[Kind]:
@@ -215,8 +219,6 @@ def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
     """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take everybody."""
     if kind.name == RESERVED:
         fixed = options.reserved(topology) & topology.cpus
-        if fixed and not _reserves_by_name(options):
-            fixed = take_cpus(topology, topology.cpus, len(fixed))
         return replace(kind, fixed=fixed, overbooked=bool(fixed))
     if kind.name == DEFAULT:
         own = kind.type.model_copy(update={"min_balloons": 1, "max_balloons": 1})

@@ -16,6 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
 from criproxy.policy.balloons.kinds import Catalogue, Kind
+from criproxy.policy.balloons.options import RESERVED
 from criproxy.policy.balloons.sizes import Shape, resized, shape_of, smallest
 
 
@@ -110,7 +111,7 @@ class State:
 
     def settled(self) -> "State":
         """The same with exactly those empty balloons that have to be there, on CPUs that follow from the others."""
-        state = self._crowded()
+        state = self.crowded()
         for kind in self.catalogue.created:
             missing = kind.type.min_balloons - len(state.of(kind))
             for _ in range(missing):
@@ -119,7 +120,7 @@ class State:
                 state = state.with_balloon(empty)
         return state
 
-    def _crowded(self) -> "State":
+    def crowded(self) -> "State":
         """The same without balloons that have no containers."""
         empty = {balloon.kind.index for balloon in self.balloons.values() if not balloon.keys}
         if not empty:
@@ -158,7 +159,8 @@ class State:
         A part that shrinks keeps of CPUs that suit it those in the first of *rather*, of them those in the second.
         """
         loads = self.loaded(balloon.shape.loads, balloon.name)
-        away = (*loads, self.strangers) if self.strangers else loads
+        strangers = self.strangers - (self.catalogue.counted if balloon.kind.name == RESERVED else NO_CPUS)
+        away = (*loads, strangers) if strangers else loads
         also = Wants(close_to, away, rather)
         free = self.free - balloon.home
         return replace(balloon, home=resized(self.catalogue, balloon.shape, balloon.home, free, sizes, also))
