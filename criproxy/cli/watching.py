@@ -1,6 +1,7 @@
 """Showing an answer again and again, until the user has seen enough."""
 
 import json
+import math
 import signal
 import sys
 import time
@@ -21,6 +22,12 @@ Render = Callable[[Values, int, int | None], "RenderableType"]
 """Puts an answer into so many columns and, where it matters, lines."""
 
 
+def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if math.isnan(value):  # neither below the least nor above the most
+        raise click.BadParameter("must be a number of seconds")
+    return value
+
+
 def watch_options(command: F) -> F:
     """The options of a command that shows an answer once or again and again; see `show_answer`."""
     for option in (
@@ -28,7 +35,8 @@ def watch_options(command: F) -> F:
         click.option(
             "--interval",
             "interval_s",
-            type=click.FloatRange(min=0.2),
+            type=click.FloatRange(min=0.2, max=86_400),
+            callback=_a_number,
             default=2.0,
             show_default=True,
             metavar="SECONDS",
@@ -80,17 +88,20 @@ def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable
 
 
 def _live(ask: Ask, interval_s: float, render: Render) -> None:
-    """On a screen of its own, for ever."""
-    from rich.live import Live
-
-    from criproxy.cli.console import console
+    """On a screen of its own, for ever; what is no terminal gets one answer below the other."""
+    from criproxy.cli.console import console, show
 
     screen = console()
-    with Live(console=screen, screen=screen.is_terminal, auto_refresh=False) as shown:
+    if not screen.is_terminal:
         while True:
-            values = _or_error(ask)
-            height = screen.height if screen.is_terminal else None
-            shown.update(render(values, screen.width, height), refresh=True)
+            show(render(_or_error(ask), screen.width, None))
+            time.sleep(interval_s)
+
+    from rich.live import Live
+
+    with Live(console=screen, screen=True, auto_refresh=False) as shown:
+        while True:
+            shown.update(render(_or_error(ask), screen.width, screen.height), refresh=True)
             time.sleep(interval_s)
 
 

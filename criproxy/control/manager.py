@@ -296,6 +296,12 @@ class Manager:
         elif self._pump is None and self._begin_at is None:
             self._begin_at = asyncio.get_running_loop().call_later(LINGER_S, self._begin)
 
+    def look_at_disk(self) -> None:
+        """See whether the disk still takes what is written, in the background: a quiet node writes nothing else."""
+        if self.store_error is None and self._pump is None:  # else it is tried or written to in any case
+            self._checked = False
+            self._begin()
+
     def _begin(self) -> None:
         if self._begin_at is not None:
             self._begin_at.cancel()

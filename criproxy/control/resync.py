@@ -124,10 +124,14 @@ class Resync:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever."""
+        """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever.
+
+        So often the disk is tried, too.
+        """
         self.unsettled()  # removals that were cut when criproxy last ended may go on, too
         while True:
             thorough, self._wanted = self._wanted, False
+            self.followups.manager.look_at_disk()
             try:
                 await self.again(thorough=thorough)
             except Exception as error:

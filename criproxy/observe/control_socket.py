@@ -6,6 +6,7 @@ A request is ``{"command": NAME, "arguments": {…}}``. The answer is ``{"result
 
 import asyncio
 import json
+import select
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -53,6 +54,9 @@ class ControlServer:
         self._writers.add(writer)
         try:
             while line := await _read_line(reader):
+                if _hung_up(writer):
+                    log.warning("a control request is left: whoever sent it has not waited for the answer")
+                    break
                 writer.write(await self._answer(line))
                 async with asyncio.timeout(IDLE_S):
                     await writer.drain()
@@ -92,6 +96,17 @@ class ControlServer:
 
 def _line(answer: Mapping[str, Any]) -> bytes:
     return json.dumps(answer, default=str).encode() + b"\n"
+
+
+def _hung_up(writer: asyncio.StreamWriter) -> bool:
+    """Whether the other side has closed the connection: it was told that nobody answers, and hears of nothing more."""
+    if writer.is_closing():
+        return True
+    watched = select.poll()
+    watched.register(
+        writer.get_extra_info("socket"), 0
+    )  # tells of a hang-up alone; one who only has no more to say waits for the answer
+    return bool(watched.poll(0))
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

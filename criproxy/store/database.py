@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from os.path import samestat
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Database:
             except _UnusableError as error:
                 self.set_aside = self._rename_away(str(error))
                 self._connection = self._open()
+            self._file = self.path.stat()
             self._history = History(self._connection)
             self._writer = Writer(self._connection)
 
@@ -55,6 +57,15 @@ class Database:
     def lost_records(self) -> int:
         """How many records could not be written for their values so far."""
         return self._history.lost
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file that is open is still the one at `path`."""
+        with _as_store_error(self.path):
+            try:
+                return samestat(self._file, self.path.stat())
+            except FileNotFoundError:
+                return False
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last, on the machine *topology*."""

@@ -39,7 +39,7 @@ class Store:
     def __init__(self, directory: Path, *, may_fail: bool = False) -> None:
         self.directory = directory
         self.missing: str | None = None
-        """Why it could not be opened so far, in one sentence; None when it is open."""
+        """Why what is on disk is not what we wrote, in one sentence: it could not be opened, or has gone; else None."""
         self._lock = -1
         self._database: Database | None = None
         try:
@@ -115,7 +115,23 @@ class Store:
             self._lock = lock
         return self._database
 
+    def _let_go_if_replaced(self) -> None:
+        """Where what is open is not what lies in the directory any more, nobody will read what is written to it.
+
+        Raises:
+            StoreError: so it is; the next save opens what is there then.
+        """
+        database = self._database
+        if database is None or (database.in_place and _is_at(self._lock, self.directory / LOCK_NAME)):
+            return
+        self._database = None
+        database.close()
+        os.close(self._lock)
+        self.missing = f"the state database {database.path} or its lock was removed or replaced while criproxy used it"
+        raise StoreError(self.missing)
+
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        self._let_go_if_replaced()
         database = self._opened()
         if self.missing:  # what is there is from an earlier process, and nobody has read it
             before = database.load(after.topology)
@@ -127,6 +143,14 @@ class Store:
             raise StoreError("the state database is closed: criproxy is shutting down")
         # Shielded: what the node has become is written even where nobody waits for it any more.
         return asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, work))
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file *descriptor* is the one at *path*."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock(directory: Path) -> int:

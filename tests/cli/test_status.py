@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -276,6 +277,46 @@ async def test_watch_writes_json_lines_until_ctrl_c(tmp_path: Path) -> None:
         assert await process.wait() == 0
 
     assert first["source"] in {"daemon", "store"}
+
+
+@pytest.mark.parametrize("command", ["status", "devices"])
+def test_watch_into_a_pipe_writes_each_look_at_once(tmp_path: Path, command: str) -> None:
+    """Whoever reads a pipe or a file sees each answer when it comes, not the last one when all is over."""
+    arguments = [sys.executable, "-m", "criproxy", command, "--watch", "--interval", "0.2", *places(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as watching:
+        watchdog = Timer(LIMIT_S, watching.kill)
+        watchdog.start()
+        assert watching.stdout
+        seen = 0
+        while seen < 2 and (line := watching.stdout.readline()):
+            seen += "no criproxy daemon listens" in line
+        watching.send_signal(signal.SIGINT)
+        watching.stdout.read()
+        watchdog.cancel()
+    assert (seen, watching.returncode) == (2, 0)
+
+
+def test_watch_into_a_pipe_that_is_closed_ends(tmp_path: Path) -> None:
+    """`criproxy status --watch | head` comes to an end, without a traceback."""
+    arguments = [sys.executable, "-m", "criproxy", "status", "--watch", "--interval", "0.2", *places(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout
+        assert watching.stderr
+        watching.stdout.close()
+        try:
+            assert watching.wait(LIMIT_S) == 1
+        finally:
+            watching.kill()
+        assert watching.stderr.read() == ""
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "-inf", "1e300", "0.1", "soon"])
+def test_a_pause_that_nobody_can_wait_is_wrong_use(interval: str) -> None:
+    """It is refused before anything is shown."""
+    result = CliRunner().invoke(main, ["status", "--watch", "--interval", interval])
+
+    assert result.exit_code == 2
+    assert "Invalid value for '--interval'" in result.output
 
 
 def test_watch_on_a_terminal_ends_with_ctrl_c(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Real disks that are full or read-only: placing goes on as onError says, and all is written when they are back."""
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -95,6 +96,22 @@ async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
         assert world.cpus(first) == "1-2"
         await world.stop_criproxy()
         await world.start_criproxy()
+        assert world.owned() == {1, 2}
+
+
+async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Path) -> None:
+    """No call has to come before criproxy says that its state was removed, and stores all there is anew."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(QUICK, resync_interval_s=0.05)) as world:
+        first = await world.run(owner("first", 2))
+        await world.rested()
+        shutil.rmtree(tmp_path / "state")
+
+        await world.poll(lambda: "state is stored again" in world.log.events())
+        assert "state cannot be stored; going on in memory" in world.log.events()
+
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        assert world.cpus(first) == "1-2"
         assert world.owned() == {1, 2}
 
 

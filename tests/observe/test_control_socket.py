@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,30 @@ async def exchange(path: str, *lines: bytes) -> list[dict[str, Any]]:
 async def test_an_answer(path: str) -> None:
     """The client gets what the command returned."""
     assert await asyncio.to_thread(ask, path, "double", {"number": 21}) == {"doubled": 42}
+
+
+async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> None:
+    """Who was told that the daemon does not answer is not surprised when it goes on and does it after all."""
+    asked: list[object] = []
+
+    async def note(arguments: Mapping[str, Any]) -> None:
+        asked.append(arguments["who"])
+
+    listener = listen(str(tmp_path / "control.sock"), 0o600)
+    for who, ends in (("gone", socket.socket.close), ("waits", lambda sock: sock.shutdown(socket.SHUT_WR))):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.connect(listener.path)
+        sock.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
+        ends(sock)
+    sock.setblocking(False)
+    server = ControlServer({"note": note})
+    await server.start(listener.sock)  # as a daemon that was stopped goes on
+    await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 100), 10)
+    await exchange(listener.path, b'{"command": "note", "arguments": {"who": "last"}}\n')
+    await server.stop()
+    listener.close()
+    sock.close()
+    assert asked == ["waits", "last"]
 
 
 def test_only_the_owner_may_ask(path: str) -> None:

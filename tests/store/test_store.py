@@ -3,10 +3,11 @@
 import asyncio
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,53 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "state/criproxy.db").mkdir(parents=True)
     with pytest.raises(StoreError, match="unable to open database file"):
         Store(tmp_path / "state")
+
+
+def removed(directory: Path) -> None:
+    """Somebody cleans up."""
+    shutil.rmtree(directory)
+
+
+def replaced(directory: Path) -> None:
+    """Another directory takes the place, as by a mount."""
+    directory.rename(directory.with_name("elsewhere"))
+    directory.mkdir()
+
+
+def lock_removed(directory: Path) -> None:
+    """Another process could take the directory."""
+    (directory / "lock").unlink()
+
+
+@pytest.mark.parametrize("lose", [removed, replaced, lock_removed])
+async def test_a_state_that_goes_while_it_is_used_is_told_and_made_anew(
+    store: Store, lose: Callable[[Path], None]
+) -> None:
+    """Nothing is written where nobody will read it: one save fails and says why, the next one writes all there is."""
+    node = await keep(store, EMPTY, *LIFE)
+    lose(store.directory)
+
+    with pytest.raises(StoreError, match="was removed or replaced while criproxy used it"):
+        await store.save(node, node)
+    await store.save(node, node)
+
+    with pytest.raises(StoreError, match="in use by another criproxy"):
+        Store(store.directory)
+    assert reopened(store) == node
+
+
+async def test_a_state_that_another_took_over_is_left_alone(store: Store) -> None:
+    """Where the directory went and another process has the new one, each save says so."""
+    node = await keep(store, EMPTY, *LIFE)
+    removed(store.directory)
+    other = Store(store.directory)
+    try:
+        for said in ("was removed or replaced", "in use by another criproxy", "in use by another criproxy"):
+            with pytest.raises(StoreError, match=said):
+                await store.save(node, node)
+        assert other.load(MACHINE) == EMPTY
+    finally:
+        other.close()
 
 
 def spoil_text(path: Path) -> None:
