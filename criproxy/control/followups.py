@@ -14,7 +14,7 @@ from time import monotonic
 from criproxy.control.counters import Counters
 from criproxy.control.doubts import Doubts
 from criproxy.control.journal import cause, told_quota, told_update
-from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen
+from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen, if_told
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.notices import Trouble
@@ -251,7 +251,8 @@ class Followups:
         if worker.look:
             worker.look = False  # before: who asks while we look wants to have seen what is there afterwards
             try:
-                await self.look(key)
+                if await if_told(self.look(key)) is None and (ours := self.now(key)):
+                    await self._update(key, ours, "the runtime does not tell what it has", worker.failures)
             except BaseException:
                 worker.look = True
                 raise
@@ -278,7 +279,8 @@ class Followups:
                 raise
         finally:
             counters.updates_in_flight -= 1
-        seen = await self.kernel.look(key)
+        told = await if_told(self.kernel.look(key))  # else the answer has to do: others wait for these CPUs
+        seen = told or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
         lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost:  # before the event that goes to the disk with it

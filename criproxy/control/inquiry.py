@@ -12,6 +12,7 @@ from functools import partial
 
 from criproxy.control.followups import Followups
 from criproxy.control.inheritance import Inheritance
+from criproxy.control.kernel import if_told
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -113,14 +114,16 @@ class Inquiry:
         """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left.
+            RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left. Where
+                it tells nothing of this one alone, the list is believed of a container whose start had ended well.
         """
         if self.is_doubtful(container.key) or not await self.undisturbed(container):
             return False
         if not is_listed:
             return True
-        seen, _ = await self.followups.kernel.ask(container.key)
-        return seen.ended and await self.undisturbed(container)
+        told = await if_told(self.followups.kernel.ask(container.key))
+        ended = container.state is ContainerState.RUNNING if told is None else told[0].ended
+        return ended and await self.undisturbed(container)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether a runtime that calls *key* exited is not to be believed: its start may be under way, or was cut."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from time import time
 
 from criproxy.control.followups import Followups
+from criproxy.control.kernel import if_told
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.engine.events import ContainerResized, ResizeRefused
@@ -32,9 +33,9 @@ class SizesInForce:
         known = [item for item in items if self._alive(item.id)]
         for first in range(0, len(known), _AT_ONCE):
             some = known[first : first + _AT_ONCE]
-            replies = await asyncio.gather(*(self.followups.kernel.ask(item.id) for item in some))
-            for item, (_, reply) in zip(some, replies, strict=True):
-                container = self._alive(item.id)
+            replies = await asyncio.gather(*(if_told(self.followups.kernel.ask(item.id)) for item in some))
+            for item, told in zip(some, replies, strict=True):
+                container, reply = self._alive(item.id), told and told[1]
                 if container and reply and not disturbed(item.id, item.pod_sandbox_id):
                     await self._resized(container, reply)
 

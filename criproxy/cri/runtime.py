@@ -50,6 +50,11 @@ class RuntimeCallError(CriproxyError):
         """Whether the runtime says that the container or sandbox does not exist."""
         return self.code is StatusCode.NOT_FOUND
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the runtime was not reached at all; any other failure may be of what was asked for alone."""
+        return self.code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
+
 
 class RuntimeClient:
     """One channel to one runtime; safe to use from many tasks of one event loop.
