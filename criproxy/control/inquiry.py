@@ -13,6 +13,7 @@ from functools import partial
 from criproxy.control.followups import Followups
 from criproxy.control.inheritance import Inheritance
 from criproxy.control.kernel import if_told
+from criproxy.control.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -21,7 +22,6 @@ from criproxy.engine.events import (
     ContainerCreated,
     ContainerExited,
     ContainerGone,
-    ContainerResized,
     ContainerStarted,
     Event,
     PodNotReady,
@@ -235,7 +235,7 @@ class Inquiry:
                     in_force = await self._size_in_force(key, asked.sizes, before)
                     looks = looks - 1 if in_force else 0
                     if in_force and not looks:
-                        await self.followups.apply(ContainerResized(key, in_force))
+                        believe(self.followups, key, in_force)
             except RuntimeCallError as error:
                 self.followups.log.warning("outcome still unknown", container=key, error=str(error))
 

@@ -10,6 +10,7 @@ from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
 from criproxy.control.refused import warn
 from criproxy.control.resync import Resync
+from criproxy.control.sizes_in_force import believe
 from criproxy.control.targets import quota_for
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
@@ -258,7 +259,7 @@ class Updates:
             return
         key = call.context.key
         if isinstance(call.context, Resizing) and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
-            self.followups.submit(ContainerResized(key, call.context.before))
+            believe(self.followups, key, call.context.before)
         self.followups.lanes.leave(key)
         if isinstance(call.context, Resizing) and outcome.kind is OutcomeKind.UNKNOWN:
             self.followups.tasks.spawn(f"ask for {key}", self.inquiry.resize_unknown(key, call.context.before))

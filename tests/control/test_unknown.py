@@ -12,6 +12,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.model.workload import ContainerState
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
+from tests.control.test_refused_resizes import wrong
 from tests.control.test_resize import size
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
@@ -61,6 +62,24 @@ async def test_a_cut_resize_that_never_reached_the_runtime_is_undone(tmp_path: P
 
         await world.poll(lambda: milli(world, owned) == 1000)
         assert world.owned() == {1}
+
+
+async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: Path) -> None:
+    """The old size is in force, and has no room any more: the container gets it as soon as there is."""
+    slow = Slow(UpdateContainerResources=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
+        owned = await world.run(owner("owner", 3))
+        await cut(world.kubelet.update(owned, size(1000)), slow)
+        slow.clear()
+        other = await world.run(owner("other", 2))
+
+        await world.until(lambda: world.controller.node.containers[owned].desired is not None)
+
+        (sentence,) = wrong(world)
+        assert "default/owner/main should have 3 CPUs" in sentence
+        await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
+        await world.poll(lambda: world.cpus(owned) == "1-3")
+        assert wrong(world) == []
 
 
 async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
