@@ -228,6 +228,7 @@ class Followups:
     async def _attempt(self, key: str, worker: _Worker) -> None:
         """Look or update once; after a failure, pause."""
         try:
+            await self.lanes.free(key)  # a call of the kubelet may have it for minutes: others need the slot
             async with self.slots, self.lanes.of(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)

@@ -32,6 +32,8 @@ from criproxy.model.workload import Container, ContainerState, Sizes
 
 LONGEST_PAUSE_S = 60.0
 """Between two questions about a container of which the runtime does not answer any, where no start waits for that."""
+LANE_S = 0.5
+"""How long others wait for the end of what is under way at a container that may have ended."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
 
@@ -139,12 +141,15 @@ class Inquiry:
     async def undisturbed(self, container: Container) -> bool:
         """Whether nothing has happened to *container* since it looked like this, after what is under way has ended.
 
-        A start of the kubelet is not waited for: its container is just beginning.
+        A start of the kubelet is not waited for: its container is just beginning. Nor is what takes long, such as an
+        update that hangs in the runtime: others wait for this answer, and whoever has the lane looks at its end.
         """
         if container.key in self.followups.starting:
             return False
-        async with self.followups.lanes.of(container.key):
-            return self.followups.manager.node.containers.get(container.key) is container
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LANE_S), self.followups.lanes.of(container.key):
+                return self.followups.manager.node.containers.get(container.key) is container
+        return False
 
     def ask(self, key: str) -> None:
         """Find out what became of the container *key*, in the background; cheap to repeat.
