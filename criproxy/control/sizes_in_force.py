@@ -19,7 +19,7 @@ from criproxy.errors import CriproxyError
 from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.store.record import Kind
 
-_AT_ONCE = 16
+AT_ONCE = 16
 """Containers whose sizes are asked for side by side."""
 
 
@@ -29,16 +29,23 @@ class SizesInForce:
 
     followups: Followups
 
-    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> None:
-        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made."""
+    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> bool:
+        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made.
+
+        Returns:
+            Whether the runtime told the sizes of all.
+        """
+        is_told = True
         known = [item for item in items if self._alive(item.id)]
-        for first in range(0, len(known), _AT_ONCE):
-            some = known[first : first + _AT_ONCE]
+        for first in range(0, len(known), AT_ONCE):
+            some = known[first : first + AT_ONCE]
             replies = await asyncio.gather(*(if_told(self.followups.kernel.ask(item.id)) for item in some))
+            is_told &= None not in replies
             for item, told in zip(some, replies, strict=True):
                 container, reply = self._alive(item.id), told and told[1]
                 if container and reply and not disturbed(item.id, item.pod_sandbox_id):
                     self._resized(container, reply)
+        return is_told
 
     def _alive(self, key: str) -> Container | None:
         container = self.followups.manager.node.containers.get(key)
