@@ -207,7 +207,9 @@ class Kernel:
         """
         if group := self._groups.get(container_id):
             try:
-                return Seen(ContainerState.RUNNING, group.read(), group.lifted())
+                seen = Seen(ContainerState.RUNNING, group.read(), group.lifted())
+                self.untold.pop(container_id, None)
+                return seen
             except OSError:
                 pass  # it has ended, or is about to: the runtime tells
         return (await self.ask(container_id))[0]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.kernel import if_told
 from criproxy.control.report import problems
 from criproxy.model.workload import ContainerState
 from criproxy.sim.kubelet import MiniKubelet
@@ -86,3 +87,18 @@ async def test_the_check_says_it_as_long_as_it_is_there(tmp_path: Path) -> None:
         await world.kubelet.remove_pod(world.controller.node.containers[broken].pod)
         await world.poll(lambda: not world.controller.node.containers)
         assert not untold(world)
+
+
+async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> None:
+    """It is seen there, whatever the runtime failed to tell once."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+        fine = await world.run(owner("fine"))
+        await world.poll(lambda: world.groups() == {fine})
+        kernel = world.controller._followups.kernel
+        world.runtime.lose_status(fine)
+        assert await if_told(kernel.ask(fine)) is None
+        assert untold(world)
+
+        world.controller._followups.kick([fine], look=True)
+
+        await world.poll(lambda: not untold(world))
