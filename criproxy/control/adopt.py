@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from criproxy.control.followups import Followups
 from criproxy.control.guarding import DeviceGuard, Guarded
+from criproxy.control.kernel import Seen, if_told
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -102,7 +103,7 @@ class Adoption:
         One that has a card without a node of it is left where it is from now on.
         """
         for item in await self.devices.untold(containers):
-            seen, reply = await self.followups.kernel.ask(item.id)
+            seen, reply = await if_told(self.followups.kernel.ask(item.id)) or (Seen(None), None)
             container = self.followups.manager.node.containers.get(item.id)
             if reply is None or container is None or seen.state in (None, ContainerState.EXITED):
                 continue
@@ -117,7 +118,8 @@ class Adoption:
         """Look where containers are that are only watched; raises RuntimeCallError."""
         node = self.followups.manager.node
         for key in node.applied.keys() - node.grants.keys():
-            if node.is_watched(key) and (has := (await self.followups.kernel.look(key)).applied):
+            seen = await if_told(self.followups.kernel.look(key)) if node.is_watched(key) else None
+            if seen and (has := seen.applied):
                 await self.followups.apply(UpdateApplied(key, has.cpus, has.mems))
 
     def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
@@ -142,8 +144,9 @@ class Adoption:
         return node.is_watched(key) and not node.containers[key].stays
 
     async def _look(self, item: api.Container) -> "_Look | None":
-        """None for one that is gone or has ended."""
-        seen, reply = await self.followups.kernel.ask(item.id)
+        """None for one that is gone or has ended; where the runtime tells no more than its list, that has to do."""
+        told = await if_told(self.followups.kernel.ask(item.id))
+        seen, reply = told or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes

@@ -35,10 +35,11 @@ from criproxy.engine.complete import complete
 from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode, for_kubelet
+from criproxy.model.bounded import bounded_texts
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy, candidates_of
 from criproxy.policy.options import options_of
@@ -212,6 +213,9 @@ class Controller:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from self.failures.notices()
+        if untold := {key: why for key, why in self._followups.kernel.untold.items() if _lives(containers.get(key))}:
+            names = ", ".join(bounded_texts([containers[key].title for key in untold], 3))
+            yield Notice("untold", f"the runtime does not tell how it is with {names}: {next(iter(untold.values()))}")
         if left := [containers[key].title for key in self._followups.kernel.left if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
@@ -323,6 +327,10 @@ class Controller:
         await self._creates.devices.close()
         await self._manager.close()
         await self._runtime.close()
+
+
+def _lives(container: Container | None) -> bool:
+    return container is not None and container.state is not ContainerState.EXITED
 
 
 def reserved_cpus(policy: Policy, topology: Topology) -> CpuSet:

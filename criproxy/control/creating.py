@@ -27,8 +27,6 @@ from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
-"""Milli-CPU: who asks for less owns no CPU, whatever the policy."""
-
 
 @dataclass(slots=True)
 class Creating:
@@ -58,6 +56,7 @@ class Creates:
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse what does not fit."""
         request = translate.read(api.CreateContainerRequest, message)
+        request.pod_sandbox_id = self.followups.manager.resolve_pod(request.pod_sandbox_id)
         capacity_bytes = self.followups.manager.node.topology.capacity_bytes
         container = translate.container(request, _new_reservation(), capacity_bytes)
         self.see(container.title, request.config.linux.resources.cpuset_cpus)

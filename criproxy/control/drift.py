@@ -71,6 +71,7 @@ class Drift:
     async def _look(self, key: str) -> None:
         try:
             await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
+            await self.followups.lanes.free(key)
             async with self.followups.slots, self.followups.lanes.of(key):
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)

@@ -14,7 +14,7 @@ from time import monotonic
 from criproxy.control.counters import Counters
 from criproxy.control.doubts import Doubts
 from criproxy.control.journal import cause, told_quota, told_update
-from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen
+from criproxy.control.kernel import LEFT_RUNNING, Kernel, Seen, if_told
 from criproxy.control.lanes import Lanes
 from criproxy.control.manager import Manager
 from criproxy.control.notices import Trouble
@@ -228,6 +228,7 @@ class Followups:
     async def _attempt(self, key: str, worker: _Worker) -> None:
         """Look or update once; after a failure, pause."""
         try:
+            await self.lanes.free(key)  # a call of the kubelet may have it for minutes: others need the slot
             async with self.slots, self.lanes.of(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
@@ -251,7 +252,8 @@ class Followups:
         if worker.look:
             worker.look = False  # before: who asks while we look wants to have seen what is there afterwards
             try:
-                await self.look(key)
+                if await if_told(self.look(key)) is None and (ours := self.now(key)):
+                    await self._update(key, ours, "the runtime does not tell what it has", worker.failures)
             except BaseException:
                 worker.look = True
                 raise
@@ -278,7 +280,8 @@ class Followups:
                 raise
         finally:
             counters.updates_in_flight -= 1
-        seen = await self.kernel.look(key)
+        told = await if_told(self.kernel.look(key))  # else the answer has to do: others wait for these CPUs
+        seen = told or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
         lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost:  # before the event that goes to the disk with it

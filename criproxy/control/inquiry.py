@@ -12,6 +12,8 @@ from functools import partial
 
 from criproxy.control.followups import Followups
 from criproxy.control.inheritance import Inheritance
+from criproxy.control.kernel import if_told
+from criproxy.control.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -20,7 +22,6 @@ from criproxy.engine.events import (
     ContainerCreated,
     ContainerExited,
     ContainerGone,
-    ContainerResized,
     ContainerStarted,
     Event,
     PodNotReady,
@@ -31,6 +32,8 @@ from criproxy.model.workload import Container, ContainerState, Sizes
 
 LONGEST_PAUSE_S = 60.0
 """Between two questions about a container of which the runtime does not answer any, where no start waits for that."""
+LANE_S = 0.5
+"""How long others wait for the end of what is under way at a container that may have ended."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
 
@@ -113,14 +116,16 @@ class Inquiry:
         """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left.
+            RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left. Where
+                it tells nothing of this one alone, the list is believed of a container whose start had ended well.
         """
         if self.is_doubtful(container.key) or not await self.undisturbed(container):
             return False
         if not is_listed:
             return True
-        seen, _ = await self.followups.kernel.ask(container.key)
-        return seen.ended and await self.undisturbed(container)
+        told = await if_told(self.followups.kernel.ask(container.key))
+        ended = container.state is ContainerState.RUNNING if told is None else told[0].ended
+        return ended and await self.undisturbed(container)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether a runtime that calls *key* exited is not to be believed: its start may be under way, or was cut."""
@@ -136,12 +141,15 @@ class Inquiry:
     async def undisturbed(self, container: Container) -> bool:
         """Whether nothing has happened to *container* since it looked like this, after what is under way has ended.
 
-        A start of the kubelet is not waited for: its container is just beginning.
+        A start of the kubelet is not waited for: its container is just beginning. Nor is what takes long, such as an
+        update that hangs in the runtime: others wait for this answer, and whoever has the lane looks at its end.
         """
         if container.key in self.followups.starting:
             return False
-        async with self.followups.lanes.of(container.key):
-            return self.followups.manager.node.containers.get(container.key) is container
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LANE_S), self.followups.lanes.of(container.key):
+                return self.followups.manager.node.containers.get(container.key) is container
+        return False
 
     def ask(self, key: str) -> None:
         """Find out what became of the container *key*, in the background; cheap to repeat.
@@ -232,7 +240,7 @@ class Inquiry:
                     in_force = await self._size_in_force(key, asked.sizes, before)
                     looks = looks - 1 if in_force else 0
                     if in_force and not looks:
-                        await self.followups.apply(ContainerResized(key, in_force))
+                        believe(self.followups, key, in_force)
             except RuntimeCallError as error:
                 self.followups.log.warning("outcome still unknown", container=key, error=str(error))
 

@@ -6,12 +6,13 @@ this machine (the embedded one), or that tells no pid, is believed through Conta
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -24,6 +25,8 @@ LEFT_RUNNING = "the runtime has lost what still runs, and moves it no more: rest
 """containerd 1.6 calls it exited and removes it never; after a restart it calls its state unknown, and does."""
 _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
 """What the runtime calls containers of which it has lost the processes, among others."""
+T = TypeVar("T")
+
 _READ_BYTES = 4096
 """What the kernel writes of a cpuset file at most."""
 
@@ -163,6 +166,20 @@ def pid_in(info: Mapping[str, str]) -> int | None:
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
+async def if_told(asked: Awaitable[T]) -> T | None:
+    """What is *asked* about one container; None where the runtime tells nothing of it: others need not wait for that.
+
+    Raises:
+        RuntimeCallError: the runtime is away.
+    """
+    try:
+        return await asked
+    except RuntimeCallError as error:
+        if error.is_away:
+            raise
+        return None
+
+
 class Kernel:
     """Looks at containers; remembers where their cgroups are."""
 
@@ -174,6 +191,8 @@ class Kernel:
         self._since_s: dict[str, float] = {}
         self._groups: dict[str, CpusetGroup] = {}
         self._left: dict[str, CpusetGroup] = {}
+        self.untold: dict[str, str] = {}
+        """By container id: why the runtime, which can be asked, does not tell how that one is."""
 
     @property
     def groups(self) -> Mapping[str, CpusetGroup]:
@@ -188,7 +207,9 @@ class Kernel:
         """
         if group := self._groups.get(container_id):
             try:
-                return Seen(ContainerState.RUNNING, group.read(), group.lifted())
+                seen = Seen(ContainerState.RUNNING, group.read(), group.lifted())
+                self.untold.pop(container_id, None)
+                return seen
             except OSError:
                 pass  # it has ended, or is about to: the runtime tells
         return (await self.ask(container_id))[0]
@@ -203,9 +224,13 @@ class Kernel:
             reply = await self._runtime.container_status(container_id, verbose=True)
         except RuntimeCallError as error:
             if error.not_found:
+                self.untold.pop(container_id, None)
                 self.forget(container_id)
                 return Seen(None), None
+            if not error.is_away:
+                self.untold[container_id] = str(error)
             raise
+        self.untold.pop(container_id, None)
         state = translate.state(reply.status)
         if state is ContainerState.RUNNING:
             return self._running(container_id, reply), reply
@@ -257,6 +282,8 @@ class Kernel:
         """Forget all containers but these."""
         for container_id in self._groups.keys() - known:
             del self._groups[container_id]
+        for container_id in self.untold.keys() - known:
+            del self.untold[container_id]
         for container_id in self._left.keys() - known:
             del self._left[container_id]
             self._since_s.pop(container_id, None)

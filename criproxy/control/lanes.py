@@ -26,6 +26,12 @@ class Lanes:
             self._forget(key)
             raise
 
+    async def free(self, key: str) -> None:
+        """Return once the lane of *key* was nobody's: before something is taken of which there is little for all."""
+        if self.busy(key):
+            async with self.of(key):
+                pass
+
     def busy(self, key: str) -> bool:
         """Whether somebody holds the lane of *key* or waits for it."""
         return key in self._locks

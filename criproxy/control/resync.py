@@ -237,10 +237,16 @@ class Resync:
         self._find_cards(containers)
         await self._adoption.follow_watched()
         if self._resized:
-            await SizesInForce(self.followups).follow(containers, self._is_disturbed)
-            self._resized = False
+            await self._follow_sizes(containers)
         if thorough:
             await self._look_at_all()
+
+    async def _follow_sizes(self, containers: Sequence[api.Container]) -> None:
+        self._resized, is_done = False, False  # before: they may be doubted again meanwhile
+        try:
+            is_done = await SizesInForce(self.followups).follow(containers, self._is_disturbed)
+        finally:
+            self._resized |= not is_done
 
     async def _take_over(
         self,

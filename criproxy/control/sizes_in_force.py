@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from time import time
 
 from criproxy.control.followups import Followups
+from criproxy.control.kernel import if_told
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
+from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerResized, ResizeRefused
-from criproxy.errors import Refused
+from criproxy.errors import CriproxyError
 from criproxy.model.workload import Container, ContainerState, Sizes
 from criproxy.store.record import Kind
 
-_AT_ONCE = 16
+AT_ONCE = 16
 """Containers whose sizes are asked for side by side."""
 
 
@@ -27,32 +29,49 @@ class SizesInForce:
 
     followups: Followups
 
-    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> None:
-        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made."""
+    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> bool:
+        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made.
+
+        Returns:
+            Whether the runtime told the sizes of all.
+        """
+        is_told = True
         known = [item for item in items if self._alive(item.id)]
-        for first in range(0, len(known), _AT_ONCE):
-            some = known[first : first + _AT_ONCE]
-            replies = await asyncio.gather(*(self.followups.kernel.ask(item.id) for item in some))
-            for item, (_, reply) in zip(some, replies, strict=True):
-                container = self._alive(item.id)
+        for first in range(0, len(known), AT_ONCE):
+            some = known[first : first + AT_ONCE]
+            replies = await asyncio.gather(*(if_told(self.followups.kernel.ask(item.id)) for item in some))
+            is_told &= None not in replies
+            for item, told in zip(some, replies, strict=True):
+                container, reply = self._alive(item.id), told and told[1]
                 if container and reply and not disturbed(item.id, item.pod_sandbox_id):
-                    await self._resized(container, reply)
+                    self._resized(container, reply)
+        return is_told
 
     def _alive(self, key: str) -> Container | None:
         container = self.followups.manager.node.containers.get(key)
         return container if container and container.state is not ContainerState.EXITED else None
 
-    async def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
+    def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
         manager = self.followups.manager
         has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
         waits_for = container.desired.sizes if container.desired else container.sizes
         if _alike(has, container.sizes) or _alike(has, waits_for):
             return
         manager.note(container, Kind.RESIZED, "it was resized while nobody watched")
-        try:
-            await self.followups.apply(ContainerResized(container.key, has))
-        except Refused:
-            await self.followups.apply(ResizeRefused(container.key, has, time(), believed=True))
+        believe(self.followups, container.key, has)
+
+
+def believe(followups: Followups, key: str, sizes: Sizes) -> None:
+    """Place the container *key* anew by the *sizes* that runtime and kubelet believe in force.
+
+    Where there is no room for them any more, nobody asks again: it gets them as soon as there is.
+    """
+
+    def placed(done: "asyncio.Future[Decision]") -> None:
+        if isinstance(done.exception(), CriproxyError):
+            followups.submit(ResizeRefused(key, sizes, time(), believed=True))
+
+    followups.submit(ContainerResized(key, sizes)).add_done_callback(placed)
 
 
 def _alike(one: Sizes, other: Sizes) -> bool:

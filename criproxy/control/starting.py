@@ -8,8 +8,10 @@ from time import gmtime, monotonic, strftime, time
 
 from criproxy.control.followups import Blocked, Followups
 from criproxy.control.inquiry import Inquiry
+from criproxy.control.kernel import if_told
 from criproxy.control.refused import warn
 from criproxy.control.resync import Resync
+from criproxy.control.sizes_in_force import believe
 from criproxy.control.targets import quota_for
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
@@ -20,7 +22,7 @@ from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
-from criproxy.model.workload import Sizes
+from criproxy.model.workload import ContainerState, Sizes
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
@@ -84,6 +86,8 @@ class Starts:
             if key not in followups.manager.node.containers:
                 await self.resync.meet(container_id)
                 key = followups.manager.resolve(container_id)
+            if given_up := await self._given_up(key):
+                return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
             while key in followups.manager.node.grants:
                 await self._clear(key)
                 if await self._enter(key):
@@ -96,6 +100,21 @@ class Starts:
         except RuntimeCallError as error:
             return Refuse(StatusCode.UNAVAILABLE, f"cannot prepare container {key} for its start: {error}")
         return Proceed()
+
+    async def _given_up(self, key: str) -> str:
+        """Why *key* may not start: its place is others' since it was stopped, or another attempt came; else empty.
+
+        No kubelet starts such a container. One that the runtime knows to have ended, it refuses itself.
+        """
+        container = self.followups.manager.node.containers.get(key)
+        if container is None or container.state is not ContainerState.EXITED:
+            return ""
+        told = await if_told(self.followups.kernel.ask(key))
+        if told is None or told[0].state is not ContainerState.CREATED:
+            return ""
+        return (
+            f"container {container.title} was given up before it ran, and has no place any more: make another attempt"
+        )
 
     async def anyway(self, call: Call, message: bytes) -> bool:
         """Whether the start may go on although `hold` failed: nothing has to be done or waited for before it."""
@@ -258,7 +277,7 @@ class Updates:
             return
         key = call.context.key
         if isinstance(call.context, Resizing) and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
-            self.followups.submit(ContainerResized(key, call.context.before))
+            believe(self.followups, key, call.context.before)
         self.followups.lanes.leave(key)
         if isinstance(call.context, Resizing) and outcome.kind is OutcomeKind.UNKNOWN:
             self.followups.tasks.spawn(f"ask for {key}", self.inquiry.resize_unknown(key, call.context.before))

@@ -50,6 +50,11 @@ class RuntimeCallError(CriproxyError):
         """Whether the runtime says that the container or sandbox does not exist."""
         return self.code is StatusCode.NOT_FOUND
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the runtime was not reached at all; any other failure may be of what was asked for alone."""
+        return self.code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)
+
 
 class RuntimeClient:
     """One channel to one runtime; safe to use from many tasks of one event loop.
@@ -103,6 +108,10 @@ class RuntimeClient:
                 yield event
         except AioRpcError as error:
             raise _failure("GetContainerEvents", error) from error
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            raise _dropped("GetContainerEvents") from error
         finally:
             call.cancel()
 
@@ -138,6 +147,10 @@ class RuntimeClient:
             if failure.code is StatusCode.UNAVAILABLE:
                 self.on_unavailable()
             raise failure from error
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            raise _dropped(name) from error
 
     async def probe(self, path: str) -> tuple[StatusCode, str]:
         """Code and text with which a method of any service ends, without a message.
@@ -212,6 +225,17 @@ class RuntimeClient:
 
 def _failure(method: str, error: "AioRpcError") -> RuntimeCallError:
     return RuntimeCallError(method, StatusCode(error.code().value[0]), error.details() or "")
+
+
+def _is_cancelled() -> bool:
+    """Whether this task itself is cancelled, and not only its call: grpc ends both alike."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _dropped(method: str) -> RuntimeCallError:
+    """What a call ends with whose channel another one has dropped, because the runtime was away."""
+    return RuntimeCallError(method, StatusCode.UNAVAILABLE, "the connection to the runtime was given up")
 
 
 def _serialise(request: Message) -> bytes:

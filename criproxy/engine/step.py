@@ -177,8 +177,7 @@ def _with_newcomer(
 def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     beside = node.containers_of(newcomer.pod)
     if twin := _twin(beside, newcomer):
-        reason = f"{newcomer.title} repeats a create and inherits its place"
-        return Decision(_said_again(node, twin.key), reasons=(reason,), key=twin.key)
+        return _repeated(node, newcomer, twin, policy)
     known, container = _with_newcomer(node, beside, newcomer, policy)
     layout = policy.place(known, container)
     grants, applied = entries_of(known.grants, layout.grants), known.applied
@@ -187,6 +186,17 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
         applied = with_entries(applied, {container.key: granted(grant)})
     after = known.replace(grants=grants, applied=applied, kept=layout.kept)
     return Decision(after, updates_between(node, after), layout.reasons, container.key)
+
+
+def _repeated(node: Node, newcomer: Container, twin: Container, policy: Policy) -> Decision:
+    """Let *newcomer* have the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
+    reasons: tuple[str, ...] = (f"{newcomer.title} repeats a create and inherits its place",)
+    after = node
+    if twin.key == twin.reservation and twin.sizes != newcomer.sizes:
+        resized = _resized(node, twin.key, newcomer.sizes, policy)
+        after, reasons = resized.node, (*reasons, *resized.reasons)
+    after = _said_again(after, twin.key)
+    return Decision(after, updates_between(node, after), reasons, twin.key)
 
 
 def _said_again(node: Node, key: str) -> Node:

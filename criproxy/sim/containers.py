@@ -141,6 +141,8 @@ class Containers:
     async def status(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
         """Serve ContainerStatus."""
         container = self._named(request.container_id)
+        if container.unreadable:
+            raise unknown(container.unreadable)
         info = views.container_info(container) if request.verbose else None
         return cri.ContainerStatusResponse(status=views.container_status(container), info=info)
 

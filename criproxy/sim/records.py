@@ -70,6 +70,8 @@ class Container:
     message: str = ""
     cpuset: Cpuset | None = None
     listed: bytes | None = None
+    unreadable: str = ""
+    """Why its status cannot be told; empty where it can."""
 
     @property
     def state_name(self) -> str:

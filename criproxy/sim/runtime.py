@@ -132,6 +132,10 @@ class EmbeddedRuntime:
         if restarted:
             container.state = cri.CONTAINER_UNKNOWN
 
+    def lose_status(self, container_id: str, why: str = "failed to get container info") -> None:
+        """From now on the status of a container cannot be told, as where what the runtime keeps of it is broken."""
+        self.core.records.container(container_id).unreadable = why
+
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """Let the process of a running container end by itself."""
         self.core.end_container(self.core.records.container(container_id), exit_code)

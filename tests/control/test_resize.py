@@ -12,7 +12,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.resources import milli_to_quota, milli_to_shares
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
-from tests.control.world import GIB, World, owner, sharer
+from tests.control.world import GIB, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
 
@@ -132,6 +132,26 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> No
         await world.until(lambda: world.controller.node.containers[owned].cpu_milli == 1000)
         assert world.owned() == {1}
         assert world.cpus(owned) == "1"
+
+
+async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_path: Path) -> None:
+    """The kubelet may take the resize back, and does not ask for what it believes in force."""
+    slow = Slow(UpdateContainerResources=0.3)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow)) as world:
+        owned = await world.run(owner("owner", 3))
+        await world.rested()
+        refused = asyncio.create_task(world.kubelet.update(owned, api.LinuxContainerResources(cpu_shares=1)))
+        await world.until(lambda: not world.owned())
+        other = await world.kubelet.run_sandbox(owner("other", 2))
+        await world.kubelet.create(owner("other", 2), other, owner("other", 2).containers[0])
+
+        with pytest.raises(RuntimeCallError):
+            await refused
+
+        await world.until(lambda: world.controller.node.containers[owned].desired is not None)
+        await world.kubelet.remove_pod(other)
+        await world.until(lambda: world.controller.node.containers[owned].cpu_milli == 3000)
+        await world.poll(lambda: world.cpus(owned) == "1-3")
 
 
 async def test_who_shares_and_gets_more_memory_just_gets_it(world: World) -> None:

@@ -3,13 +3,15 @@
 import asyncio
 from pathlib import Path
 
+from criproxy.control.sizes_in_force import AT_ONCE
 from criproxy.cri import api_pb2 as api
 from criproxy.observe.bypass import BypassMode
+from criproxy.sim.runtime import RuntimeOptions
 from tests.control.test_bypass import Fragile, Placing
 from tests.control.test_kept import again, kept
 from tests.control.test_pod_total import resize_pod
 from tests.control.test_promotion import wrong
-from tests.control.world import FAST, KEEPING, World, owner
+from tests.control.world import FAST, KEEPING, World, owner, sharer
 
 LIMIT_S = 20.0
 
@@ -101,6 +103,56 @@ async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Pa
         await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
         await world.poll(lambda: len(world.owned()) == 2)
         assert wrong(world) == []
+
+
+class Counted(dict[str, float]):
+    """Latencies by method; says when so many statuses have been asked for, while these are slow."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.left, self.asked = 2 * count - 1, asyncio.Event()  # the runtime looks twice for each
+
+    def get(self, method: str, default: float = 0.0) -> float:  # type: ignore[override]  # narrower than that of a dict
+        """The latency of *method*."""
+        if method == "ContainerStatus" and method in self:
+            self.left -= 1
+            if not self.left:
+                self.asked.set()
+        return super().get(method, default)
+
+
+async def test_a_resize_during_another_bypass_while_sizes_are_asked_for_is_seen(tmp_path: Path) -> None:
+    """Its container had been asked already."""
+    slow = Counted(AT_ONCE + 1)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
+        grown = await world.run(owner("grown", 1))
+        for number in range(AT_ONCE):
+            await world.run(sharer(f"other-{number}"))
+        await world.rested()
+        slow["ContainerStatus"] = 0.3
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        world.bypass.set(BypassMode.OFF, "again")
+        await slow.asked.wait()
+
+        await resized_unseen(world, grown, 2)
+        slow.clear()
+
+        await world.poll(lambda: world.cpus(grown) == "1-2")
+
+
+async def test_a_size_that_cannot_be_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+    """Nobody waits for it meanwhile."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        grown = await world.run(owner("grown", 1))
+        await world.rested()
+        world.runtime.lose_status(grown)
+        await resized_unseen(world, grown, 2)
+        await world.run(sharer("other"))
+
+        world.runtime.lose_status(grown, "")
+        world.controller.resync()
+
+        await world.poll(lambda: world.cpus(grown) == "1-2")
 
 
 async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) -> None:

@@ -9,9 +9,12 @@ import pytest
 
 from criproxy.control.inquiry import AT_ONCE
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from criproxy.sim.kubelet import MiniKubelet
 from criproxy.sim.runtime import RuntimeOptions
+from tests.control.test_refused_resizes import wrong
 from tests.control.test_resize import size
 from tests.control.world import FAST, Slow, World, cut, owner, sharer
 
@@ -61,6 +64,24 @@ async def test_a_cut_resize_that_never_reached_the_runtime_is_undone(tmp_path: P
 
         await world.poll(lambda: milli(world, owned) == 1000)
         assert world.owned() == {1}
+
+
+async def test_a_cut_shrink_whose_cpus_others_have_by_then_is_told_of(tmp_path: Path) -> None:
+    """The old size is in force, and has no room any more: the container gets it as soon as there is."""
+    slow = Slow(UpdateContainerResources=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), replace(FAST, unknown_pause_s=0.3)) as world:
+        owned = await world.run(owner("owner", 3))
+        await cut(world.kubelet.update(owned, size(1000)), slow)
+        slow.clear()
+        other = await world.run(owner("other", 2))
+
+        await world.until(lambda: world.controller.node.containers[owned].desired is not None)
+
+        (sentence,) = wrong(world)
+        assert "default/owner/main should have 3 CPUs" in sentence
+        await world.kubelet.remove_pod(world.controller.node.containers[other].pod)
+        await world.poll(lambda: world.cpus(owned) == "1-3")
+        assert wrong(world) == []
 
 
 async def test_a_resize_after_a_cut_one_is_not_undone(tmp_path: Path) -> None:
@@ -182,6 +203,24 @@ async def test_a_container_that_never_ran_gives_way_to_its_next_attempt(tmp_path
         await world.kubelet.start(again)
 
         assert world.cpus(again) == "1-3"
+
+
+async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_path: Path) -> None:
+    """Nobody holds a place for it: it would run on the CPUs that its create named, which others may own by now."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        pod = sharer("pod")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
+        await world.run(owner("owner", 1))
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.kubelet.start(first)
+
+        assert caught.value.code is StatusCode.FAILED_PRECONDITION
+        assert "default/pod/main was given up before it ran" in caught.value.details
+        assert world.runtime.cpuset(first) is None
 
 
 async def test_a_cut_start_of_a_sharer_that_runs_is_moved_when_an_owner_comes(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Calls of our own to the runtime."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.errors import StatusCode
-from criproxy.sim.runtime import EmbeddedRuntime
+from criproxy.sim.runtime import EmbeddedRuntime, RuntimeOptions
+from tests.control.world import Slow
 
 AWAY = 8
 """Calls that fail before the runtime comes: by then gRPC would wait for a second until it tries again."""
@@ -23,3 +25,46 @@ async def test_a_runtime_that_is_back_is_reached_by_the_next_call(tmp_path: Path
     async with EmbeddedRuntime(path):
         assert (await client.version()).runtime_name
     await client.close()
+
+
+async def test_a_call_whose_channel_another_one_drops_fails_like_any_other(tmp_path: Path) -> None:
+    """Whoever waits for it was not cancelled: it would end without a word, and what it watches with it."""
+    slow = Slow(ListContainers=60.0)
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(latency_s=slow)) as runtime:
+        client = RuntimeClient(f"unix://{runtime.path}")
+        waiting = asyncio.create_task(client.list_containers())
+        await slow.asked.wait()
+
+        await client.close()
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await waiting
+        assert caught.value.code is StatusCode.UNAVAILABLE
+
+
+async def test_events_whose_channel_is_dropped_fail_alike(tmp_path: Path) -> None:
+    """They are followed anew."""
+    async with EmbeddedRuntime(tmp_path / "runtime.sock") as runtime:
+        client = RuntimeClient(f"unix://{runtime.path}")
+        events = client.container_events()
+        waiting = asyncio.ensure_future(anext(events))
+        await client.version()
+        await asyncio.sleep(0)
+
+        await client.close()
+
+        with pytest.raises(RuntimeCallError):
+            await waiting
+
+
+async def test_a_caller_that_is_cancelled_is_cancelled(tmp_path: Path) -> None:
+    """Its call ends with it."""
+    slow = Slow(ListContainers=60.0)
+    async with EmbeddedRuntime(tmp_path / "runtime.sock", RuntimeOptions(latency_s=slow)) as runtime:
+        client = RuntimeClient(f"unix://{runtime.path}")
+        waiting = asyncio.create_task(client.list_containers())
+        await slow.asked.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await client.close()

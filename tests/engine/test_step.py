@@ -122,6 +122,37 @@ def test_what_a_repeated_create_says_is_what_the_container_may_have() -> None:
     assert decision.updates == (Update("id2", node.grants["r-share"]),)
 
 
+@pytest.mark.parametrize("outcome", [(), (UnknownOutcome("r-own"),)])
+def test_a_repeated_create_with_another_size_gets_a_place_for_that(outcome: tuple[Event, ...]) -> None:
+    """The pod was resized after a create of which nothing may have come; what the first one said counts, too."""
+    node = run(EMPTY, ContainerCreating(owner(cpus=1)), *outcome).node
+
+    decision = run(node, ContainerCreating(owner("r-again", cpus=2)))
+
+    assert decision.key == "r-own"
+    assert decision.node.containers["r-own"].cpu_milli == 2000
+    assert format_cpuset(decision.node.grants["r-own"].exclusive) == "1-2"
+    assert decision.node.applied["r-own"].cpus == {1, 2}
+
+    smaller = run(decision.node, ContainerCreating(owner("r-third", cpus=1)))
+
+    assert format_cpuset(smaller.node.owned_cpus) == "1"
+    assert smaller.node.applied["r-own"].cpus == {1, 2}, "the container may be the one of the second create"
+
+
+def test_a_repeated_create_with_another_size_without_room_is_refused() -> None:
+    """The first one keeps its place."""
+    node = run(EMPTY, ContainerCreating(owner()), UnknownOutcome("r-own")).node
+    with pytest.raises(NotEnough):
+        step(node, ContainerCreating(owner("r-again", cpus=8)), POLICY)
+
+
+def test_a_repeated_create_of_what_is_there_changes_no_size() -> None:
+    """The runtime has the container with its size, and refuses the repetition."""
+    node = run(EMPTY, ContainerCreating(owner()), ContainerCreated("r-own", "id1")).node
+    assert run(node, ContainerCreating(owner("r-again", cpus=3))).node is node
+
+
 def test_a_refusal_changes_nothing() -> None:
     """A container that does not fit raises, and the node is as before."""
     with pytest.raises(NotEnough, match="own asks for 8 exclusive CPUs, but 7 are available"):

@@ -64,11 +64,12 @@ async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> No
         asked.append(arguments["who"])
 
     listener = listen(str(tmp_path / "control.sock"), 0o600)
-    for who, ends in (("gone", socket.socket.close), ("waits", lambda sock: sock.shutdown(socket.SHUT_WR))):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.connect(listener.path)
-        sock.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
-        ends(sock)
+    gone, sock = (socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2))
+    for each, who in ((gone, "gone"), (sock, "waits")):
+        each.connect(listener.path)
+        each.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
+    gone.close()
+    sock.shutdown(socket.SHUT_WR)
     sock.setblocking(False)
     server = ControlServer({"note": note})
     await server.start(listener.sock)  # as a daemon that was stopped goes on
