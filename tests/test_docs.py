@@ -203,3 +203,18 @@ def test_the_page_on_installing_says_what_surprises(beginning: str, words: list[
     part = page.partition(f"\n{beginning}")[2].partition("\n* **")[0].partition("\n## ")[0]
 
     assert [word for word in words if word not in part] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("configuration.md", ["spec.resources", "share its exclusive CPUs"]),
+        ("status.md", ["`2 by pod`", "`pod_cpu_milli`"]),
+        ("simulate.md", ["`pod_cpu`"]),
+    ],
+)
+def test_pod_level_resources_are_told_of(page: str, words: list[str]) -> None:
+    """What such a pod gets, how status shows it, and how a scenario has one."""
+    text = (ROOT / "docs" / page).read_text()
+
+    assert [word for word in words if word not in text] == []
