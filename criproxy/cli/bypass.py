@@ -22,7 +22,8 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
     what runs, and exclusive CPUs are exclusive again.
 
     The daemon also bypasses its policy by itself after repeated failures of its own. That mode, "automatic", keeps
-    exclusive CPUs exclusive, and new containers share the others; it tries to end it by itself.
+    exclusive CPUs exclusive, and new containers share the others; the daemon tries to end it by
+    itself.
     """
     try:
         result = ask(control_socket, "bypass", {"state": state})

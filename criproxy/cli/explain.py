@@ -27,9 +27,10 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
     """Tell the story of CONTAINER: the beginning of an id, or NAMESPACE/POD/CONTAINER.
 
-    What the kubelet asked for and how that was read, what was granted and why, for whom its start waited, every update
-    that was sent and its result, resizes, foreign changes, its end. A container that was refused has no id: name it.
-    Of containers that have ended, the history on disk tells; it is limited, and who has ended makes room first.
+    The story is what the kubelet asked for and how that was read, what was granted and why, for whom its start waited,
+    every update that was sent and its result, resizes, foreign changes, its end. A container that was refused has no
+    id: name it. Of containers that have ended, the history on disk tells; it is limited, and what it has of them makes
+    room first.
     """
     values = Places(**places).explain(container)
     if output == "json":

@@ -30,9 +30,9 @@ STDOUT = "-"
 def command(*, file: str, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
     """Write to FILE (- is standard output) who is on this node, then each pod and container that comes, changes, ends.
 
-    Of each it has what placement depends on: names, class, sizes, labels, annotations for policies. It has no commands,
-    environments, mounts or images, and no values of labels that look secret. docs/simulate.md explains the lines.
-    Without --for it goes on until Ctrl-C.
+    FILE has of each what placement depends on: names, class, sizes, labels, annotations for policies. It has no
+    commands, environments, mounts or images, and no values of labels that look secret. docs/simulate.md explains the
+    lines. Without --for the command goes on until Ctrl-C.
 
     Exit status: 0 recorded, 1 there is nothing to record or the daemon ended it, 2 wrong use.
     """

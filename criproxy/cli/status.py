@@ -42,8 +42,8 @@ def command(  # noqa: PLR0913 (one for each option)
     The daemon is asked; where none answers, the state that it left on disk is shown, and said so. CPUs are what was
     granted; where a container is not there yet, the line says where it is.
 
-    --check tries what must always be true, among it that no exclusive CPU has two owners and that everybody is where
-    they belong, prints a sentence for everything that is wrong, and ends with exit status 1 if there is any.
+    --check tries what must always be true, among it that no exclusive CPU has two owners and that every container is
+    where it belongs, prints a sentence for everything that is wrong, and ends with exit status 1 if there is any.
     """
     if check and watch:
         raise click.UsageError("--check and --watch exclude each other")

@@ -95,7 +95,7 @@ def _numa(values: Values) -> Table:
 
 _SETS = (
     ("shared", "shared by all containers that own none"),
-    ("reserved", "reserved, no newcomer owns them"),
+    ("reserved", "reserved, owned by no newcomer"),
     ("isolated", "isolated by the kernel"),
     ("watched", "used by containers that are only watched"),
     ("offline", "offline"),

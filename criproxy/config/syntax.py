@@ -38,7 +38,9 @@ def from_marked(error: yaml.MarkedYAMLError) -> Mistake:
     for pattern, meaning in _MEANINGS:
         if found := re.search(pattern, said):
             since = error.context_mark
-            opened = f" (it was opened in line {since.line + 1})" if since and "not closed" in meaning else ""
+            opened = ""
+            if "not closed" in meaning and since and mark and since.index < mark.index:  # else: of what is missing
+                opened = f" (it was opened in line {since.line + 1})"
             return Mistake(line, column, f"{found.expand(meaning)}{opened}")
     return Mistake(line, column, said)
 

@@ -31,7 +31,8 @@ def parse_cpuset(text: str) -> CpuSet:
 def _parse_part(part: str, text: str) -> range:
     first, dash, last = (word.strip() for word in part.partition("-"))
     if not _is_id(first) or (dash and not _is_id(last)):
-        raise ValueError(f"{part.strip()!r} in {text.strip()!r} is neither an id nor a range such as 0-3")
+        where = f" in {text.strip()!r}" if part != text else ""
+        raise ValueError(f"{part.strip()!r}{where} is neither an id nor a range such as 0-3")
     words = (first, last or first)
     # A bound on the length keeps int() cheap whatever is fed in.
     if endless := [word for word in words if len(word) >= _LONG]:

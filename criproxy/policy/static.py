@@ -296,6 +296,10 @@ def _cpus(count: int) -> str:
     return "CPU" if count == 1 else "CPUs"
 
 
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _by_node(node: Node, free: CpuSet) -> str:
     by_node = [(numa.id, format_cpuset(numa.cpus & free)) for numa in node.topology.nodes if numa.cpus & free]
     return ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
@@ -307,8 +311,8 @@ def _refusal(node: Node, container: Container, count: int, free: CpuSet, availab
     if node.watched_cpus:
         held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that criproxy does not move"
     return (
-        f"container {container.title} asks for {count} exclusive {_cpus(count)}, but {available} are available: "
-        f"free are {_by_node(node, free)}{held}"
+        f"container {container.title} asks for {count} exclusive {_cpus(count)}, "
+        f"but {available} {_are(available)} available: free are {_by_node(node, free)}{held}"
     )
 
 

@@ -92,7 +92,7 @@ WRONG = [
     ),
     pytest.param(
         "policy: static\nreservedCpus: 0:30\n",
-        f"2:15: reservedCpus: '0:30' in '0:30' {CPUS_TEXT}",
+        f"2:15: reservedCpus: '0:30' {CPUS_TEXT}",
         id="yaml-1.1-base-60",
     ),
     pytest.param(
@@ -101,9 +101,7 @@ WRONG = [
         'or "010" in quotes if it is a text',
         id="yaml-1.1-base-8",
     ),
-    pytest.param(
-        "policy: static\nreservedCpus: 0-\n", f"2:15: reservedCpus: '0-' in '0-' {CPUS_TEXT}", id="open-range"
-    ),
+    pytest.param("policy: static\nreservedCpus: 0-\n", f"2:15: reservedCpus: '0-' {CPUS_TEXT}", id="open-range"),
     pytest.param(
         "policy: static\nreservedCpus: 0,x\n", f"2:15: reservedCpus: 'x' in '0,x' {CPUS_TEXT}", id="letter-in-cpus"
     ),
@@ -155,6 +153,7 @@ WRONG = [
         id="indentation-above",
     ),
     pytest.param("policy: [none\n", "2:1: a bracket is not closed (it was opened in line 1)", id="open-bracket"),
+    pytest.param("policy: none\nreservedCpus: [1,\n", "3:1: a bracket is not closed", id="open-bracket-after-comma"),
     pytest.param(
         "policy: 'none\n",
         "2:1: a quote is not closed before the end of the file (it was opened in line 1)",

@@ -94,13 +94,13 @@ OF_ONE = [
     pytest.param(
         "balloons",
         "reservedCpus: 0-3\nballoonTypes: [{name: a, minCPUs: 13}]",
-        "balloonTypes[0].minCPUs: a balloon of type a needs 13 CPUs, but there are 16, 0-15, and 12 are left",
+        "balloonTypes[0].minCPUs: a balloon of type a needs 13 CPUs, but 12 are left of 16 (0-15)",
         id="balloon-too-large",
     ),
     pytest.param(
         "balloons",
         "balloonTypes: [{name: a, minCPUs: 6, minBalloons: 3}]",
-        "balloonTypes[0].minBalloons: 3 balloons of type a need 6 CPUs each, but there are 16, 0-15, and 4 are left",
+        "balloonTypes[0].minBalloons: 3 balloons of type a need 6 CPUs each, but 4 are left of 16 (0-15)",
         id="too-many-balloons",
     ),
     pytest.param(

@@ -73,7 +73,7 @@ def life(settings: Settings, topology: Topology) -> list[str]:
 
 LARGE = {
     "pools": (4, "there is no room for 'dualcpu'"),
-    "balloons-mixed": (3, "a balloon of type database needs 2 CPUs, but there are 2, 0-1, and 1 are left"),
+    "balloons-mixed": (3, "a balloon of type database needs 2 CPUs, but 1 is left of 2 (0-1)"),
 }
 """How many CPUs examples need, and what `criproxy check` says where there are fewer."""
 
@@ -84,7 +84,7 @@ def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> N
     """An example fits the machine, places who comes, and never breaks an invariant."""
     least, said = LARGE.get(name, (0, ""))
     if len(topology.cpus) < least:
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=re.escape(said)):
             example(tmp_path, name, topology)
         return
     assert life(example(tmp_path, name, topology), topology) == []

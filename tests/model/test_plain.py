@@ -75,7 +75,7 @@ def test_what_is_no_value(data: object, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("hints", "said"),
-    [("1", "hints must be a list"), ([1], r"hints\[0\] must be a str"), (["x"], r"hints\[0\]: 'x' in 'x' is neither")],
+    [("1", "hints must be a list"), ([1], r"hints\[0\] must be a str"), (["x"], r"hints\[0\]: 'x' is neither")],
 )
 def test_what_is_no_set(hints: object, said: str) -> None:
     """Sets of ids are texts in kernel notation, in lists."""

@@ -95,17 +95,17 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
         ),
         pytest.param(
             [{"name": "reserved", "minCPUs": 3}, {"name": "a", "minCPUs": 14}],
-            "balloonTypes.1.minCPUs: a balloon of type a needs 14 CPUs, but there are 16, 0-15, and 13 are left",
+            "balloonTypes.1.minCPUs: a balloon of type a needs 14 CPUs, but 13 are left of 16 (0-15)",
             id="too-large-beside-others",
         ),
         pytest.param(
             [{"name": "a", "minCPUs": 6, "minBalloons": 3}],
-            "balloonTypes.0.minBalloons: 3 balloons of type a need 6 CPUs each, but there are 16, 0-15, and 4 are left",
+            "balloonTypes.0.minBalloons: 3 balloons of type a need 6 CPUs each, but 4 are left of 16 (0-15)",
             id="too-many-cpus",
         ),
         pytest.param(
             [{"name": "a", "minCPUs": 17}],
-            "balloonTypes.0.minCPUs: a balloon of type a needs 17 CPUs, but there are 16, 0-15",
+            "balloonTypes.0.minCPUs: a balloon of type a needs 17 CPUs, but there are 16 (0-15)",
             id="too-large",
         ),
         pytest.param(

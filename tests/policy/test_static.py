@@ -112,6 +112,7 @@ def test_reasons_say_what_was_asked_and_given() -> None:
         pytest.param(
             "", 16, "15 are available: free are 0-3,8-11 on NUMA node 0, 4-7,12-15 on NUMA node 1 (one", id="last"
         ),
+        pytest.param("0-14", 2, "1 is available: free are 15 on NUMA node 1", id="one"),
         pytest.param("0-15", 1, "0 are available: free are none on any NUMA node", id="everything-reserved"),
     ],
 )

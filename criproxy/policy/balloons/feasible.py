@@ -36,14 +36,15 @@ def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
     """Whether the machine has not enough CPUs for the smallest balloon, or for all that have to be there."""
     cpus = state.catalogue.topology.cpus
     least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
-    has = f"there are {len(cpus)}, {format_cpuset(cpus)}"
+    machine, free = f"{len(cpus)} ({format_cpuset(cpus)})", len(state.free)
+    left = f"{free} {'is' if free == 1 else 'are'} left of {machine}"
     others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
     if kind in state.catalogue.created and there < kind.type.min_balloons:
         path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")
-        left = f"and {len(state.free)} are left" + (f": {others}" if others else "")
-        text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {has}, {left}"
+        text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {left}"
+        text += f": {others}" if others else ""
         yield Misfit(path, text)
     elif index is not None and not there and not kind.refused and least > len(state.free):
-        left = f", and {len(state.free)} are left: {others}" if others else ""
-        text = f"a balloon of type {kind.name} needs {least} CPUs, but {has}{left}"
+        has = f"{left}: {others}" if others else f"there are {machine}"
+        text = f"a balloon of type {kind.name} needs {least} CPUs, but {has}"
         yield Misfit(("balloonTypes", index, "minCPUs"), text)

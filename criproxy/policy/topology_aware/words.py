@@ -47,7 +47,8 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
     if room.watched:
         stay += f", and on CPUs {format_cpuset(room.watched)} run containers that criproxy does not move"
     where = _by_node(choosing, room.shared[0])
-    return f"{asks}, but {available(room, request.shared_milli)} are available: free are {where}{stay}"
+    count_free = available(room, request.shared_milli)
+    return f"{asks}, but {count_free} {'is' if count_free == 1 else 'are'} available: free are {where}{stay}"
 
 
 def sharing_refusal(choosing: Choosing) -> str:
