@@ -27,9 +27,6 @@ from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
-WHOLE = 1000
-"""Milli-CPU: who asks for less owns no CPU, whatever the policy."""
-
 
 @dataclass(slots=True)
 class Creating:
@@ -74,8 +71,6 @@ class Creates:
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
-            if self.followups.manager.bypassed and container.cpu_milli >= WHOLE:
-                asking = replace(asking, missed=Missed(why=Miss.BYPASSED, since_s=time()))
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))

@@ -39,7 +39,7 @@ from criproxy.engine.guard import Guarded, PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.store.record import Fact, Kind, Record
@@ -61,6 +61,8 @@ FULL_ID = 64
 """Characters of the ids that runtimes give: what is so long is no beginning of another."""
 MAX_TOGETHER = 32
 """Events that go to the disk in one transaction, if so many are waiting."""
+WHOLE = 1000
+"""Milli-CPU: who asks for less owns no CPU, whatever the policy."""
 MANY = 50
 """With more containers, events about the whole node are worked out beside the event loop: they take milliseconds."""
 
@@ -501,7 +503,7 @@ class Manager:
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
-            return step(node, event, Fallback(options_of(self.policy)))
+            return step(node, _bypassed(event), Fallback(options_of(self.policy)))
         asked, faults = policy or self.policy, _faults(policy or self.policy)
         try:
             decision = step(node, event, asked)
@@ -522,6 +524,13 @@ class Manager:
         if _faults(asked) != faults:
             self.failures.add("policy", f"the policy failed{_about(node, event)}: {' '.join(decision.reasons[:1])}")
         return decision
+
+
+def _bypassed(event: Event) -> Event:
+    """The *event* during an automatic bypass: who comes, maybe after it waited since before, may be owed CPUs."""
+    if not isinstance(event, ContainerCreating) or event.container.cpu_milli < WHOLE or event.container.missed:
+        return event
+    return ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
 
 
 def _faults(policy: Policy) -> int:
