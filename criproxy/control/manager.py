@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter, time
@@ -251,6 +251,17 @@ class Manager:
     def refusals(self) -> list[Refusal]:
         """Who cannot be created at present, the newest first."""
         return self._journal.refusals()
+
+    def refused_in(self) -> frozenset[str]:
+        """The sandboxes of those who cannot be created at present."""
+        with self.failures.harmless("who was refused"):
+            return self._journal.refused_in()
+        return frozenset()
+
+    def forget_refused(self, sandboxes: Collection[str]) -> None:
+        """These *sandboxes* are gone, and whoever was refused in them with them."""
+        with self.failures.harmless("who was refused"):
+            self._journal.forget_refused(sandboxes)
 
     async def flush(self) -> None:
         """Return when the history has been written, or the disk is known to fail."""
