@@ -542,3 +542,21 @@ def test_a_sandbox_that_is_said_to_be_of_another_pod_keeps_nothing_for_the_first
     inherits = PodCreated(first.pod, {"main": parse_cpuset("1")})
     node = live(build("static"), first, inherits, PodCreated(replace(first.pod, uid="")))
     assert not node.kept
+
+
+def test_a_sharer_has_its_part_of_the_total(policy: Policy) -> None:
+    """What an init container leaves is kept as far as the app, which shares, leaves room in what the pod asks for."""
+    init, app = container("init", 4), replace(container("app", 0), cpu_milli=500)
+    node = live(policy, pod("p", 4), runs(init), exits(init), runs(app))
+    assert len(pod_cpus(node, "p")) == 3
+
+    other = container("main", 3, sandbox="w-0")  # with 4 all that pods may use
+    assert len(live(policy, pod("w", 3), runs(other), node=node).grants[key_of(other)].exclusive) == 3
+
+
+def test_a_sharer_costs_no_cpu_of_a_total_that_counts_it(policy: Policy) -> None:
+    """A container that crashes beside it finds all of its own."""
+    main, side = container("main", 2), replace(container("side", 0), cpu_milli=500)
+    total = PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
+    node = live(policy, total, runs(side), runs(main), exits(main))
+    assert len(pod_cpus(node, "p")) == 2
