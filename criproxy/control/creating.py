@@ -72,8 +72,6 @@ class Creates:
             asking = container
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
-            if self.followups.manager.bypassed:
-                asking = replace(asking, missed=Missed(why=Miss.BYPASSED, since_s=time()))
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
             self.followups.log.warning("container refused", container=container.title, error=str(error))

@@ -79,7 +79,9 @@ class Handlers:
         """A sandbox is gone with all its containers."""
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
         if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will tell
-            self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
+            key = self.followups.manager.resolve_pod(sandbox_id)
+            self.creates.devices.sandbox_removed(key)
+            self.followups.manager.forget_refused({key, sandbox_id})
         self._sandbox(sandbox_id, outcome, PodGone)
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.control.notices import Refusal
@@ -73,11 +73,22 @@ class Journal:
         self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, Refusal] = {}
         """By name, in the order in which they were heard of last."""
+        self._sandboxes: dict[str, str] = {}
+        """In which sandbox each of them was refused, by name."""
 
     def refusals(self) -> list[Refusal]:
         """The containers that were refused within the last `REFUSAL_S` and not placed since, the newest first."""
         since_s = self._clock() - REFUSAL_S
         return [refusal for refusal in reversed(self._refusals.values()) if refusal.at_s > since_s]
+
+    def refused_in(self) -> frozenset[str]:
+        """The sandboxes of the containers that were refused."""
+        return frozenset(self._sandboxes.values())
+
+    def forget_refused(self, sandboxes: Collection[str]) -> None:
+        """Nobody wants to create a container in these *sandboxes* any more: they are gone."""
+        for title in [title for title, sandbox in self._sandboxes.items() if sandbox in sandboxes]:
+            del self._sandboxes[title], self._refusals[title]
 
     def __bool__(self) -> bool:
         """Whether something waits to be written."""
@@ -110,21 +121,25 @@ class Journal:
     def _record(self, entry: Entry) -> Record:
         about = entry.about
         if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
-            self._remember(about.title, entry)
+            self._remember(about, entry)
         at_s = self._clock() if entry.at_s is None else entry.at_s
         sentences, facts = bounded_texts(entry.sentences), _bounded_facts(entry.facts)
         if about is None:
             return Record(at_s, "", "", entry.kind, sentences, "", facts)
         return Record(at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
 
-    def _remember(self, title: str, entry: Entry) -> None:
+    def _remember(self, about: Container, entry: Entry) -> None:
+        title = about.title
         before = self._refusals.pop(title, None)
+        self._sandboxes.pop(title, None)
         if entry.kind is Kind.REFUSED:
             times = before.times + 1 if before else 1
             text = bounded_text(" ".join(bounded_texts(entry.sentences)))
             self._refusals[title] = Refusal(title, text, times, self._clock())
+            self._sandboxes[title] = about.pod
         if len(self._refusals) > MAX_REFUSALS:
-            del self._refusals[next(iter(self._refusals))]
+            oldest = next(iter(self._refusals))
+            del self._refusals[oldest], self._sandboxes[oldest]
 
 
 def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter, time
@@ -40,7 +40,7 @@ from criproxy.engine.guard import Guarded, PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
@@ -251,6 +251,17 @@ class Manager:
     def refusals(self) -> list[Refusal]:
         """Who cannot be created at present, the newest first."""
         return self._journal.refusals()
+
+    def refused_in(self) -> frozenset[str]:
+        """The sandboxes of those who cannot be created at present."""
+        with self.failures.harmless("who was refused"):
+            return self._journal.refused_in()
+        return frozenset()
+
+    def forget_refused(self, sandboxes: Collection[str]) -> None:
+        """These *sandboxes* are gone, and whoever was refused in them with them."""
+        with self.failures.harmless("who was refused"):
+            self._journal.forget_refused(sandboxes)
 
     async def flush(self) -> None:
         """Return when the history has been written, or the disk is known to fail."""
@@ -516,7 +527,7 @@ class Manager:
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
-            return step(node, event, Fallback(options_of(self.policy)))
+            return step(node, _bypassed(event), Fallback(options_of(self.policy)))
         asked, faults = policy or self.policy, _faults(policy or self.policy)
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self.store_error is not None:  # nobody newly owns what cannot be stored
@@ -540,6 +551,13 @@ class Manager:
         if _faults(asked) != faults:
             self.failures.add("policy", f"the policy failed{_about(node, event)}: {' '.join(decision.reasons[:1])}")
         return decision
+
+
+def _bypassed(event: Event) -> Event:
+    """The *event* during an automatic bypass: who comes, maybe after it waited since before, may be owed a place."""
+    if not isinstance(event, ContainerCreating) or event.container.missed:
+        return event
+    return ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
 
 
 def _faults(policy: Policy) -> int:

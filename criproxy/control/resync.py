@@ -226,6 +226,7 @@ class Resync:
         await runtime.version()
         self._touched.clear()
         before, guarded = self.followups.manager.node, self.devices.sandboxes()
+        refused = self.followups.manager.refused_in()
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         await self._reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
@@ -234,6 +235,9 @@ class Resync:
             await self.followups.apply(PodGone(key))
         for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():
             self.devices.sandbox_removed(key)
+        there = [item.id for item in sandboxes]
+        gone = {sandbox for sandbox in refused if not any(key.startswith(sandbox) for key in there)}
+        self.followups.manager.forget_refused(gone)
         self._find_cards(containers)
         await self._adoption.follow_watched()
         if self._resized:

@@ -54,7 +54,8 @@ class SizesInForce:
     def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
         manager = self.followups.manager
         has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
-        waits_for = container.desired.sizes if container.desired else container.sizes
+        # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
+        waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
         if _alike(has, container.sizes) or _alike(has, waits_for):
             return
         manager.note(container, Kind.RESIZED, "it was resized while nobody watched")

@@ -112,7 +112,7 @@ class Keeping:
         for uid, kept in node.kept.items():
             if (newest := newest_sandbox(node, uid)) is None:
                 continue
-            left = within_total(kept, owned_by(node, uid), newest, node.topology)
+            left = within_total(kept, owned_by(node, uid), newest, node)
             if left != kept:
                 node = self.changed(node, with_kept_of(node, uid, left).kept)
         return node
@@ -127,7 +127,7 @@ class Keeping:
         if not inherits or not keeps(self) or not pod.uid or pod.uid in node.kept or node.released:
             return node
         free = unused(self.options.within(node), NO_CPUS.union(*inherits.values()), ())
-        kept = within_total(Kept(inherits).within(free), owned_by(node, pod.uid), pod, node.topology)
+        kept = within_total(Kept(inherits).within(free), owned_by(node, pod.uid), pod, node)
         while kept.by_name:
             made = self.changed(node, {**node.kept, pod.uid: kept})
             here = (grant.cpus for grant in made.grants.values() if not grant.exclusive or grant.shares)
@@ -219,7 +219,7 @@ class Keeping:
         places = {grant.cpus - grant.exclusive for grant in after.grants.values() if grant.shares}
         given_up = owned_by(node, pod.uid) - after.owned_cpus
         free = own.within(own.cpus - given_up - NO_CPUS.union(*places))
-        left = within_total(free, owned_by(after, pod.uid), pod, node.topology)
+        left = within_total(free, owned_by(after, pod.uid), pod, after)
         if left == own:
             return layout
         made = self.changed(after, with_kept_of(after, pod.uid, left).kept)

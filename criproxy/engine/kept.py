@@ -11,8 +11,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod
+from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.policy.api import Policy
 from criproxy.policy.exclusive import exclusive_of
 
@@ -81,25 +80,36 @@ def with_leaver(node: Node, container: Container, policy: Policy) -> Node:
     kept = node.kept.get(pod.uid, NOTHING).with_last(container.name, had)
     others = (key for key in _holders(node, pod.uid) if key != container.key)
     owned = NO_CPUS.union(*(node.grants[key].exclusive for key in others))
-    return with_kept_of(node, pod.uid, within_total(kept, owned, pod, node.topology))
+    return with_kept_of(node, pod.uid, within_total(kept, owned, pod, node))
 
 
-def within_total(kept: Kept, owned: CpuSet, pod: Pod, topology: Topology) -> Kept:
+def within_total(kept: Kept, owned: CpuSet, pod: Pod, node: Node) -> Kept:
     """What of *kept* a *pod* keeps whose containers have *owned*: the excess of those that ended first is given up.
 
-    Without a known total this is all of it.
+    What its living containers ask for beside what they own is a part of the total, too. Without a known total this is
+    all of it.
     """
     if pod.cap_milli is None:
         return kept
-    room, found = pod.cap_milli // 1000 - len(owned), owned
+    room, found = (pod.cap_milli - _shared_milli(node, pod)) // 1000 - len(owned), owned
     names: dict[str, CpuSet] = {}
     for name in reversed(list(kept.by_name)):
         cpus = kept.by_name[name]
         more = cpus - found
-        stay = more if len(more) <= room else take_cpus(topology, more, max(room, 0))
+        stay = more if len(more) <= room else take_cpus(node.topology, more, max(room, 0))
         names[name] = (cpus & found) | stay
         room, found = room - len(stay), found | stay
     return Kept({name: names[name] for name in kept.by_name if names[name]})
+
+
+def _shared_milli(node: Node, pod: Pod) -> int:
+    """The CPU that living containers of *pod* ask for beyond what they own, in milli.
+
+    Who asks for all of the pod has no size of its own, and says nothing.
+    """
+    alive = (each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED)
+    placed = [(each.cpu_request_milli.low, node.grants[each.key]) for each in alive if each.key in node.grants]
+    return sum(max(low - 1000 * len(grant.exclusive), 0) for low, grant in placed if low < (pod.cap_milli or 0))
 
 
 def with_kept_of(node: Node, uid: str, kept: Kept) -> Node:

@@ -53,6 +53,6 @@ def _resized(node: Node, key: str, cpu_total_milli: int, policy: Keeping) -> Dec
         after = after.replace(grants=entries_of(after.grants, layout.grants), kept=layout.kept)
         reasons = layout.reasons
     if pod.uid in after.kept:
-        left = within_total(after.kept[pod.uid], owned_by(after, pod.uid), pod, after.topology)
+        left = within_total(after.kept[pod.uid], owned_by(after, pod.uid), pod, after)
         after = policy.changed(after, with_kept_of(after, pod.uid, left).kept)
     return Decision(after, updates_between(node, after), reasons)

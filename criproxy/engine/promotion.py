@@ -30,16 +30,21 @@ def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
 
 
 def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
-    """The node that remembers the refused sizes; those that are refused again keep the time of the first refusal."""
+    """The node that remembers the refused sizes; those that are refused again keep the time of the first refusal.
+
+    What the kubelet once believed in force it does not ask for any more.
+    """
     key, sizes = event.key, event.sizes
     container = node.containers.get(key)
     if container is None or container.state is ContainerState.EXITED:
         return Decision(node, key=key)
-    if container.desired and container.desired.sizes == sizes:
-        return Decision(node, key=key)
-    return Decision(
-        _with(node, replace(container, desired=Desired(sizes=sizes, since_s=event.at_s, told=event.believed))), key=key
-    )
+    since_s, before = event.at_s, container.desired
+    if before and before.sizes == sizes:
+        if before.told or not event.believed:
+            return Decision(node, key=key)
+        since_s = before.since_s
+    desired = Desired(sizes=sizes, since_s=since_s, told=event.believed)
+    return Decision(_with(node, replace(container, desired=desired)), key=key)
 
 
 def as_before(node: Node, newcomer: Container, at_s: float) -> Container | None:

@@ -320,6 +320,6 @@ def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy)
     pod = moved.pods.get(ended.pod)
     if moved.kept == before.kept or not isinstance(policy, Keeping) or not pod or pod.uid not in before.kept:
         return moved
-    kept = within_total(before.kept[pod.uid], owned_by(moved, pod.uid), pod, moved.topology)
+    kept = within_total(before.kept[pod.uid], owned_by(moved, pod.uid), pod, moved)
     made = policy.changed(moved, with_kept_of(moved, pod.uid, kept).kept)
     return made if policy.options.within(made).shared_cpus else moved

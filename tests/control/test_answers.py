@@ -25,6 +25,7 @@ from criproxy.model.grant import in_place
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.sim.kubelet import MiniKubelet
 from criproxy.wire.sockets import listen
 from tests.control.test_trouble import FailingStore
 from tests.control.world import FAST, STATIC, World, owner, sharer
@@ -147,6 +148,31 @@ async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
             "container default/greedy/main asks for 3 exclusive CPUs, but 2 are available"
         )
         assert (await say("status"))["refusals"] == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_status_forgets_who_was_refused_in_a_sandbox_that_is_gone(tmp_path: Path, *, seen: bool) -> None:
+    """Also when nobody saw its removal; a stop alone says nothing, and what was counted stays."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        sandboxes = list[str]()
+        for name in ("gone", "stays"):
+            pod = owner(name, 4)
+            sandboxes.append(await world.kubelet.run_sandbox(pod))
+            with pytest.raises(RuntimeCallError, match="asks for 4 exclusive CPUs"):
+                await world.kubelet.create(pod, sandboxes[-1], pod.containers[0])
+        await world.kubelet.stop_sandbox(sandboxes[0])
+        assert len((await say("status"))["refusals"]) == 2
+
+        kubelet = world.kubelet if seen else MiniKubelet(world.direct)
+        await kubelet.remove_pod(sandboxes[0])
+        if not seen:
+            world.controller.resync()
+        await world.until(lambda: sandboxes[0] not in world.controller.node.pods)
+        await world.poll(lambda: len(world.controller.situation().refusals) == 1)
+
+        (refusal,) = (await say("status"))["refusals"]
+        assert refusal["container"] == "default/stays/main"
+        assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 2}
 
 
 async def test_explain_nobody(tmp_path: Path) -> None:

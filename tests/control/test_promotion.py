@@ -15,9 +15,10 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.sim.kubelet import MiniKubelet
+from criproxy.sim.runtime import RuntimeOptions
 from tests.control.test_bypass import Placing
 from tests.control.test_disk import QUICK, back
-from tests.control.world import FAST, STATIC, World, owner
+from tests.control.world import FAST, STATIC, Slow, World, owner
 from tests.disks import fill, free, small_disk
 
 LIMIT_S = 20.0
@@ -136,6 +137,29 @@ async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path
         await world.poll(lambda: world.cpus(late) == "1-2")
         assert wrong(world) == []
         assert "somebody else" not in await explained(world, late)
+
+
+async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(tmp_path: Path) -> None:
+    """The policy had no room for it, and was not asked again: it shares, and that is remembered."""
+    slow = Slow()
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=RuntimeOptions(latency_s=slow)) as world:
+        there = await world.run(owner("there", 2))
+        pod = owner("late", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await world.until(lambda: sandbox_id in world.controller.node.pods)
+        slow["ListContainers"] = 0.2
+        slow.asked.clear()
+        creating = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        world.bypass.set(BypassMode.AUTOMATIC, "for the test")
+        late = await creating
+        await world.kubelet.start(late)
+        (sentence,) = wrong(world)
+        assert "default/late/main should own 2 CPUs, shares since" in sentence
+        world.bypass.set(BypassMode.OFF, "mended")
+        await world.kubelet.stop(there)
+        await world.poll(lambda: world.cpus(late) in {"1-2", "2-3"})
+        assert wrong(world) == []
 
 
 async def test_what_came_during_an_ordered_bypass_is_placed_after_it(tmp_path: Path) -> None:

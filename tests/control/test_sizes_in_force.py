@@ -3,8 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from criproxy.control.sizes_in_force import AT_ONCE
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.observe.bypass import BypassMode
 from criproxy.sim.runtime import RuntimeOptions
 from tests.control.test_bypass import Fragile, Placing
@@ -36,6 +39,23 @@ async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> Non
         await world.poll(lambda: len(world.owned()) == 2)
         await world.poll(lambda: world.cpus(grown) == "1-2")
         assert world.controller.node.containers[grown].cpu_milli == 2000
+        assert wrong(world) == []
+
+
+async def test_a_refused_resize_that_passed_unseen_is_waited_for(tmp_path: Path) -> None:
+    """The kubelet repeated it during the bypass and asks no more: its silence takes nothing back."""
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        grown = await world.run(owner("grown", 1))
+        other = await world.run(owner("other", 2))
+        with pytest.raises(RuntimeCallError, match="asks for 2 exclusive CPUs"):
+            await world.client.update_container_resources(grown, asked_for(2))
+        await resized_unseen(world, grown, 2)
+        await world.until(lambda: (d := world.controller.node.containers[grown].desired) is not None and d.told)
+        await world.poll(lambda: world.controller.ready)
+        (sentence,) = wrong(world)
+        assert "default/grown/main should have 2 CPUs" in sentence
+        await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
+        await world.poll(lambda: len(world.owned()) == 2)
         assert wrong(world) == []
 
 

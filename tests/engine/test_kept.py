@@ -578,3 +578,21 @@ def test_whatever_is_wrong_with_what_is_kept_is_noticed(policy: Policy) -> None:
         ({"p": "4"}, ["the pod p has CPUs 1-2,4 alone, and asks for 2000m as a whole"]),
     ):
         assert violations(with_kept(aside, **kept)) == found
+
+
+def test_a_sharer_has_its_part_of_the_total(policy: Policy) -> None:
+    """What an init container leaves is kept as far as the app, which shares, leaves room in what the pod asks for."""
+    init, app = container("init", 4), replace(container("app", 0), cpu_milli=500)
+    node = live(policy, pod("p", 4), runs(init), exits(init), runs(app))
+    assert len(pod_cpus(node, "p")) == 3
+
+    other = container("main", 3, sandbox="w-0")  # with 4 all that pods may use
+    assert len(live(policy, pod("w", 3), runs(other), node=node).grants[key_of(other)].exclusive) == 3
+
+
+def test_a_sharer_costs_no_cpu_of_a_total_that_counts_it(policy: Policy) -> None:
+    """A container that crashes beside it finds all of its own."""
+    main, side = container("main", 2), replace(container("side", 0), cpu_milli=500)
+    total = PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
+    node = live(policy, total, runs(side), runs(main), exits(main))
+    assert len(pod_cpus(node, "p")) == 2

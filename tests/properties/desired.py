@@ -8,7 +8,7 @@ from criproxy.engine.events import Promoted, ResizeRefused
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import ContainerState, Desired
 from criproxy.policy.api import Policy
 
 
@@ -26,8 +26,13 @@ def refusal_moves_nobody(before: Node, event: ResizeRefused, decision: Decision)
         yield f"the refusal of a resize of {old.title} changes more than what it should have"
     if new.desired is None or new.desired.sizes != event.sizes:
         yield f"{old.title} should have {event.sizes} since its resize was refused, and {new.desired} is remembered"
-    elif old.desired and old.desired.sizes == event.sizes and after is not before:
-        yield f"{old.title} was refused the same size twice, and the second time changes something"
+    elif old.desired and old.desired.sizes == event.sizes and _is_more(old.desired, new.desired, event):
+        yield f"{old.title} was refused the same size twice: {old.desired} is {new.desired} now"
+
+
+def _is_more(old: Desired, new: Desired, event: ResizeRefused) -> bool:
+    """Whether another thing has changed than that the kubelet believes, since *event*, that the size is in force."""
+    return new != replace(old, told=old.told or event.believed)
 
 
 def gives_what_was_wanted(before: Node, event: Promoted, policy: Policy, decision: Decision) -> Iterator[str]:
