@@ -242,6 +242,7 @@ class Resync:
         await self._adoption.follow_watched()
         if self._resized:
             await self._follow_sizes(containers)
+        self.followups.kick(list(self.followups.kernel.untold), look=True)
         if thorough:
             await self._look_at_all()
 

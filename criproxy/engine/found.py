@@ -23,6 +23,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +158,9 @@ def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple
             homeless.append(owner)
     owning = {owner.container.key for owner in owners}
     sharers = [newcomer for newcomer in newcomers if newcomer.container.key not in owning]
-    node = _share(node, sharers + homeless)
+    node = _share(node, sharers + homeless, policy)
     node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in homeless if each.container.reservation])
-    node, told = _kept_off(preserved(node))
+    node, told = _kept_off(preserved(node), policy)
     node = _with_quotas(node, newcomers)
     applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in newcomers if n.present.has}
     return node.replace(applied={**node.applied, **applied}), (*reasons, *told)
@@ -238,7 +239,7 @@ def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> G
     return honest(grant) if leaves_some else None
 
 
-def _share(node: Node, sharers: Iterable[_Newcomer]) -> Node:
+def _share(node: Node, sharers: Iterable[_Newcomer], policy: Policy) -> Node:
     """The node with *sharers* where they are, as far as nobody owns CPUs there."""
     grants = dict(node.grants)
     made: dict[tuple[CpuSet, CpuSet, str], Grant] = {}
@@ -247,14 +248,19 @@ def _share(node: Node, sharers: Iterable[_Newcomer]) -> Node:
         pool = PRESERVED if sharer.wish.is_preserved else pool
         place = sharer.has, sharer.mems, pool
         if place not in made:
-            cpus = sharer.has - node.exclusive_cpus or node.shared_cpus
+            cpus = sharer.has - node.exclusive_cpus or _for_all(node, policy)
             made[place] = Grant(sharer.has if cpus == sharer.has else cpus, sharer.mems, pool=pool)
         if made[place].cpus:
             grants[sharer.container.key] = made[place]
     return node.replace(grants=grants)
 
 
-def _kept_off(node: Node) -> tuple[Node, tuple[str, ...]]:
+def _for_all(node: Node, policy: Policy) -> CpuSet:
+    """Where somebody goes who shares and has no CPU left: what nobody owns, of the CPUs that *policy* uses."""
+    return options_of(policy).within(node).shared_cpus or node.shared_cpus
+
+
+def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[str, ...]]:
     """The node with everybody off the CPUs that others own, and a word about it."""
     owned = node.exclusive_cpus
     made: dict[Grant, Grant] = {}
@@ -263,7 +269,8 @@ def _kept_off(node: Node) -> tuple[Node, tuple[str, ...]]:
         foreign = (grant.cpus & owned) - grant.exclusive if grant.shares else NO_CPUS
         if foreign:
             if grant not in made:
-                made[grant] = replace(grant, cpus=grant.cpus - foreign or node.shared_cpus)
+                left_over = node.shared_cpus if grant.is_preserved else _for_all(node, policy)
+                made[grant] = replace(grant, cpus=grant.cpus - foreign or left_over)
             grants[key] = made[grant]
             left |= foreign
     if not left:

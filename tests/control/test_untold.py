@@ -102,3 +102,20 @@ async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> Non
         world.controller._followups.kick([fine], look=True)
 
         await world.poll(lambda: not untold(world))
+
+
+async def test_one_that_was_not_told_once_is_asked_again_with_the_next_comparison(tmp_path: Path) -> None:
+    """Nobody else may ask for one that has not been started."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
+        pod = owner("created")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        created = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.rested()
+        world.runtime.lose_status(created)
+        assert await if_told(world.controller._followups.kernel.ask(created)) is None
+        world.runtime.lose_status(created, "")
+        assert untold(world)
+
+        await world.controller._resync.again(thorough=False)
+
+        await world.poll(lambda: not untold(world))

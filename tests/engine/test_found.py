@@ -103,6 +103,19 @@ def test_those_that_share_leave_the_cpus_of_an_owner() -> None:
     assert decision.node.applied["c"].cpus == {2, 3}
 
 
+def test_who_loses_all_of_its_cpus_to_an_owner_gets_available_ones() -> None:
+    """Whether it was found there just now, or an owner is found that was made there meanwhile."""
+    options = {"reservedCpus": "0", "availableResources": {"cpu": "cpuset:0-4"}}
+    policy = StaticPolicy(StaticOptions.model_validate(options))
+    everybody = (present("owner", "1-2", 2), present("together", "1"), present("before", "4"))
+
+    decision = step(EMPTY, Found((), everybody), policy)
+    assert places(decision) == {"owner": "1-2*", "together": "0,3-4", "before": "4"}
+
+    decision = step(decision.node, Found((), (present("next", "4", 1),)), policy)
+    assert places(decision) == {"owner": "1-2*", "together": "0,3", "before": "0,3", "next": "4*"}
+
+
 def test_two_owners_of_one_cpu_are_parted() -> None:
     """The first keeps its place; the second keeps what is left of its own and gets a substitute."""
     decision = step(EMPTY, Found((), (present("a", "1-2", 2), present("b", "2-3", 2))), POLICY)
