@@ -172,3 +172,12 @@ def test_who_may_not_read_the_state_hears_of_the_daemon(
 
     assert result.exit_code == (0 if command == "devices" else 1)
     assert "no criproxy daemon listens on" in result.output
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_fail_no_command(closed: str) -> None:
+    """What a script has closed takes no text, and the exit status tells all the same."""
+    command = f'exec "{sys.executable}" -m criproxy topology {closed}'
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
