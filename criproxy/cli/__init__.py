@@ -5,6 +5,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -57,6 +58,7 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run it all; what the system does not let us read or write is one sentence, and exit status 1."""
+        _open_closed_streams()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -64,6 +66,13 @@ class LazyGroup(click.Group):
                 raise
             _tell(error)
             sys.exit(CriproxyError.exit_status)
+
+
+def _open_closed_streams() -> None:
+    """Nobody listens to what was closed, and no socket or file of ours may get its number instead."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (open to the end)
 
 
 def _tell(error: OSError) -> None:

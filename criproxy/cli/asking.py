@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET, NoDaemon, ask
+from criproxy.cli.place import Place
 from criproxy.errors import CriproxyError
 
 DEFAULT_STATE_DIR = Path("/var/lib/criproxy")
@@ -103,7 +104,7 @@ control_socket_option = click.option(
 
 def state_dir_option(text: str) -> Callable[[F], F]:
     """The option that says where the daemon's state is; *text* tells what for."""
-    kind = click.Path(file_okay=False, path_type=Path)
+    kind = Place(folder=True)
     return click.option("--state-dir", type=kind, default=DEFAULT_STATE_DIR, show_default=True, help=text)
 
 
@@ -112,7 +113,7 @@ def places_options(command: F) -> F:
     for option in (
         click.option(
             "--host-root",
-            type=click.Path(file_okay=False, path_type=Path),
+            type=Place(folder=True),
             default="/",
             show_default=True,
             help="Prefix of /sys and the cgroup tree; read where no daemon answers.",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from criproxy.cli.place import Place
 from criproxy.cli.saying import say
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Place(folder=True),
     default="/",
     show_default=True,
     help="Prefix of /sys, /proc and the cgroup tree of the machine to check against.",

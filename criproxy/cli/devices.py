@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from criproxy.cli.asking import Places, places_options
+from criproxy.cli.place import Place
 from criproxy.cli.watching import Render, Values, show_answer, watch_options
 from criproxy.devices.cards import Card
 from criproxy.devices.links import Peers
@@ -19,7 +20,7 @@ _NVIDIA_ID = "GPU-"
 @watch_options
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="FILE|DIR",
     help="Policy file whose classes are shown where no daemon answers.  [default: /etc/criproxy/policy.yaml]",
 )

@@ -1,11 +1,11 @@
 """``criproxy serve``: the daemon."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.place import Place
 from criproxy.errors import CriproxyError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -15,7 +15,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
 @click.command(short_help="Serve CRI between the kubelet and the runtime.")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="FILE|DIR",
     help="Policy file, or a directory of them.  [default: /etc/criproxy/policy.yaml; none where there never was one]",
 )
@@ -37,14 +37,14 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
 @click.option("--image-endpoint", metavar="ADDRESS", help="The image service behind --image-listen.")
 @click.option(
     "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Place(folder=True),
     default="/var/lib/criproxy",
     show_default=True,
     help="Where decisions are kept over restarts.",
 )
 @click.option(
     "--host-root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Place(folder=True),
     default="/",
     show_default=True,
     help="Prefix of /sys, /proc and the cgroup tree.",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from stat import S_ISVTX
 from typing import TypeVar
 
 from criproxy.errors import StoreError
@@ -153,11 +154,22 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+def _is_of_all(directory: Path) -> bool:
+    """Whether others keep their files there, as in /tmp, which must not be closed to them; a fresh tmpfs is empty."""
+    if not directory.stat().st_mode & S_ISVTX:
+        return False
+    there = {path.name for path in directory.iterdir()}
+    return bool(there) and LOCK_NAME not in there
+
+
 def _lock(directory: Path) -> int:
     """Take the directory for this process; the lock goes with the process, however that ends."""
     lock = -1
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_of_all(directory):
+            own = "name one of criproxy's own with --state-dir"
+            raise StoreError(f"the state directory {directory} is one for everybody's files: {own}")
         directory.chmod(0o700)
         lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,6 @@
 """The command line as users type it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -138,3 +139,45 @@ def test_who_reads_no_more_ends_it_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *(
+            (command, "--state-dir")
+            for command in ("serve", "status", "explain x", "devices", "release", "bypass status")
+        ),
+        *((command, "--host-root") for command in ("serve", "status", "check x")),
+        ("serve", "--config"),
+        ("devices", "--config"),
+    ],
+)
+def test_an_empty_place_is_wrong_use(command: str, option: str) -> None:
+    """It is a variable of a script that is not set, and no name of the working directory."""
+    result = CliRunner().invoke(main, [*command.split(), option, ""])
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': must not be empty" in result.output
+
+
+@pytest.mark.parametrize("command", ["status --check", "explain x", "devices", "bypass status"])
+def test_who_may_not_read_the_state_hears_of_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The default folder is closed to all but root: that it cannot be read is no wrong use of an option."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    where = ["--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
+    result = CliRunner().invoke(main, [*command.split(), *where])
+
+    assert result.exit_code == (0 if command == "devices" else 1)
+    assert "no criproxy daemon listens on" in result.output
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_fail_no_command(closed: str) -> None:
+    """What a script has closed takes no text, and the exit status tells all the same."""
+    command = f'exec "{sys.executable}" -m criproxy topology {closed}'
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")

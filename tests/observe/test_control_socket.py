@@ -64,20 +64,20 @@ async def test_a_request_whose_asker_has_gone_is_not_begun(tmp_path: Path) -> No
         asked.append(arguments["who"])
 
     listener = listen(str(tmp_path / "control.sock"), 0o600)
-    gone, sock = (socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2))
-    for each, who in ((gone, "gone"), (sock, "waits")):
-        each.connect(listener.path)
-        each.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
+    gone, waits = (socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2))
+    for who, sock in (("gone", gone), ("waits", waits)):
+        sock.connect(listener.path)
+        sock.sendall(json.dumps({"command": "note", "arguments": {"who": who}}).encode() + b"\n")
     gone.close()
-    sock.shutdown(socket.SHUT_WR)
-    sock.setblocking(False)
+    waits.shutdown(socket.SHUT_WR)
+    waits.setblocking(False)
     server = ControlServer({"note": note})
     await server.start(listener.sock)  # as a daemon that was stopped goes on
-    await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 100), 10)
+    await asyncio.wait_for(asyncio.get_running_loop().sock_recv(waits, 100), 10)
     await exchange(listener.path, b'{"command": "note", "arguments": {"who": "last"}}\n')
     await server.stop()
     listener.close()
-    sock.close()
+    waits.close()
     assert asked == ["waits", "last"]
 
 
