@@ -5,7 +5,6 @@ PYTHON_VENV := .venv/bin/python
 SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
-JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -20,8 +19,8 @@ setup: ## install what is missing: Debian packages (as root), .venv, libraries, 
 demo: setup ## put pods through criproxy and print where they landed and why
 	@.venv/bin/criproxy demo $(ARGS)
 
-test: setup ## run every test in JOBS (2) processes, 0 for this one; ARGS="tests/wire -k hold" for some
-	@$(PYTHON_VENV) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup ## run every test; ARGS="tests/wire -k hold" for some
+	@$(PYTHON_VENV) -m pytest $(ARGS)
 
 lint: setup ## check style, types, layers and generated files
 	.venv/bin/ruff check .

@@ -37,16 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runtime", metavar="NAME", help="the one containerd for tests/e2e, such as 2 (make runtimes)")
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep tests whose verdict needs luck out of every run that does not ask for them: these belong to `make chaos`.
-
-    Guests boot first where several processes run the tests: begun last, one process would wait for the other's minutes.
-    """
+    """Keep tests whose verdict needs luck out of every run that does not ask for them: these belong to `make chaos`."""
     wanted = bool(config.getoption("--chance"))
     items[:] = [item for item in items if (item.get_closest_marker("chance") is not None) == wanted]
-    if hasattr(config, "workerinput"):  # a process of pytest-xdist
-        items.sort(key=lambda item: item.get_closest_marker("vm") is None)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
