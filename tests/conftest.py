@@ -17,6 +17,7 @@ settings.load_profile("criproxy")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+os.environ.pop("COLUMNS", None)  # how wide the terminal is in which they run is no part of what tests claim
 os.umask(0o022)  # policy files that tests write must not be writable by a group
 
 _left_out: list[str] = []
