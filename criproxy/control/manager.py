@@ -156,6 +156,8 @@ class Manager:
         """Events in the queue that nobody sees yet."""
         self._flushes = 0
         """Writes of the history alone that are in the queue."""
+        self._looks = False
+        """Whether the next of them is made even if there is nothing to write."""
         self._changed = asyncio.Event()
         self._journal = Journal(failed=self.failures.telling_failed)
         self._considering = Considering(self._note_considered, log)
@@ -310,8 +312,8 @@ class Manager:
     def look_at_disk(self) -> None:
         """See whether the disk still takes what is written, in the background: a quiet node writes nothing else."""
         if self.store_error is None and self._pump is None:  # else it is tried or written to in any case
-            self._checked = False
-            self._begin()
+            self._looks = True
+            self._push(_Job(None, asyncio.get_running_loop().create_future()))
 
     def _begin(self) -> None:
         if self._begin_at is not None:
@@ -521,7 +523,10 @@ class Manager:
         if self._flush_at is not None:
             self._flush_at.cancel()
             self._flush_at = None
-        if self.store_error is None and (self._journal or not self._keeper.has(self.node)):  # else with the next change
+        looks, self._looks = self._looks, False
+        if self.store_error is not None:
+            return  # all of it goes to the disk with the next change
+        if looks or self._journal or not self._keeper.has(self.node):
             await self._save(self.node, ())
 
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from criproxy.model.node import Node
 from criproxy.sim.runtime import RuntimeOptions
@@ -32,9 +34,19 @@ class StalledDisk(SlowDisk):
         super()._save(before, after, records)
 
 
+def flush(world: World) -> None:
+    """Let the manager write its history."""
+    world.controller._manager.note(None, Kind.NODE, "something to write")
+
+
+def look(world: World) -> None:
+    """Let it see whether the disk works, as it does from time to time."""
+    world.controller._manager.look_at_disk()
+
+
 @asynccontextmanager
-async def stalled(world: World, directory: Path) -> AsyncIterator[StalledDisk]:
-    """Begin a flush of the history on a disk that does not answer from then on."""
+async def stalled(world: World, directory: Path, begin: Callable[[World], None] = flush) -> AsyncIterator[StalledDisk]:
+    """Begin a flush of the history, or what *begin* does, on a disk that does not answer from then on."""
     await world.stop_criproxy()
     disk = StalledDisk(directory / "state")
     world.make_store = lambda: disk
@@ -43,7 +55,7 @@ async def stalled(world: World, directory: Path) -> AsyncIterator[StalledDisk]:
     await world.poll(lambda: world.controller.ready)
     await world.rested()
     disk.answers.clear()
-    world.controller._manager.note(None, Kind.NODE, "something to write")
+    begin(world)
     await world.poll(disk.stalls.is_set)
     try:
         yield disk
@@ -51,12 +63,15 @@ async def stalled(world: World, directory: Path) -> AsyncIterator[StalledDisk]:
         disk.answers.set()  # a test that fails ends, too
 
 
-async def test_a_pod_that_shares_runs_while_the_history_is_flushed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begin", [flush, look])
+async def test_a_pod_that_shares_runs_while_the_history_is_flushed(
+    tmp_path: Path, begin: Callable[[World], None]
+) -> None:
     """From its sandbox to its start, and the next one too; at the end all of it is on disk."""
     async with (
         asyncio.timeout(LIMIT_S),
         World(tmp_path, NO_EVENTS, QUIET) as world,
-        stalled(world, tmp_path) as disk,
+        stalled(world, tmp_path, begin) as disk,
     ):
         first = await world.run(sharer("first"))
         second = await world.run(sharer("second"))
