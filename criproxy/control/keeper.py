@@ -71,6 +71,11 @@ class Change:
     """What the history shall tell of how it came to that."""
 
 
+_STOOD_STILL = 1.25
+"""A wait that took so much longer than it should: this process stood still, as in a virtual machine that is paused, and
+the disk had no time to answer either. It gets its time anew, once."""
+
+
 class Keeper:
     """Writes one change after the other; its caller waits for one before it comes with the next.
 
@@ -237,8 +242,10 @@ class Keeper:
                 self._waiting.popleft()
 
     async def _write(self, change: Change) -> None:
-        write = asyncio.ensure_future(self._store.save(self._stored, change.node, change.records))
+        write, begun_s = asyncio.ensure_future(self._store.save(self._stored, change.node, change.records)), monotonic()
         done, _ = await asyncio.wait([write], timeout=self._limits.timeout_s)
+        if not done and monotonic() - begun_s > _STOOD_STILL * self._limits.timeout_s:
+            done, _ = await asyncio.wait([write], timeout=self._limits.timeout_s)
         if not done:
             self._stuck, self._stuck_node = write, change.node
             self._counters.store_failures += 1

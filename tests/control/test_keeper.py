@@ -1,8 +1,9 @@
 """What is on disk while the disk fails, hangs and comes back."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -89,6 +90,22 @@ async def until(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not happened():  # noqa: ASYNC110 (a keeper tells nobody)
             await asyncio.sleep(0.005)
+
+
+async def test_an_event_loop_that_stood_still_is_no_failing_disk() -> None:
+    """A virtual machine was paused, or the CPU was somebody else's: the disk has had no time to answer."""
+    disk, log, limit_s = Disk(), RecordingLog(), 1.0
+    keeper = Keeper(EMPTY, disk, replace(QUICK, timeout_s=limit_s), Counters(), log)
+    saving = asyncio.create_task(keeper.save(decided(1), needed=True))
+    while not disk.tries:  # noqa: ASYNC110 (it has begun)
+        await asyncio.sleep(0)
+    time.sleep(1.5 * limit_s)  # noqa: ASYNC251 (that is it)
+    asyncio.get_running_loop().call_later(0.01, disk.answers.set)
+
+    await saving
+
+    assert keeper.error is None
+    assert not log.lines
 
 
 async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
