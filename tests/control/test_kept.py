@@ -304,10 +304,10 @@ async def test_cpus_that_went_over_a_restart_are_not_kept(tmp_path: Path, monkey
     async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=KEEPING) as world:
         pod = owner("loop", 2)
         sandbox, ids = await world.kubelet.run_pod(pod)
+        await world.rested()
         world.runtime.exit_container(ids["main"])
         await world.controller._inquiry.release_exited()
         assert kept(world, pod) == "1-2"
-        await world.booked()
         await world.stop_criproxy()
         monkeypatch.setattr(worlds, "machine", lambda **_: machine(1, 4, 1, allowed=parse_cpuset("0-1,3")))
 
@@ -331,6 +331,7 @@ async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> Non
         _, ended = await world.kubelet.run_pod(owner("loop", 2))
         for key in ids:
             await world.kubelet.start(key)
+        await world.rested()
         world.runtime.exit_container(ended["main"])
         await world.controller._inquiry.release_exited()
         node = world.controller.node

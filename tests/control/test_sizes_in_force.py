@@ -77,6 +77,7 @@ async def test_a_pod_that_grew_unseen_keeps_all_its_cpus(tmp_path: Path) -> None
         await world.client.update_container_resources(ids["main"], asked_for(2))
         world.bypass.set(BypassMode.OFF, "again")
         await world.poll(lambda: len(world.owned()) == 2)
+        await world.rested()
         world.runtime.exit_container(ids["main"])
         await world.controller._inquiry.release_exited()  # as a list tells
         assert kept(world, small) == "1-2"
