@@ -71,8 +71,7 @@ class Drift:
     async def _look(self, key: str) -> None:
         try:
             await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
-            await self.followups.lanes.free(key)
-            async with self.followups.slots, self.followups.lanes.of(key):
+            async with self.followups.turn(key):
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)
             self.followups.kick([key])  # if it is not in place yet

@@ -5,8 +5,8 @@ grant counts, and whatever fails is simply tried again.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -183,6 +183,13 @@ class Followups:
         node = self.manager.node
         return (self._target(key) or node.applied.get(key)) if key in node.grants else None
 
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """One of the few `slots`, and the lane of *key*, which a call of the kubelet may have for minutes."""
+        await self.lanes.free(key)  # before: others need the slot
+        async with self.slots, self.lanes.of(key):
+            yield
+
     def looking(self, key: str) -> bool:
         """Whether a worker is about to read what *key* has."""
         worker = self._workers.get(key)
@@ -228,8 +235,7 @@ class Followups:
     async def _attempt(self, key: str, worker: _Worker) -> None:
         """Look or update once; after a failure, pause."""
         try:
-            await self.lanes.free(key)  # a call of the kubelet may have it for minutes: others need the slot
-            async with self.slots, self.lanes.of(key):
+            async with self.turn(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
             if not isinstance(error, RuntimeCallError):

@@ -103,9 +103,8 @@ def _hung_up(writer: asyncio.StreamWriter) -> bool:
     if writer.is_closing():
         return True
     watched = select.poll()
-    watched.register(
-        writer.get_extra_info("socket"), 0
-    )  # tells of a hang-up alone; one who only has no more to say waits for the answer
+    # With no event asked for, poll tells of a hang-up alone: who only has no more to say waits for the answer.
+    watched.register(writer.get_extra_info("socket"), 0)
     return bool(watched.poll(0))
 
 
