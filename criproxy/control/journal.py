@@ -73,8 +73,6 @@ class Journal:
         self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, Refusal] = {}
         """By name, in the order in which they were heard of last."""
-        self._sandboxes: dict[str, str] = {}
-        """In which sandbox each of them was refused, by name."""
 
     def refusals(self) -> list[Refusal]:
         """The containers that were refused within the last `REFUSAL_S` and not placed since, the newest first."""
@@ -83,12 +81,12 @@ class Journal:
 
     def refused_in(self) -> frozenset[str]:
         """The sandboxes of the containers that were refused."""
-        return frozenset(self._sandboxes.values())
+        return frozenset(refusal.sandbox for refusal in self._refusals.values())
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
         """Nobody wants to create a container in these *sandboxes* any more: they are gone."""
-        for title in [title for title, sandbox in self._sandboxes.items() if sandbox in sandboxes]:
-            del self._sandboxes[title], self._refusals[title]
+        for title in [title for title, refusal in self._refusals.items() if refusal.sandbox in sandboxes]:
+            del self._refusals[title]
 
     def __bool__(self) -> bool:
         """Whether something waits to be written."""
@@ -131,15 +129,12 @@ class Journal:
     def _remember(self, about: Container, entry: Entry) -> None:
         title = about.title
         before = self._refusals.pop(title, None)
-        self._sandboxes.pop(title, None)
         if entry.kind is Kind.REFUSED:
             times = before.times + 1 if before else 1
             text = bounded_text(" ".join(bounded_texts(entry.sentences)))
-            self._refusals[title] = Refusal(title, text, times, self._clock())
-            self._sandboxes[title] = about.pod
+            self._refusals[title] = Refusal(title, text, times, self._clock(), about.pod)
         if len(self._refusals) > MAX_REFUSALS:
-            oldest = next(iter(self._refusals))
-            del self._refusals[oldest], self._sandboxes[oldest]
+            del self._refusals[next(iter(self._refusals))]
 
 
 def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:

@@ -41,6 +41,8 @@ class Refusal:
     times: int
     at_s: float
     """The last time, in seconds since the epoch."""
+    sandbox: str = ""
+    """In which it cannot be created; empty for one that was."""
 
     def to_json(self) -> Values:
         """As in the answer of `status`."""
