@@ -20,17 +20,23 @@ def listing(slow: Slow) -> RuntimeOptions:
     return RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
 
 
+async def other_ends_beside_a_hanging_update(world: World, slow: Slow) -> tuple[str, "asyncio.Task[None]"]:
+    """Two containers have ended, and an update of the kubelet for one of them hangs: the other one, and that update."""
+    busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+    await world.rested()
+    slow["UpdateContainerResources"] = HANGS_S
+    resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+    await slow.asked.wait()
+    world.runtime.exit_container(busy)
+    world.runtime.exit_container(other)
+    return other, resize
+
+
 async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> None:
     """Its container has ended: of the others that have, the places are given back, and the newcomer fits."""
     slow, settings = Slow(), replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
-        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
-        await world.rested()
-        slow["UpdateContainerResources"] = HANGS_S
-        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
-        await slow.asked.wait()
-        world.runtime.exit_container(busy)
-        world.runtime.exit_container(other)
+        other, resize = await other_ends_beside_a_hanging_update(world, slow)
 
         await world.run(owner("next", 2))
 
@@ -44,13 +50,7 @@ async def test_ends_of_others_are_seen_meanwhile(tmp_path: Path) -> None:
     """Also of those that come after it in the list."""
     slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
-        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
-        await world.rested()
-        slow["UpdateContainerResources"] = HANGS_S
-        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
-        await slow.asked.wait()
-        world.runtime.exit_container(busy)
-        world.runtime.exit_container(other)
+        other, resize = await other_ends_beside_a_hanging_update(world, slow)
 
         await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
 
