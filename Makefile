@@ -34,23 +34,23 @@ format: setup ## rewrite files in the common format
 	.venv/bin/ruff format .
 
 bench: setup ## measure what criproxy adds to calls; ARGS="--peer NAME=SOCKET"
-	@$(PYTHON_VENV) -m tests.bench $(ARGS)
+	@$(PYTHON_VENV) -m tests.rigs.bench $(ARGS)
 
 fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEED
-	@$(PYTHON_VENV) -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
+	@$(PYTHON_VENV) -m tests.rigs.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --json build/fuzz.json $(ARGS)
 
 properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED, on all CPUs
-	@$(PYTHON_VENV) -m tests.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
+	@$(PYTHON_VENV) -m tests.rigs.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
 
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
-	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/vm) $(ARGS)
+	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.rigs.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/rigs/vm) $(ARGS)
 
 tenant: setup ## put EXAMPLES (500) hostile pods among others under every policy, from SEED, on all CPUs
-	@$(PYTHON_VENV) -W ignore -m tests.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)
+	@$(PYTHON_VENV) -W ignore -m tests.rigs.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)
 
 chaos: setup ## kill criproxy KILLS (60) times on busy nodes and look for wrong places, from SEED; then for planted faults
-	@$(PYTHON_VENV) -m tests.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
-	@$(PYTHON_VENV) -m pytest --chance tests/chaos
+	@$(PYTHON_VENV) -m tests.rigs.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json $(ARGS)
+	@$(PYTHON_VENV) -m pytest --chance tests/rigs/chaos
 
 runtimes: setup ## the e2e tests on containerd 2.x, with and without NRI; ARGS=--lock takes what Debian's sid has now
 	@$(PYTHON_VENV) -m tests.runtimes $(or $(ARGS),--test)

@@ -37,13 +37,13 @@ from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen, unix_path
 
 if TYPE_CHECKING:
-    from criproxy.control.configuration import BadFile, Configuration
+    from criproxy.api.recordings import Recorder
+    from criproxy.control.configuration.last_good import Keeping
+    from criproxy.control.configuration.load import BadFile, Configuration
+    from criproxy.control.configuration.reload import Reload
     from criproxy.control.controller import Controller
-    from criproxy.control.goodfile import Keeping
-    from criproxy.control.notices import Notice
-    from criproxy.control.recording import Recorder
-    from criproxy.control.reload import Reload
     from criproxy.model.topology import Topology
+    from criproxy.views.notices import Notice
 
 DRAIN_S = 2.0
 """What calls under way get to finish when we are told to stop."""
@@ -59,7 +59,11 @@ BEHIND_FIRST_S, BEHIND_PAUSE_S = 2.0, 60.0
 PROBE_S = 1.0
 """How long the runtime may take to accept the connection that tells whether it is there."""
 
-CONTROL_MODULES = ("criproxy.control.configuration", "criproxy.control.controller", "criproxy.control.reload")
+CONTROL_MODULES = (
+    "criproxy.control.configuration.load",
+    "criproxy.control.controller",
+    "criproxy.control.configuration.reload",
+)
 """What a thread imports while the data plane serves."""
 
 MAIN = "criproxy"
@@ -250,8 +254,8 @@ class Daemon:
         Raises:
             BadFile: nobody has ever run here, and it cannot be used.
         """
-        from criproxy.control.configuration import BadFile, load_configuration
-        from criproxy.control.goodfile import is_new, read_good
+        from criproxy.control.configuration.last_good import is_new, read_good
+        from criproxy.control.configuration.load import BadFile, load_configuration
         from criproxy.control.settings import Settings
         from criproxy.discovery.machine import discover
 
@@ -267,8 +271,8 @@ class Daemon:
 
     def _instead(self, bad: "BadFile", topology: "Topology", configuration: str) -> "Configuration":
         """What is in force where the file is *bad* and *configuration* was the last that decided; may block."""
-        from criproxy.control.configuration import configuration_instead
-        from criproxy.control.goodfile import read_good
+        from criproxy.control.configuration.last_good import read_good
+        from criproxy.control.configuration.load import configuration_instead
         from criproxy.control.settings import Settings
 
         base = Settings(host_root=self._options.host_root, configuration=configuration)
@@ -277,10 +281,10 @@ class Daemon:
     async def _controller_on(
         self, stack: AsyncExitStack, topology: "Topology", found: "Configuration | BadFile"
     ) -> "Controller":
-        from criproxy.control.configuration import BadFile
+        from criproxy.control.configuration.last_good import Keeping
+        from criproxy.control.configuration.load import BadFile
+        from criproxy.control.configuration.reload import Reload, first_of
         from criproxy.control.controller import Controller
-        from criproxy.control.goodfile import Keeping
-        from criproxy.control.reload import Reload, first_of
         from criproxy.cri.runtime import RuntimeClient
         from criproxy.store.store import Store
 
@@ -362,8 +366,8 @@ class Daemon:
         started_s = time.time()
 
         async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-            await asyncio.to_thread(import_module, "criproxy.control.answers")  # not before somebody asks
-            from criproxy.control.answers import Answers
+            await asyncio.to_thread(import_module, "criproxy.api.queries")  # not before somebody asks
+            from criproxy.api.queries import Answers
 
             unreachable = (
                 await self._unreachable(controller) if command != "names" else ""
@@ -372,8 +376,8 @@ class Daemon:
             return await Answers(controller, notices, started_s).commands()[command](arguments)
 
         async def record(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-            await asyncio.to_thread(import_module, "criproxy.control.recording")
-            from criproxy.control.recording import Recorder
+            await asyncio.to_thread(import_module, "criproxy.api.recordings")
+            from criproxy.api.recordings import Recorder
 
             self._recorder = self._recorder or Recorder(controller)
             return await self._recorder.command(arguments)
@@ -398,7 +402,7 @@ class Daemon:
 
     def _notices(self, unreachable: str = "") -> "list[Notice]":
         """What `criproxy status` tells beside what the controller knows."""
-        from criproxy.control.notices import Notice
+        from criproxy.views.notices import Notice
 
         bypass, unkept = self._bypass, self._keeping.problem if self._keeping else ""
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
@@ -446,7 +450,7 @@ class Daemon:
         assert self._reload is not None
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
-        from criproxy.control.configuration import DEFAULT_CONFIG
+        from criproxy.control.configuration.load import DEFAULT_CONFIG
         from criproxy.control.tasks import Tasks
 
         tasks = Tasks(log, controller.failures)

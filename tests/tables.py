@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from criproxy.cli import main
 from criproxy.config.schema import _properties
 from criproxy.policy.keys import KEYS
-from criproxy.sim.scenario.vectors import load
+from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
 
 PLACE = re.compile(r"(<!-- (options|annotations|output|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from tests.daemons import LIMIT_S, Serve
 
 GOOD = 'policy: static\nreservedCpus: "0"\n'

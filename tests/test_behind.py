@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.sim.runtime import EmbeddedRuntime
+from criproxy.emulator.runtime import EmbeddedRuntime
 from tests.daemons import LIMIT_S, Serve
 from tests.test_daemon import small_machine
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from criproxy.control import report
 from criproxy.engine import invariants
+from criproxy.views import status as report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"

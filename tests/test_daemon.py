@@ -20,11 +20,11 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.cri import api_pb2
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.engine.events import PodCreated
 from criproxy.errors import CriproxyError, StatusCode
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from criproxy.sim.traces import read_trace
+from criproxy.simulate.traces import read_trace
 from tests.daemons import LIMIT_S, Serve
 
 

@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.sim.kubelet import MiniKubelet
-from criproxy.sim.runtime import EmbeddedRuntime
+from criproxy.emulator.kubelet import MiniKubelet
+from criproxy.emulator.runtime import EmbeddedRuntime
 from tests.control.world import sharer
 from tests.daemons import Serve
 

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 LAYERS = "imports go down only"
 WIRE = "wire imports nothing of ours but errors"
-GRPC = "only wire, cri, sim and deviceplugin import grpc, google and hpack"
+GRPC = "only wire, cri, emulator and deviceplugin import grpc, google and hpack"
 PURE = "the pure packages do no I/O"
 
 

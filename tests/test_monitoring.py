@@ -25,7 +25,7 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.metrics import Gauges, Metrics
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from criproxy.wire.stats import Stats
 from tests.control.world import RecordingLog, World, owner, sharer

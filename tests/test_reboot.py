@@ -19,12 +19,12 @@ import pytest
 from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.allocations import Allocated, Allocations
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import CpuSet
-from criproxy.sim.allocations import Allocated, Allocations
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.sim.machines import machine
-from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
 from tests.daemons import Serve
 from tests.rebooted import BootingKubelet
 

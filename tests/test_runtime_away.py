@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.cli.client import ask
-from criproxy.sim.runtime import EmbeddedRuntime
+from criproxy.emulator.runtime import EmbeddedRuntime
 from tests.daemons import Serve
 
 

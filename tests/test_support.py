@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.sim.containerd_config import version_of
+from criproxy.emulator.containerd_config import version_of
 from tests.conftest import ROOT
 from tests.e2e.runtimes import IN_MAKE_RUNTIMES, IN_MAKE_TEST
+from tests.rigs.vm.plans import PLANS
 from tests.runtimes import store
-from tests.vm.plans import PLANS
 
 ROW = re.compile(
     r"^\| (?P<what>[^|]+) \| (?P<versions>[^|]+) \| (?P<tried>[^|]+) \| `(?P<by>make \w+)` \|$", re.MULTILINE

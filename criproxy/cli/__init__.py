@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except CriproxyError as error:
-            from criproxy.cli.saying import say
+            from criproxy.cli.render.lines import say
 
             say(f"Error: {bounded_text(str(error), _MAX_ERROR_CHARS)}", err=True)
             ctx.exit(error.exit_status)
@@ -77,7 +77,7 @@ def _open_closed_streams() -> None:
 
 def _tell(error: OSError) -> None:
     """Say what the system said, if anybody can be told."""
-    from criproxy.cli.saying import say
+    from criproxy.cli.render.lines import say
 
     where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
     with suppress(OSError):

@@ -40,7 +40,7 @@ class Places:
             answer: Values = ask(self.control_socket, "status", {**wanted, "check": check}, PATIENCE_S)
         except NoDaemon as error:
             from criproxy.cli.stored import Stored
-            from criproxy.control.report import Filter
+            from criproxy.views.status import Filter
 
             chosen = Filter(namespace=namespace, pod=pod, exclusive=exclusive)
             return Stored(self.state_dir, self.host_root, error).status(chosen, check=check)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from criproxy.cli.place import Place
-from criproxy.cli.saying import say
+from criproxy.cli.render.lines import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

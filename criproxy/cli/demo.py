@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from criproxy.cli.stage import Stage
-    from criproxy.sim.kubelet import PodSpec
+    from criproxy.emulator.kubelet import PodSpec
 
 MEBIBYTE = 1 << 20
 SETTLE_TIMEOUT_S = 10.0
@@ -224,7 +224,7 @@ async def _perform() -> None:
 
 
 def _pod(name: str, image: str, *, request_milli: int = 0, limit_milli: int = 0) -> "PodSpec":
-    from criproxy.sim.kubelet import ContainerSpec, PodSpec
+    from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 
     spec = ContainerSpec(
         "main",

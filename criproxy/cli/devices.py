@@ -45,7 +45,7 @@ def command(
 
 
 def _renderer() -> Render:
-    from criproxy.cli.devices_table import render
+    from criproxy.cli.render.devices import render
 
     return render
 
@@ -73,7 +73,7 @@ def _nvml() -> tuple[Mapping[str, Peers], str]:
 
 def add_peers(values: Values, told: Mapping[str, Peers]) -> None:
     """Complete an answer of `Places.devices` by what a driver tells of cards, by their ids."""
-    from criproxy.control.inventory import links_between
+    from criproxy.views.devices import links_between
 
     for kind in values["classes"]:
         rows = kind["cards"]

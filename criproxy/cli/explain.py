@@ -36,7 +36,7 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
     if output == "json":
         click.echo(json.dumps(values))
         return
-    from criproxy.cli.console import show
-    from criproxy.cli.explain_text import render
+    from criproxy.cli.render.console import show
+    from criproxy.cli.render.explain import render
 
     show(render(values))

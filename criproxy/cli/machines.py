@@ -38,7 +38,7 @@ def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
         UsageError: two were, or there is no such machine.
     """
     from criproxy.errors import UsageError
-    from criproxy.sim.hosts import of_host, shaped
+    from criproxy.simulate.hosts import of_host, shaped
 
     if machine and host_root:
         raise UsageError("--machine and --host-root both say which machine to use: give one of them")
@@ -47,6 +47,6 @@ def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
 
 def cards_chosen(machine: str | None, host_root: Path | None) -> "Sequence[CpuSet]":
     """For each accelerator of the machine that was named the NUMA nodes next to it; a shape has none."""
-    from criproxy.sim.hosts import cards_of_host
+    from criproxy.simulate.hosts import cards_of_host
 
     return cards_of_host(host_root) if host_root else ()

@@ -8,7 +8,7 @@ import click
 
 from criproxy.cli.asking import DEFAULT_STATE_DIR, places_options
 from criproxy.cli.client import NoDaemon, ask
-from criproxy.cli.saying import say
+from criproxy.cli.render.lines import say
 from criproxy.errors import CriproxyError
 from criproxy.model.bounded import bounded
 
@@ -69,7 +69,7 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     writer = log.setup("console", "error")
     import asyncio
 
-    from criproxy.control.offline import release
+    from criproxy.offline import release
     from criproxy.wire.sockets import unix_path
 
     endpoint = f"unix://{unix_path(runtime_endpoint, '--runtime-endpoint')}"
@@ -87,7 +87,7 @@ def _show(values: Values, *, undo: bool) -> None:
     if values["containers"]:
         from rich.table import Table
 
-        from criproxy.cli.console import HEADING, show
+        from criproxy.cli.render.console import HEADING, show
 
         table = Table(box=None, pad_edge=False, header_style=HEADING)
         for heading in ("CONTAINER", "CPUS BEFORE", "CPUS NOW", "OUTCOME"):
@@ -100,7 +100,7 @@ def _show(values: Values, *, undo: bool) -> None:
 
 
 def _summary(values: Values, *, undo: bool) -> str:
-    from criproxy.cli.topology_words import count
+    from criproxy.cli.render.topology_words import count
 
     left = sum(row["outcome"] == "left" for row in values["containers"])
     total = count(len(values["containers"]) - left, "container")

@@ -7,13 +7,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from criproxy.cli.machines import EXISTING, cards_chosen, chosen, machine_options
-from criproxy.cli.saying import say
+from criproxy.cli.render.lines import say
 from criproxy.model.bounded import printable
 
 if TYPE_CHECKING:
     from criproxy.model.topology import Topology
-    from criproxy.sim.scenario.runner import Instead, Result
-    from criproxy.sim.scenario.vectors import Contents, Vector
+    from criproxy.simulate.scenario.runner import Instead, Result
+    from criproxy.simulate.scenario.vectors import Contents, Vector
 
 MOST_NODES = 100_000
 
@@ -21,7 +21,7 @@ MOST_NODES = 100_000
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The cases of the file that begin so, for the shell; nothing where the file cannot be used."""
     from criproxy.errors import UsageError
-    from criproxy.sim.scenario.vectors import load
+    from criproxy.simulate.scenario.vectors import load
 
     try:
         vectors = load(Path(context.params.get("file") or ""))
@@ -130,8 +130,8 @@ def _cases(
     explain: bool,
 ) -> "tuple[list[Result], int]":
     """Run cases and print them; how they went, and the exit status."""
-    from criproxy.sim.scenario.runner import Instead, runs
-    from criproxy.sim.scenario.vectors import examine
+    from criproxy.simulate.scenario.runner import Instead, runs
+    from criproxy.simulate.scenario.vectors import examine
 
     instead = _by(policies[0], topology) if policies else Instead(topology)
     contents = examine(file, ids)
@@ -151,7 +151,7 @@ def _by(policy: Path, topology: "Topology | None") -> "Instead":
 
     from criproxy.config.load import load
     from criproxy.errors import ConfigError, UsageError
-    from criproxy.sim.scenario.runner import Instead
+    from criproxy.simulate.scenario.runner import Instead
 
     host = os.uname().nodename
     try:
@@ -162,15 +162,15 @@ def _by(policy: Path, topology: "Topology | None") -> "Instead":
 
 
 def _results(cases: "list[tuple[Vector, str]]", instead: "Instead") -> "list[Result]":
-    from criproxy.cli.progress import watched
-    from criproxy.sim.scenario.runner import run
+    from criproxy.cli.render.progress import watched
+    from criproxy.simulate.scenario.runner import run
 
     return [run(vector, rules, instead) for vector, rules in watched(cases, "Running scenarios")]
 
 
 def _print(results: "list[Result]", contents: "Contents", *, verbose: bool, explain: bool) -> None:
     from criproxy.cli.simulate_explain import show_choices
-    from criproxy.sim.scenario.report import line, reasons, summary
+    from criproxy.simulate.scenario.report import line, reasons, summary
 
     width = max((len(result.vector.id) for result in results), default=0)
     for result in results:
@@ -187,7 +187,7 @@ def _print_json(results: "list[Result]", contents: "Contents", *, verbose: bool,
     import json
 
     from criproxy.cli.simulate_explain import choices
-    from criproxy.sim.scenario.report import as_json
+    from criproxy.simulate.scenario.report import as_json
 
     failed = sum(1 for result in results if result.failure)
     explained = [{"choices": list(choices(result))} if explain else {} for result in results]

@@ -6,13 +6,13 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from criproxy.cli.choices_text import render_choices
-from criproxy.cli.console import HEADING, show
-from criproxy.control.choices import values
-from criproxy.control.considering import weighed
+from criproxy.cli.render.candidates import render_choices
+from criproxy.cli.render.console import HEADING, show
+from criproxy.engine.choice import weighed
 from criproxy.errors import CriproxyError
-from criproxy.sim.faults import told
-from criproxy.sim.scenario.runner import Result
+from criproxy.simulate.faults import told
+from criproxy.simulate.scenario.runner import Result
+from criproxy.views.candidates import values
 
 
 def choices(result: Result) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,8 @@ import click
 if TYPE_CHECKING:
     from criproxy.model.cpuset import CpuSet
     from criproxy.model.topology import Topology
-    from criproxy.sim.load import Load
-    from criproxy.sim.load_run import Outcome, Run
+    from criproxy.simulate.load import Load
+    from criproxy.simulate.load_run import Outcome, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def compare(question: Question, output: str, page: Path | None) -> None:
         PolicyAtFault: a policy failed where it should have placed somebody.
     """
     from criproxy.errors import UsageError
-    from criproxy.sim.loads import read_load
+    from criproxy.simulate.loads import read_load
 
     if not question.policies:
         raise UsageError("give the policies to compare: --policy FILE, once for each")
@@ -55,7 +55,7 @@ def compare(question: Question, output: str, page: Path | None) -> None:
     if output == "json":
         import json
 
-        from criproxy.cli.load_measures import as_json
+        from criproxy.cli.render.load_measures import as_json
 
         click.echo(json.dumps(as_json(load, outcomes)))
     else:
@@ -66,7 +66,7 @@ def _runs(load: "Load", policies: Sequence[Path]) -> "list[Run]":
     """A node for each policy."""
     from criproxy.config.load import load as load_policy
     from criproxy.errors import ConfigError, UsageError
-    from criproxy.sim.load_run import Run
+    from criproxy.simulate.load_run import Run
 
     host = os.uname().nodename
     try:
@@ -79,18 +79,18 @@ def _runs(load: "Load", policies: Sequence[Path]) -> "list[Run]":
 
 
 def _on_one(load: "Load", runs: "list[Run]") -> "list[Outcome]":
-    from criproxy.cli.progress import watched
+    from criproxy.cli.render.progress import watched
 
     return [run.play(watched(load.events, f"Policy {run.name}")) for run in runs]
 
 
 def _on_fleet(question: Question, load: "Load") -> "tuple[Load, list[Outcome]]":
     """All nodes; the first has the events of *load*."""
-    from criproxy.cli.progress import watched
+    from criproxy.cli.render.progress import watched
     from criproxy.errors import UsageError
-    from criproxy.sim.fleet import Fleet, played, together
-    from criproxy.sim.load import read_spec
-    from criproxy.sim.loads import is_trace
+    from criproxy.simulate.fleet import Fleet, played, together
+    from criproxy.simulate.load import read_spec
+    from criproxy.simulate.loads import is_trace
 
     if is_trace(question.file):
         raise UsageError(f"{question.file} is a trace, of one node: --nodes is for loads that are made")
@@ -109,7 +109,7 @@ def names(policies: Sequence[Path]) -> list[str]:
 
 
 def _write(page: Path, load: "Load", outcomes: "list[Outcome]") -> None:
-    from criproxy.cli.load_page import render
+    from criproxy.cli.render.load_page import render
     from criproxy.errors import CriproxyError
 
     try:
@@ -122,9 +122,9 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from criproxy.cli.console import show
-    from criproxy.cli.load_measures import MEASURES, best, telling
-    from criproxy.cli.load_verdict import headline, reasons
+    from criproxy.cli.render.console import show
+    from criproxy.cli.render.load_measures import MEASURES, best, telling
+    from criproxy.cli.render.load_verdict import headline, reasons
 
     click.echo(heading(load, outcomes))
     table = Table(box=None, pad_edge=False)

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from criproxy.cli.placement_svg import draw
+from criproxy.cli.render.placement_svg import draw
 from criproxy.errors import CriproxyError
-from criproxy.sim.scenario.runner import Result
+from criproxy.simulate.scenario.runner import Result
 
 
 def write(folder: Path, results: Sequence[Result]) -> None:

@@ -15,16 +15,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.control.kernel import Kernel
+from criproxy.control.containers.cgroups import Kernel
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
+from criproxy.emulator import containerd, runtime
+from criproxy.emulator.cgroups import PodCgroups
+from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.errors import CriproxyError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.topology import Topology
-from criproxy.sim import containerd, runtime
-from criproxy.sim.cgroups import PodCgroups
-from criproxy.sim.kubelet import MiniKubelet
 
 READY_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from criproxy.cli.asking import Places, places_options
-from criproxy.cli.saying import say
+from criproxy.cli.render.lines import say
 from criproxy.cli.watching import Ask, Render, Values, show_answer, watch_options
 from criproxy.model.bounded import bounded
 
@@ -65,7 +65,7 @@ def _check(places: Places, output: str) -> int:
         for each in wrong:
             say(bounded(each))
     else:
-        from criproxy.cli.topology_words import count
+        from criproxy.cli.render.topology_words import count
 
         totals = values["totals"]
         click.echo(
@@ -96,6 +96,6 @@ def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
 
 
 def _renderer(chosen: str, *, every_refusal: bool) -> Render:
-    from criproxy.cli.status_table import render
+    from criproxy.cli.render.status import render
 
     return partial(render, chosen=chosen, every_refusal=every_refusal)

@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from criproxy import __version__
-from criproxy.control import inventory
-from criproxy.control.configuration import DEFAULT_CONFIG
-from criproxy.control.holdings import Holdings
-from criproxy.control.journal import REFUSAL_S
-from criproxy.control.notices import Notice, Refusal, timestamp
-from criproxy.control.report import Filter, Situation, problems, rows, summary
-from criproxy.control.story import choose, lives, tell
+from criproxy.control.configuration.load import DEFAULT_CONFIG
+from criproxy.control.node.history import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.cards import look_for_cards
@@ -23,6 +18,11 @@ from criproxy.errors import CriproxyError
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.record import Kind
 from criproxy.store.store import LOCK_NAME
+from criproxy.views import devices as inventory
+from criproxy.views.explain import choose, lives, tell
+from criproxy.views.holdings import Holdings
+from criproxy.views.notices import Notice, Refusal, timestamp
+from criproxy.views.status import Filter, Situation, problems, rows, summary
 
 Values = dict[str, Any]
 

@@ -30,11 +30,11 @@ def command(host_root: Path, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(as_json(hardware)))
     elif output == "svg":
-        from criproxy.cli.topology_svg import draw
+        from criproxy.cli.render.topology_svg import draw
 
         click.echo(draw(hardware))
     else:
-        from criproxy.cli.topology_tree import show
+        from criproxy.cli.render.topology_tree import show
 
         show(hardware)
 

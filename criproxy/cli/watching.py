@@ -62,7 +62,7 @@ def show_answer(ask: Ask, output: str, renderer: Callable[[], Render], *, watch:
     if output == "json":
         click.echo(json.dumps(values))
     else:
-        from criproxy.cli.console import console, show
+        from criproxy.cli.render.console import console, show
 
         show(renderer()(values, console().width, None))
 
@@ -89,7 +89,7 @@ def show_repeatedly(ask: Ask, interval_s: float, output: str, renderer: Callable
 
 def _live(ask: Ask, interval_s: float, render: Render) -> None:
     """On a screen of its own, for ever; what is no terminal gets one answer below the other."""
-    from criproxy.cli.console import console, show
+    from criproxy.cli.render.console import console, show
 
     screen = console()
     if not screen.is_terminal:

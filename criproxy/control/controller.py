@@ -4,33 +4,30 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from criproxy.control.careful import CarefulLog
-from criproxy.control.considering import Choice, Decided
+from criproxy.config.fit import Fit
+from criproxy.control.calls.create import Creates
+from criproxy.control.calls.failed_calls import Failing
+from criproxy.control.calls.start import Starts, Updates
+from criproxy.control.calls.status import Replies
+from criproxy.control.calls.table import Handlers
+from criproxy.control.configuration.policy_switch import Modes
+from criproxy.control.containers.cgroups import LEFT_RUNNING, Kernel
+from criproxy.control.containers.locks import Lanes
 from criproxy.control.counters import Counters
-from criproxy.control.creating import Creates
-from criproxy.control.failing import Failing
-from criproxy.control.failures import Failures
-from criproxy.control.fit import Fit
-from criproxy.control.followups import Followups
-from criproxy.control.guarding import DeviceFault, DeviceGuard
-from criproxy.control.handlers import Handlers
-from criproxy.control.inquiry import Inquiry
-from criproxy.control.keeper import NodeStore
-from criproxy.control.kernel import LEFT_RUNNING, Kernel
-from criproxy.control.lanes import Lanes
-from criproxy.control.manager import Heard, Manager
-from criproxy.control.modes import Modes
-from criproxy.control.notices import Notice
-from criproxy.control.replies import Replies
-from criproxy.control.resync import NotReady, Resync
+from criproxy.control.devices.guard import DeviceFault, DeviceGuard
+from criproxy.control.failures import CarefulLog, Failures
+from criproxy.control.node.persister import NodeStore
+from criproxy.control.node.state import Heard, Manager
+from criproxy.control.reconcile.reconciler import Followups
 from criproxy.control.settings import Log, OnError, Settings
-from criproxy.control.shortfalls import shortfall
-from criproxy.control.starting import Starts, Updates
+from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.sync.resync import NotReady, Resync
+from criproxy.control.sync.watchers import Watch
 from criproxy.control.tasks import Tasks
-from criproxy.control.watch import Watch
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.cri.translate import UnreadableMessage, has_cpuset
+from criproxy.engine.choice import Choice, Decided
 from criproxy.engine.complete import complete
 from criproxy.engine.events import TopologyChanged
 from criproxy.engine.guard import Guarded
@@ -44,11 +41,13 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy, candidates_of
 from criproxy.policy.options import options_of
 from criproxy.store.record import Kind, Record
+from criproxy.views.notices import Notice
+from criproxy.views.shortfalls import shortfall
 from criproxy.wire.calls import Call, Proceed, Refuse, Table, Verdict
 
 if TYPE_CHECKING:  # both are loaded only when somebody asks: a start shall be fast
-    from criproxy.control.report import Situation
     from criproxy.observe.placing import Placing
+    from criproxy.views.status import Situation
 
 
 class Controller:
@@ -171,7 +170,7 @@ class Controller:
 
     def situation(self) -> "Situation":
         """The node and what is known beside it, for `report`; to be looked at from any thread."""
-        from criproxy.control.report import Situation
+        from criproxy.views.status import Situation
 
         return Situation(
             node=self.node,

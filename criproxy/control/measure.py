@@ -6,16 +6,16 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from criproxy.control.counters import DECISION_BUCKETS_S
+from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import KINDS
-from criproxy.control.followups import Followups
-from criproxy.control.guarding import DeviceGuard
+from criproxy.control.reconcile.reconciler import Followups
 from criproxy.control.settings import OnError
-from criproxy.control.shortfalls import shortfall, undersized, unplaced
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
+from criproxy.views.shortfalls import shortfall, undersized, unplaced
 
 if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
     from criproxy.observe.placing import NumaCpus, Placing

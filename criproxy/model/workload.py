@@ -7,6 +7,9 @@ from enum import Enum
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.resources import MAX_MACHINE_MILLI, MAX_SHARES_MILLI, MIN_REQUEST_MILLI, CfsQuota, Interval
 
+SHORT_ID = 12
+"""Characters by which people know a container."""
+
 
 class QosClass(Enum):
     """Kubernetes' class of a pod; its containers inherit it."""

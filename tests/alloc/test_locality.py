@@ -10,7 +10,7 @@ from criproxy.alloc.locality import Wants, build_tree, grow, shrink
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from tests.policy.shapes import n4c16, n4c32
-from tests.properties.machines import machines
+from tests.rigs.properties.machines import machines
 
 TREE, THREADS = build_tree(n4c16()), build_tree(n4c16(), by_thread=True)
 PACKED, BALANCED = Wants(), Wants(balanced=True)

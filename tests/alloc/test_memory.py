@@ -13,7 +13,7 @@ from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.workload import Container, QosClass
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT

@@ -13,8 +13,8 @@ from criproxy.model.grant import NO_CPUS, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import MemoryKind, Topology
 from criproxy.model.workload import Container, QosClass
-from criproxy.sim.machines import GIB
-from tests.properties.machines import machines
+from criproxy.simulate.machines import GIB
+from tests.rigs.properties.machines import machines
 
 Coming = tuple[Container, int, MemoryWish]
 """A container, the place of its NUMA node among all, and what else is wanted."""

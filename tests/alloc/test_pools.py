@@ -10,7 +10,7 @@ from criproxy.alloc.pools import MACHINE, build_pools
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.hierarchy import Level
 from criproxy.model.topology import Die, NumaNode, Package, Topology
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.policy.shapes import c4pmem4, n4c16, n4c32
 
 SERVER = machine(nodes=2, cores=4, threads=2)

@@ -16,7 +16,7 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.lives import live, lives_with_found, machines
 
 GRANT, OTHER = Grant(frozenset({0}), frozenset({0})), Grant(frozenset({1}), frozenset({0}))

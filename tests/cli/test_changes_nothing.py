@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.model.node import Node
 from criproxy.model.workload import Pod
-from criproxy.sim.machines import machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
 from criproxy.store import Store
 from criproxy.store.reader import open_reader
 from tests.cli.test_record import record

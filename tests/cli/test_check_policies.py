@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.policy import BUILTIN
-from criproxy.sim.hosts import shaped
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.hosts import shaped
+from criproxy.simulate.sysfs import write_sysfs
 from tests.config.files import write
 
 POLICIES = Path(__file__).parents[2] / "policies"

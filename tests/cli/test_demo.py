@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.sim import containerd
+from criproxy.emulator import containerd
 
 LIMIT_S = 60.0
 

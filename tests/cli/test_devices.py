@@ -16,18 +16,18 @@ from rich.console import Console
 
 from criproxy.cli import main
 from criproxy.cli.devices import add_peers
-from criproxy.cli.devices_table import render
-from criproxy.control import inventory
-from criproxy.control.holdings import Facts, Holdings
+from criproxy.cli.render.devices import render
 from criproxy.devices.builtin import AMD, NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.links import Distance, NvLinks, Peers
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.sim.machines import machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
+from criproxy.views import devices as inventory
+from criproxy.views.holdings import Facts, Holdings
 from tests.cli.test_status import LIMIT_S, answering
-from tests.control.test_guarding import Podresources, create, knows, world
+from tests.control.devices.test_guard import Podresources, create, knows, world
 
 PAGE = Path(__file__).parents[2] / "docs/devices.md"
 HEAD: dict[str, Any] = {

@@ -9,12 +9,12 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from criproxy.cli import main
-from criproxy.cli.explain_text import render
+from criproxy.cli.render.explain import render
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World, owner, sharer
 

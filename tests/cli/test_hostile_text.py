@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from criproxy.cli import devices_table, explain_text, main, status_table
-from criproxy.cli.console import UNLIMITED, console
+from criproxy.cli import main
 from criproxy.cli.explain import complete
-from criproxy.sim.kubelet import ContainerSpec, PodSpec
-from criproxy.sim.runtime import IMAGE
+from criproxy.cli.render import devices as devices_table
+from criproxy.cli.render import explain as explain_text
+from criproxy.cli.render import status as status_table
+from criproxy.cli.render.console import UNLIMITED, console
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.emulator.runtime import IMAGE
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from criproxy.api.recordings import Recorder
 from criproxy.cli import main
-from criproxy.control.recording import Recorder
 from criproxy.engine.events import ContainerStarted, PodCreated
 from criproxy.errors import UsageError
 from criproxy.observe.control_socket import ControlServer
-from criproxy.sim.traces import read_trace
+from criproxy.simulate.traces import read_trace
 from criproxy.wire.sockets import listen
 from tests.control.world import FAST, World, sharer
 

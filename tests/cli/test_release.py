@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import structlog
 
-from criproxy.control.offline import release
 from criproxy.observe.control_socket import ControlServer
-from criproxy.sim.machines import machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.offline import release
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
 from criproxy.wire.sockets import listen
 from tests.control.world import World, owner, sharer
 
@@ -161,7 +161,7 @@ async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
 
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is left, and that is let go when both are back."""
-    monkeypatch.setattr("criproxy.control.modes.LEARN_S", 0.5)
+    monkeypatch.setattr("criproxy.control.configuration.policy_switch.LEARN_S", 0.5)
     first = await world.run(owner("first"))
     await world.stop_criproxy()
     await world.runtime.stop()

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from criproxy.cli import main
-from criproxy.cli.status_table import render
-from criproxy.control.report import summary
+from criproxy.cli.render.status import render
 from criproxy.daemon import Endpoints, Options
 from criproxy.errors import UsageError
+from criproxy.views.status import summary
 from tests.cli.test_line_breaks import situation
 
 CASES = Path("tests/scenarios/peers.yaml")
@@ -183,7 +183,7 @@ def test_an_open_http_address_is_noted(tmp_path: Path, address: str, noted: bool
     defaults = tmp_path / "etc/default/criproxy"
     defaults.parent.mkdir(parents=True)
     defaults.write_text(f'# --http 0.0.0.0:1\nCRIPROXY_OPTIONS="--log-level info --http {address}"\n')
-    from criproxy.sim.sysfs import write_sysfs
+    from criproxy.simulate.sysfs import write_sysfs
     from tests.cli.test_line_breaks import MACHINE
 
     write_sysfs(tmp_path, MACHINE)
@@ -253,7 +253,7 @@ def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: 
 )
 def test_the_kubelet_has_to_reserve_the_same(tmp_path: Path, kubelet: str | None, noted: str) -> None:
     """Where its configuration can be seen; nothing is guessed."""
-    from criproxy.sim.sysfs import write_sysfs
+    from criproxy.simulate.sysfs import write_sysfs
     from tests.cli.test_line_breaks import MACHINE
 
     write_sysfs(tmp_path, MACHINE)

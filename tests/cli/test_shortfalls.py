@@ -11,9 +11,9 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.observe.bypass import BypassMode
 from tests.cli.test_explain import explain
 from tests.cli.test_status import LIMIT_S, NAMED, answering, run
+from tests.control.calls.test_update import size
+from tests.control.reconcile.test_promotion import found_running
 from tests.control.test_bypass import Placing
-from tests.control.test_promotion import found_running
-from tests.control.test_resize import size
 from tests.control.world import World, owner
 
 STAYS = replace(NAMED, promote=Promote.OFF)

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from criproxy.cli import main
 from criproxy.policy.static import StaticPolicy
-from criproxy.sim.machines import machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
 
 CASES = """
 topologies:

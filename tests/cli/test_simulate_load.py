@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from criproxy.cli import main
-from criproxy.cli.load_measures import AT_CARDS, MEASURES, telling
-from criproxy.cli.load_pictures import LEGEND
+from criproxy.cli.render.load_measures import AT_CARDS, MEASURES, telling
+from criproxy.cli.render.load_pictures import LEGEND
 from criproxy.engine.trace import Header, header_line
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"

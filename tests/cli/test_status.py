@@ -21,18 +21,18 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from criproxy.api.queries import Answers
 from criproxy.cli import main, status
-from criproxy.cli.status_table import render
-from criproxy.control.answers import Answers
-from criproxy.control.notices import Notice, Refusal, Trouble
-from criproxy.control.report import Situation, rows, summary
+from criproxy.cli.render.status import render
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.observe.control_socket import ControlServer
-from criproxy.sim.machines import machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import machine
+from criproxy.simulate.sysfs import write_sysfs
+from criproxy.views.notices import Notice, Refusal, Trouble
+from criproxy.views.status import Situation, rows, summary
 from criproxy.wire.sockets import listen
 from tests.control.world import FAST, STATIC, World, owner, sharer
 

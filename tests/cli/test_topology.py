@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
-from criproxy.sim.machines import GIB, machine
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.machines import GIB, machine
+from criproxy.simulate.sysfs import write_sysfs
 from tests.discovery.tree import plant
 
 SVG = "{http://www.w3.org/2000/svg}"

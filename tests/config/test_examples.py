@@ -17,8 +17,8 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
-from criproxy.sim.archives import unpack
-from criproxy.sim.machines import machine
+from criproxy.simulate.archives import unpack
+from criproxy.simulate.machines import machine
 from tests.config.files import write
 from tests.conftest import ROOT
 

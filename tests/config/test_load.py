@@ -10,7 +10,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.static import StaticPolicy
 from criproxy.policy.usable import AvailableCpus, HostReader
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.config.files import told, write
 
 FOUR_CPUS = machine(nodes=1, cores=2, threads=2, allowed=frozenset({0, 1, 2}))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.creating import Creates
+from criproxy.control.calls.create import Creates
+from criproxy.control.calls.start import Starts
 from criproxy.control.settings import OnError, Promote, Settings
-from criproxy.control.starting import Starts
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
@@ -19,9 +20,8 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
-from criproxy.sim.runtime import RuntimeOptions
 from criproxy.wire.calls import Call, Outcome
-from tests.control.test_trouble import overlaps
+from tests.control.reconcile.test_trouble import overlaps
 from tests.control.world import FAST, STATIC, Slow, World, owner, sharer
 
 LIMIT_S = 20.0

@@ -10,10 +10,10 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.paths import touched_paths
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.stamp import read_stamp
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
-from criproxy.sim.kubelet import ContainerSpec, PodSpec
-from criproxy.sim.runtime import IMAGE
 from tests.control.world import GIB, World, owner, sharer
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from criproxy.control import guarding
-from criproxy.control import kubelet as module
-from criproxy.control.answers import Answers
-from criproxy.control.kubelet import Kubelet
+from criproxy.api.queries import Answers
+from criproxy.control.devices import guard as guarding
+from criproxy.control.devices import kubelet as module
+from criproxy.control.devices.kubelet import Kubelet
 from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.cards import find_cards
-from criproxy.sim.allocations import Allocated, Allocations
-from tests.control.test_guard_faults import wrong
-from tests.control.test_guarding import RULES, VOID, Podresources, create, envs, host, knows, world
+from criproxy.emulator.allocations import Allocated, Allocations
+from tests.control.devices.test_guard import RULES, VOID, Podresources, create, envs, host, knows, world
+from tests.control.devices.test_guard_faults import wrong
 from tests.control.world import FAST, World
 
 ALL = "NVIDIA_VISIBLE_DEVICES=all"

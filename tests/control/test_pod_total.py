@@ -11,9 +11,9 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.emulator.runtime import IMAGE
 from criproxy.model.resources import milli_to_quota, milli_to_shares
-from criproxy.sim.kubelet import ContainerSpec, PodSpec
-from criproxy.sim.runtime import IMAGE
 from tests.control.world import GIB, World
 
 LIMIT_S = 20.0

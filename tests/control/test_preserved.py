@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 from shutil import rmtree
 
-from criproxy.control.report import Situation, problems, rows
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
+from criproxy.emulator.runtime import IMAGE
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.kubelet import ContainerSpec, PodSpec
-from criproxy.sim.runtime import IMAGE
+from criproxy.views.status import Situation, problems, rows
 from tests.control.world import World, owner
 
 LIMIT_S = 60.0

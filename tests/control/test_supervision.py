@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control import report
-from criproxy.control.coldstarts import ColdStarts
-from criproxy.control.drift import Drift
-from criproxy.control.exits import Exits
+from criproxy.control.configuration.policy_switch import Modes
+from criproxy.control.containers.cgroups import CpusetGroup
+from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures
-from criproxy.control.guarding import DeviceGuard
-from criproxy.control.kernel import CpusetGroup
-from criproxy.control.modes import Modes
-from criproxy.control.resync import Resync
+from criproxy.control.sync.cold_starts import ColdStarts
+from criproxy.control.sync.drift import Drift
+from criproxy.control.sync.exits import Exits
+from criproxy.control.sync.resync import Resync
+from criproxy.control.sync.watchers import Watch
 from criproxy.control.tasks import Tasks
-from criproxy.control.watch import Watch
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
-from criproxy.sim.runtime import RuntimeOptions
+from criproxy.views import status as report
 from tests.conftest import ROOT
-from tests.control.test_coldstarts import starting_cold
+from tests.control.sync.test_cold_starts import starting_cold
 from tests.control.world import FAST, RecordingLog, World, owner, sharer
 
 LIMIT_S = 120.0
@@ -39,19 +39,19 @@ ALONE = replace(FAST, unknown_pause_s=60.0, exit_list_s=60.0, drift_period_s=60.
 PLANTED = ValueError("planted")
 
 ENDLESS = {
-    "control/coldstarts.py:ColdStarts.watch": "supervised",
-    "control/drift.py:Drift.watch": "supervised",
-    "control/exits.py:Exits.follow": "supervised",
-    "control/exits.py:Exits.list_regularly": "supervised",
-    "control/modes.py:Modes._follow_quotas": "supervised",
-    "control/promoting.py:Promotions.watch": "supervised",
-    "control/reload.py:Reload.run": "supervised",
-    "control/resync.py:Resync.run": "supervised",
+    "control/sync/cold_starts.py:ColdStarts.watch": "supervised",
+    "control/sync/drift.py:Drift.watch": "supervised",
+    "control/sync/exits.py:Exits.follow": "supervised",
+    "control/sync/exits.py:Exits.list_regularly": "supervised",
+    "control/configuration/policy_switch.py:Modes._follow_quotas": "supervised",
+    "control/sync/promotion.py:Promotions.watch": "supervised",
+    "control/configuration/reload.py:Reload.run": "supervised",
+    "control/sync/resync.py:Resync.run": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon.py:Daemon._look_behind": "supervised",
     "control/tasks.py:Tasks._forever": "it supervises",
-    "control/inquiry.py:Inquiry.settle": "ends with the runtime's answer, or with its container",
-    "control/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
+    "control/sync/outcomes.py:Inquiry.settle": "ends with the runtime's answer, or with its container",
+    "control/sync/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
 }
 """Every loop without an end that waits for something, and who sees to it that it goes on."""
 
@@ -61,7 +61,9 @@ def endless_loops() -> Iterator[str]:
     package = ROOT / "criproxy"
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package).as_posix()
-        if name.startswith(("cli/", "sim/")) or not re.search(r"^ +while\b", text := path.read_text(), re.MULTILINE):
+        if name.startswith(("cli/", "emulator/", "simulate/")):
+            continue
+        if not re.search(r"^ +while\b", text := path.read_text(), re.MULTILINE):
             continue
         for owner_name, function in functions(ast.parse(text)):
             loops = [node for node in ast.walk(function) if isinstance(node, ast.While)]

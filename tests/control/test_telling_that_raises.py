@@ -11,21 +11,23 @@ from typing import Any
 
 import pytest
 
-from criproxy.control import considering, journal, telling
-from criproxy.control.considering import Considering
+from criproxy.api.recordings import Recorder
+from criproxy.control.calls.failed_calls import Failing
 from criproxy.control.counters import Counters, Times
-from criproxy.control.failing import Failing
-from criproxy.control.followups import Followups
-from criproxy.control.journal import Journal
-from criproxy.control.recording import Recorder
+from criproxy.control.node import decision_log as telling
+from criproxy.control.node import explanations as considering
+from criproxy.control.node import history as journal
+from criproxy.control.node.explanations import Considering
+from criproxy.control.node.history import Journal
+from criproxy.control.reconcile.reconciler import Followups
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.cpuset import format_cpuset
-from criproxy.sim.runtime import RuntimeOptions
 from criproxy.store.history import History
 from criproxy.wire.stats import Histogram
-from tests.control.test_resize import size
+from tests.control.calls.test_update import size
 from tests.control.world import FAST, World, owner, sharer
 
 LIMIT_S = 20.0

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.report import problems
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.invariants import violations
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.workload import ContainerState
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
-from criproxy.sim.machines import machine
-from criproxy.sim.runtime import RuntimeOptions
+from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
+from criproxy.views.status import problems
 from tests.conftest import ROOT
 from tests.control.traces import EmbeddedEnds, Player, Recorded, dies_before, ends_of, read, recordings
 from tests.control.world import FAST, World

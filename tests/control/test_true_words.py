@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.report import Situation
-from criproxy.control.shortfalls import Shortfall
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.kubelet import container_config, sandbox_config
 from criproxy.model.workload import ContainerState
-from criproxy.sim.kubelet import container_config, sandbox_config
-from tests.control.test_under_way import group_of, left_running
+from criproxy.views.shortfalls import Shortfall
+from criproxy.views.status import Situation
+from tests.control.containers.test_in_flight import group_of, left_running
 from tests.control.world import FAST, GIB, World, owner, sharer
 
 LIMIT_S = 20.0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.report import MAX_NAMED, summary
 from criproxy.control.settings import Promote
+from criproxy.emulator.kubelet import PodSpec
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
@@ -18,12 +18,12 @@ from criproxy.policy.api import Policy
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.kubelet import PodSpec
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
+from criproxy.views.status import MAX_NAMED, summary
+from tests.control.node.test_disk import QUICK as QUICK_DISK
+from tests.control.node.test_disk import back
+from tests.control.reconcile.test_promotion import wrong
 from tests.control.test_bypass import Placing
-from tests.control.test_disk import QUICK as QUICK_DISK
-from tests.control.test_disk import back
-from tests.control.test_promotion import wrong
 from tests.control.world import FAST, STATIC, World, owner, sharer
 from tests.disks import fill, free, small_disk
 

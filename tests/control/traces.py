@@ -18,8 +18,8 @@ from google.protobuf.json_format import ParseDict
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-from criproxy.sim.kubelet import PodSpec, sandbox_config
-from criproxy.sim.runtime import IMAGE, EmbeddedRuntime
+from criproxy.emulator.kubelet import PodSpec, sandbox_config
+from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime
 
 PAUSE_S = 1.0
 """A kubelet that says nothing for so long after a start waits for a container: with the first such pause, one ends."""

@@ -14,13 +14,13 @@ from criproxy.control.controller import Controller
 from criproxy.control.counters import Counters
 from criproxy.control.settings import Settings, StoreLimits
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.sim.machines import machine
-from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import listen

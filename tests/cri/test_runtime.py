@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from criproxy.errors import StatusCode
-from criproxy.sim.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.control.world import Slow
 
 AWAY = 8

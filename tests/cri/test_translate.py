@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Applied
 from criproxy.model.resources import CfsQuota, Interval, milli_to_quota, milli_to_shares, request_to_oom_score_adj
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
-from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 
 GIB = 1 << 30
 

@@ -11,7 +11,7 @@ from criproxy.devices.evidence import Known, weigh
 from criproxy.devices.nearness import hints, whereabouts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.topology import NumaNode, Topology
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.devices.fixture import ALI, asked, given
 
 TWO = machine(nodes=2, cores=16, threads=1)

@@ -7,7 +7,7 @@ from criproxy.devices.cards import Card
 from criproxy.devices.links import links
 from criproxy.discovery.files import entries, read_text
 from criproxy.discovery.places import PCI, place_of
-from criproxy.sim.archives import unpack
+from criproxy.simulate.archives import unpack
 
 VECTOR_ENGINE = "0x1bcf"
 

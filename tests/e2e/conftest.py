@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.sim import busybox
-from criproxy.sim.containerd import PrivateContainerd
+from criproxy.emulator import busybox
+from criproxy.emulator.containerd import PrivateContainerd
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
 from tests.e2e.runtimes import BY_NAME, Runtime, tried_on

@@ -7,9 +7,9 @@ from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS
-from criproxy.sim.cgroups import PodCgroups
-from criproxy.sim.containerd import IMAGE
-from criproxy.sim.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+from criproxy.emulator.cgroups import PodCgroups
+from criproxy.emulator.containerd import IMAGE
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from tests.e2e.recording import CLIENTS_DEADLINE, EVENTS, Recorder
 from tests.e2e.through import connect
 

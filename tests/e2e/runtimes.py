@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.sim.cgroups import CgroupDriver
-from criproxy.sim.containerd import PrivateContainerd, available
+from criproxy.emulator.cgroups import CgroupDriver
+from criproxy.emulator.containerd import PrivateContainerd, available
 from tests.runtimes import store
 
 

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from criproxy.control.kernel import Kernel
+from criproxy.control.containers.cgroups import Kernel
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import ContainerState
-from criproxy.sim.containerd import IMAGE, PrivateContainerd
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
 
 MIB = 1 << 20

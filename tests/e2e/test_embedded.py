@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from criproxy.cri.paths import PACKAGES
-from criproxy.sim.containerd import PrivateContainerd
-from criproxy.sim.runtime import EmbeddedRuntime, RuntimeOptions
+from criproxy.emulator.containerd import PrivateContainerd
+from criproxy.emulator.runtime import EmbeddedRuntime, RuntimeOptions
 from tests.e2e.conversation import Registries, talk
 from tests.e2e.recording import UNKNOWN_TO_CONTAINERD_16
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.cli.client import ask
+from criproxy.emulator.containerd import PrivateContainerd
 from criproxy.model.cpuset import format_cpuset
 from criproxy.observe.bypass import FAILURES
-from criproxy.sim.containerd import PrivateContainerd
 from tests.daemons import Serve
 from tests.disks import fill, free, small_disk
 from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer

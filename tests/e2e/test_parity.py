@@ -10,8 +10,8 @@ from criproxy.cri import api_pb2 as cri
 from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.paths import PACKAGES
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.sim.containerd import PrivateContainerd
-from criproxy.sim.kubelet import MiniKubelet, container_config
+from criproxy.emulator.containerd import PrivateContainerd
+from criproxy.emulator.kubelet import MiniKubelet, container_config
 from criproxy.wire.calls import Call, Proceed, Rule, Verdict
 from tests.e2e.conversation import POD, SPEC, Registries, talk
 from tests.e2e.recording import NEVER_OK, UNKNOWN, Answer, Recorder

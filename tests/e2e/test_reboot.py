@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.sim.containerd import PrivateContainerd
+from criproxy.emulator.containerd import PrivateContainerd
 from tests.e2e.scene import ALL, OWNED, Scene, owner, sharer
 from tests.rebooted import BootingKubelet
 

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from criproxy.discovery.machine import discover
-from criproxy.sim.containerd import IMAGE
-from criproxy.sim.kubelet import ContainerSpec, PodSpec
+from criproxy.emulator.containerd import IMAGE
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from tests.e2e.scene import ALL, MIB, OWNED, Scene
 
 MEMS = discover().mems

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.kernel import pid_in
+from criproxy.control.containers.cgroups import pid_in
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from criproxy.sim.containerd import IMAGE, PrivateContainerd
-from criproxy.sim.kubelet import ContainerSpec, PodSpec
-from tests.control.test_resize import size
+from tests.control.calls.test_update import size
 from tests.e2e.scene import ALL, MIB, OWNED, Scene, exited, owner, sharer
 
 CONSISTENT_S = 5.0

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.kernel import Kernel
+from criproxy.control.containers.cgroups import Kernel
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from criproxy.sim.containerd import IMAGE, PrivateContainerd
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from tests.daemons import Serve
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.sim.cgroups import PodCgroups
-from criproxy.sim.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.cgroups import PodCgroups
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from tests.control.test_traces import RECORDED
 from tests.control.traces import Player, Recorded, read
 from tests.e2e.scene import Scene, exited, proxied

@@ -19,13 +19,13 @@ from typing import Self
 import pytest
 
 from criproxy import __version__
-from criproxy.control.kernel import find_group, pid_in
+from criproxy.control.containers.cgroups import find_group, pid_in
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.discovery.machine import discover
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from criproxy.sim.containerd import IMAGE, PrivateContainerd
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.store.schema import VERSION
 from tests.daemons import Serve
 

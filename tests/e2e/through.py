@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from criproxy.cri.methods import METHODS, paths
-from criproxy.sim.containerd import PrivateContainerd
+from criproxy.emulator.containerd import PrivateContainerd
 from criproxy.wire.calls import Call, Proceed, Rule, Table, Verdict
 from criproxy.wire.server import Proxy
 from tests.e2e.recording import PADDING

@@ -33,7 +33,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.policy.api import Policy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 RESERVATIONS = [f"r{i}" for i in range(6)]
 PODS = ["s0", "s1"]

@@ -26,7 +26,7 @@ from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 

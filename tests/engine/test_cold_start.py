@@ -14,7 +14,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MACHINE = machine(nodes=2)
 

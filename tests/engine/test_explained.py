@@ -14,7 +14,7 @@ from criproxy.policy.candidates import Candidates, Measure, Row
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 NODE = Node(machine(nodes=2, cores=4, threads=1))
 

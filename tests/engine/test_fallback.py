@@ -14,7 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.lives import lives, machines
 
 STATIC = StaticPolicy(StaticOptions())

@@ -20,7 +20,7 @@ from criproxy.model.workload import Container, ContainerState, Miss, Missed, Pod
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.lives import found, live, lives, lives_with_found, machines
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -18,7 +18,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 MACHINE = machine(nodes=4, cores=2, threads=1, memory_bytes=4 * GIB)
 PRESERVE = {"preserve": {"matchExpressions": [{"key": "name", "operator": "Exists"}]}}

@@ -14,7 +14,7 @@ from criproxy.model.workload import Container, QosClass
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MEMS = frozenset({0})
 ALL = frozenset(range(8))

@@ -18,7 +18,7 @@ from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.lives import containers, live, lives, lives_with_found, machines
 
 reserved_sets = st.sampled_from(["", "0", "0,3", "77"]).map(parse_cpuset)

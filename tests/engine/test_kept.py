@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.control.considering import weighed
+from criproxy.engine.choice import weighed
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreated,
@@ -42,7 +42,7 @@ from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MACHINE = machine(nodes=1, cores=8, threads=1)
 GUARANTEED = QosClass.GUARANTEED

@@ -18,7 +18,7 @@ from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.policy.api import Policy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT
 TYPES = [{"name": "small", "maxCPUs": 2, "maxBalloons": 2, "namespaces": ["*"]}]

@@ -16,7 +16,7 @@ from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1, memory_bytes=8 * GIB)
 OPTIONS: Mapping[str, Mapping[str, object]] = {

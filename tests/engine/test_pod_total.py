@@ -23,7 +23,7 @@ from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.test_kept import MACHINE, build, container, exits, key_of, live, pod, runs
 
 A, B, C = container("a", 2), container("b", 2), container("c", 2)

@@ -32,7 +32,7 @@ from criproxy.policy.pools import PoolsOptions, PoolsPolicy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 PART = {"availableResources": {"cpu": "cpuset:0-5"}, "reservedCpus": "0"}

@@ -21,7 +21,7 @@ from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Desired, Miss, Missed, Pod
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 from tests.engine.test_memory_only import guaranteed, sizes
 
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -31,7 +31,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.lives import live, lives_with_found, machines
 
 MACHINE = machine(cores=8, threads=1)

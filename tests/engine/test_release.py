@@ -29,7 +29,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 from tests.engine.lives import live, lives_with_found, machines
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3

@@ -28,7 +28,7 @@ from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 EMPTY = Node(machine(cores=8, threads=1))

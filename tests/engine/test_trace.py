@@ -21,7 +21,7 @@ from criproxy.errors import Refused
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.engine.lives import lives, lives_with_found, machines
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

@@ -8,7 +8,7 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MEMS = frozenset({0})
 MACHINE = machine(cores=8, threads=1)

@@ -11,7 +11,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MACHINE = machine(nodes=1, cores=4, threads=1)
 FILE = {"availableResources": {"cpu": "cpuset:0-1"}}

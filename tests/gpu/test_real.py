@@ -18,7 +18,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.discovery.cards import find_cards
 from criproxy.discovery.nvml import address_of, ask_nvml
-from tests.control.test_guarding import RULES, Podresources, create, envs, knows
+from tests.control.devices.test_guard import RULES, Podresources, create, envs, knows
 from tests.control.world import FAST, World
 
 COUNT = """

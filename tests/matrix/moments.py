@@ -10,9 +10,9 @@ from functools import partial
 from criproxy.cri.stamp import ANNOTATION
 from criproxy.errors import StatusCode
 from criproxy.observe.bypass import BypassMode
-from tests.chaos.checker.cpus import show
 from tests.control.world import cut
 from tests.matrix.scene import MEMORY_BYTES, OURS, Asks, Ran, Scene, pod
+from tests.rigs.chaos.checker.cpus import show
 
 MORE_MEMORY_BYTES = MEMORY_BYTES + (32 << 20)
 Moment = Callable[[Scene], AbstractAsyncContextManager[None]]

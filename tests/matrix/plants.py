@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from criproxy.control import report
-from criproxy.control.device_telling import DeviceTelling
-from criproxy.control.starting import Updates
+from criproxy.control.calls.start import Updates
+from criproxy.control.devices.publishing import DeviceTelling
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.preserved import Preserving
@@ -19,6 +18,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
+from criproxy.views import status as report
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 GUARANTEED = QosClass.GUARANTEED

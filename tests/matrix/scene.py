@@ -9,28 +9,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from criproxy.control.answers import Answers
-from criproxy.control.configuration import load_configuration
-from criproxy.control.notices import Notice
-from criproxy.control.reload import Reload
+from criproxy.api.queries import Answers
+from criproxy.control.configuration.load import load_configuration
+from criproxy.control.configuration.reload import Reload
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.emulator.kubelet import (
+    CREATE_TIMEOUT_S,
+    ContainerSpec,
+    MiniKubelet,
+    PodSpec,
+    container_config,
+    sandbox_config,
+)
+from criproxy.emulator.runtime import IMAGE, RuntimeOptions
 from criproxy.engine.invariants import violations
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
 from criproxy.observe.bypass import Bypass, BypassMode
 from criproxy.policy.options import options_of
-from criproxy.sim.kubelet import CREATE_TIMEOUT_S, ContainerSpec, MiniKubelet, PodSpec, container_config, sandbox_config
-from criproxy.sim.machines import machine
-from criproxy.sim.runtime import IMAGE, RuntimeOptions
+from criproxy.simulate.machines import machine
 from criproxy.store.record import Record
 from criproxy.store.store import Store
-from tests.chaos.checker.cgroups import Cgroups
-from tests.chaos.checker.cpus import CpuSet
+from criproxy.views.notices import Notice
 from tests.control.world import FAST, Slow, World
 from tests.matrix.oracle import Asked, Ledger
+from tests.rigs.chaos.checker.cgroups import Cgroups
+from tests.rigs.chaos.checker.cpus import CpuSet
 
 MACHINE = machine(nodes=2, cores=8, threads=1)
 RESERVED = frozenset({0})

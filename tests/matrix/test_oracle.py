@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.checker.cpus import parse
 from tests.matrix import oracle
 from tests.matrix.oracle import STRANGER, Asked, Ledger, Wrong, disagreements, wrongs
+from tests.rigs.chaos.checker.cpus import parse
 
 OWNER = Asked("default/own/main", 2000, guaranteed=True, placed_by="static")
 SHARER = Asked("default/share/main", 100, placed_by="static")

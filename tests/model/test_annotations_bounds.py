@@ -7,7 +7,7 @@ from criproxy.model.annotations import MAX_VALUE_CHARS, policy_annotations
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 NAME = "affinity.criproxy.io"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.hierarchy import Box, Level, home, nearest_cpus, nest
 from criproxy.model.topology import Die, NumaNode, Package, Topology
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 
 def drawn(box: Box) -> str:

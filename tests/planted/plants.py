@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from criproxy.cli import explain_text
-from criproxy.control import configuration, creating, journal, report, telling
-from criproxy.control.exits import Exits
-from criproxy.control.guarding import DeviceGuard, Guarded
-from criproxy.control.handlers import Handlers
-from criproxy.control.inquiry import Inquiry
-from criproxy.control.starting import Updates
+from criproxy.cli.render import explain as explain_text
+from criproxy.control.calls import create as creating
+from criproxy.control.calls.start import Updates
+from criproxy.control.calls.table import Handlers
+from criproxy.control.configuration import load as configuration
+from criproxy.control.devices.guard import DeviceGuard, Guarded
+from criproxy.control.node import decision_log as telling
+from criproxy.control.node import history as journal
+from criproxy.control.sync.exits import Exits
+from criproxy.control.sync.outcomes import Inquiry
 from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -27,6 +30,7 @@ from criproxy.engine import step
 from criproxy.observe import log
 from criproxy.policy import unheeded
 from criproxy.store import database, reader, writing
+from criproxy.views import status as report
 from criproxy.wire.calls import Call, Outcome
 
 

@@ -12,33 +12,33 @@ from threading import Event
 
 import pytest
 
-from criproxy.cli import explain_text
+from criproxy.cli.render import explain as explain_text
 from criproxy.control.settings import OnError
 from criproxy.model.node import Node
-from criproxy.sim.sysfs import write_sysfs
+from criproxy.simulate.sysfs import write_sysfs
 from criproxy.store import Store
 from criproxy.wire.calls import OutcomeKind
 from tests.cli import test_changes_nothing as changes_nothing
 from tests.cli import test_hostile_text as hostile_text
-from tests.control import test_guard_faults as guard_faults
-from tests.control import test_holdings as holdings
-from tests.control import test_inquiry as inquiry
-from tests.control import test_journal as journal
-from tests.control import test_kept as kept
-from tests.control import test_refused_resizes as refused_resizes
-from tests.control import test_reload as reload
-from tests.control import test_resync as resync
 from tests.control import test_supervision as supervision
 from tests.control import test_traces as traces
 from tests.control import test_true_words as true_words
-from tests.control.test_guarding import VOID
+from tests.control.configuration import test_reload as reload
+from tests.control.containers import test_kept as kept
+from tests.control.containers import test_refused_resizes as refused_resizes
+from tests.control.devices import test_guard_faults as guard_faults
+from tests.control.devices.test_guard import VOID
+from tests.control.node import test_history as journal
+from tests.control.sync import test_outcomes as inquiry
+from tests.control.sync import test_resync as resync
 from tests.control.world import KEEPING, World
 from tests.devices import test_beside_cdi as beside_cdi
 from tests.devices import test_boundary as boundary
 from tests.discovery import test_patience as patience
 from tests.planted import plants
-from tests.tenant import test_tenant as tenant
-from tests.tenant.hostile import Attempt
+from tests.rigs.tenant import test_tenant as tenant
+from tests.rigs.tenant.hostile import Attempt
+from tests.views import test_holdings as holdings
 
 SOON_S = 2.0
 """What never comes is waited for so long; what comes is there in a fraction of that."""

@@ -19,7 +19,7 @@ from criproxy.policy.pools import PoolsOptions, PoolsPolicy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MACHINE = machine(nodes=2, cores=2, threads=1)
 FILE = {"availableResources": {"cpu": "cpuset:0-1"}}

@@ -13,7 +13,7 @@ from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.options import Options
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 POD = Pod(
     key="s",

@@ -12,7 +12,7 @@ from criproxy.model.topology import CpuKind
 from criproxy.model.workload import QosClass
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.usable import HostReader
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 from tests.policy.balloons_world import World
 from tests.policy.shapes import n4c16, n4c32
 

@@ -10,8 +10,8 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import Topology
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from tests.policy.balloons_world import World
-from tests.properties.balloons import balloon_options
-from tests.properties.machines import machines
+from tests.rigs.properties.balloons import balloon_options
+from tests.rigs.properties.machines import machines
 
 SIZES = st.sampled_from([0, 2, 100, 900, 1000, 1500, 2000, 4000])
 EVENTS = st.lists(
@@ -95,6 +95,6 @@ def test_nobody_moves_without_need() -> None:
 
 
 def _two_nodes() -> Topology:
-    from criproxy.sim.machines import machine
+    from criproxy.simulate.machines import machine
 
     return machine(nodes=2, cores=4, threads=2)

@@ -13,7 +13,7 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.policy.balloons_world import World
 
 ONE = [{"name": "a", "minCPUs": 1, "maxCPUs": 1, "namespaces": ["default"]}]

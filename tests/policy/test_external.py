@@ -10,15 +10,15 @@ import pytest
 from criproxy.config import load
 from criproxy.config.registry import find, names
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
+from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.engine.events import ContainerCreating, ContainerGone, TopologyChanged
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
-from criproxy.sim.machines import machine
-from criproxy.sim.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.simulate.machines import machine
 from tests.config.files import write
 from tests.conftest import ROOT
 from tests.daemons import LIMIT_S, Serve

@@ -21,8 +21,8 @@ from criproxy.model.topology import LOCAL_DISTANCE, Topology
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
-from criproxy.sim.hosts import cards_of_host, of_host
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.hosts import cards_of_host, of_host
+from criproxy.simulate.machines import GIB, machine
 from tests.policy.tables import shown, text
 
 GPUS = 8

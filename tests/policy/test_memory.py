@@ -6,8 +6,8 @@ import pytest
 
 from criproxy.model.topology import MemoryKind
 from criproxy.policy.memory import memory_kinds
-from criproxy.sim.scenario.runner import run
-from criproxy.sim.scenario.vectors import Vector, load
+from criproxy.simulate.scenario.runner import run
+from criproxy.simulate.scenario.vectors import Vector, load
 
 FILE = Path(__file__).parent / "scenarios" / "memory.yaml"
 CASES = [(vector, rules) for vector in load(FILE) for rules in vector.rules]

@@ -8,7 +8,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 GUARANTEED = Container(key="c", pod="s", name="c", qos=QosClass.GUARANTEED, cpu_milli=2000)
 

@@ -14,7 +14,7 @@ from criproxy.policy import plain
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.plain import plain_data
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MAIN = Container(key="c", pod="s", name="c", namespace="shop", pod_name="web")
 _TEXT = st.text(st.characters(categories=["L", "N", "P", "S"]))

@@ -10,10 +10,10 @@ from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy.pools import PoolsOptions
 from criproxy.policy.pools.plan import make_plan
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.policy.pools_files import pools_options
 from tests.policy.shapes import n4c16
-from tests.properties.machines import machines
+from tests.rigs.properties.machines import machines
 
 SINGLE, DUAL = {"name": "one", "cpu": 1, "instances": "3 CPUs"}, {"name": "two", "cpu": 2, "instances": "50 %"}
 

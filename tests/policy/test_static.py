@@ -12,7 +12,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 
 MACHINE = machine(nodes=2, cores=4, threads=2)  # node 0: 0-3,8-11
 BOTH = frozenset({0, 1})

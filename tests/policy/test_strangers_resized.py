@@ -11,7 +11,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
 from criproxy.policy.topology_aware.policy import TopologyAwarePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 MACHINE = machine(nodes=2, cores=4, threads=1)
 STRANGER = Container(

@@ -14,7 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from tests.conftest import ROOT
 from tests.policy.tables import shown, shown_resize, text
 

@@ -25,7 +25,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 from tests.engine.lives import live
 from tests.policy.shapes import c4pmem4, n4c16, n4c32
 

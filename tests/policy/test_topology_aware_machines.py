@@ -18,7 +18,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.sim.archives import unpack
+from criproxy.simulate.archives import unpack
 
 FILES = re.compile(
     r"/cpu/(online|isolated|possible|present|offline)|cpu\d+/online|/topology/|/node/|mounts|cgroup|cpuset"

@@ -14,8 +14,8 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from tests.engine.lives import PODS, containers, events, live
-from tests.properties.machines import machines
-from tests.properties.wishes import annotated
+from tests.rigs.properties.machines import machines
+from tests.rigs.properties.wishes import annotated
 
 lives = st.tuples(annotated(PODS), st.lists(events, max_size=12)).map(lambda parts: [*parts[0], *parts[1]])
 

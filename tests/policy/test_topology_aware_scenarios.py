@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.sim.scenario.runner import run
-from criproxy.sim.scenario.vectors import Vector, load
+from criproxy.simulate.scenario.runner import run
+from criproxy.simulate.scenario.vectors import Vector, load
 from tests.conftest import ROOT
 
 FILES = [

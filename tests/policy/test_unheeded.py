@@ -11,7 +11,7 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.topology_aware import TopologyAwareOptions
 from criproxy.policy.unheeded import annotation_notes
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 
 IS_NOT = "is not acted on"
 CLASSES = "criproxy sets no classes of caches, memory bandwidth and disks"

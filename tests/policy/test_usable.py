@@ -18,7 +18,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.policy.usable import HostReader
-from criproxy.sim.machines import GIB, machine
+from criproxy.simulate.machines import GIB, machine
 from tests.policy.shapes import c4pmem4, n4c16
 
 

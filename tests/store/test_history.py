@@ -12,7 +12,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from criproxy.store import history
 from criproxy.store.database import Database
 from criproxy.store.record import Kind, Record

@@ -23,7 +23,7 @@ from criproxy.model.node import Node
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.sim.machines import machine
+from criproxy.simulate.machines import machine
 from criproxy.store import Kind, Record, Store, database
 from criproxy.store.rows import changed, tables
 from criproxy.store.schema import VERSION

@@ -20,13 +20,13 @@ from typing import Any, Self
 
 import aiohttp
 
-from criproxy.control.kernel import Kernel
+from criproxy.control.containers.cgroups import Kernel
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.discovery.machine import discover
+from criproxy.emulator.containerd import IMAGE, PrivateContainerd
+from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.model.cpuset import format_cpuset
-from criproxy.sim.containerd import IMAGE, PrivateContainerd
-from criproxy.sim.kubelet import ContainerSpec, MiniKubelet, PodSpec
 
 SOCKET = "unix:///run/criproxy/criproxy.sock"
 IMAGES = "unix:///run/criproxy/image.sock"

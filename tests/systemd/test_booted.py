@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from criproxy.discovery.machine import discover
+from criproxy.emulator.containerd import IMAGE
 from criproxy.model.cpuset import format_cpuset
-from criproxy.sim.containerd import IMAGE
 from tests.systemd import booted
 
 pytestmark = pytest.mark.e2e

@@ -1,0 +1,1 @@
+"""What others ask the daemon: the answers of the control socket, and recordings."""

@@ -1,0 +1,174 @@
+"""The commands `status`, `explain`, `devices` and `names` of the control socket.
+
+The state is looked at on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
+hold up no call.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from criproxy import __version__
+from criproxy.control.controller import Controller
+from criproxy.devices.builtin import BUILTIN
+from criproxy.engine.choice import Choice
+from criproxy.errors import StoreError, UsageError
+from criproxy.model.node import Node
+from criproxy.observe.control_socket import Command, Encoded
+from criproxy.store.record import Record
+from criproxy.views import devices as inventory
+from criproxy.views import explain as story
+from criproxy.views import status as report
+from criproxy.views.notices import Notice, Values, timestamp
+from criproxy.views.status import Filter, Situation
+
+T = TypeVar("T")
+UNGUARDED = Notice(
+    "devices-unguarded",
+    "the policy file has no section devices: cards are not guarded, and nobody knows who has which",
+    wrong=False,
+)
+
+
+@dataclass(slots=True)
+class Answers:
+    """The commands that ask how things are; none of them changes anything."""
+
+    controller: Controller
+    notices: Callable[[], Sequence[Notice]]
+    """What the daemon knows and the controller does not: bypass, configuration."""
+    started_s: float = field(default_factory=time.time)
+
+    def commands(self) -> dict[str, Command]:
+        """By name, for the control socket."""
+        return {"status": self.status, "explain": self.explain, "devices": self.devices, "names": self.names}
+
+    async def status(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy status``: arguments ``namespace``, ``pod``, ``exclusive`` and ``check``.
+
+        Raises:
+            UsageError: if an argument is of another type.
+        """
+        wanted = Filter(
+            namespace=_argument(arguments, "namespace", ""),
+            pod=_argument(arguments, "pod", ""),
+            exclusive=_argument(arguments, "exclusive", False),
+        )
+        check = _argument(arguments, "check", False)
+        situation = self._situation()
+        return await asyncio.to_thread(status, situation, self._head(), wanted, check=check)
+
+    async def explain(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy explain``: argument ``container``.
+
+        Raises:
+            UsageError: if the argument is missing.
+            CriproxyError: nobody is meant by it, or more than one.
+        """
+        text = _argument(arguments, "container", "")
+        if not text:
+            raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
+        situation = self._situation()
+        try:
+            records = await self.controller.history(text)
+        except StoreError as error:
+            records = []
+            missing = Notice("history", f"the history cannot be read: {error}")
+            situation = replace(situation, notices=[*situation.notices, missing])
+        life, found = await asyncio.to_thread(_choose, situation.node, records, text)
+        others = await self._namesakes(life, found, text)
+        waits_for = self.controller.waits_for(life.id) if life.container else []
+        now, failed = await self._choice_now(life)
+        situation = replace(situation, notices=[*situation.notices, *failed])
+        head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
+        return await asyncio.to_thread(
+            lambda: _encoded({**head, **story.tell(situation, life, others, waits_for, now)})
+        )
+
+    async def _choice_now(self, life: story.Life) -> tuple[Choice | None, list[Notice]]:
+        """What a container would be placed by now, if the history does not tell of its place."""
+        if life.container is None or life.considered or self.controller.node.released:
+            return None, []
+        try:
+            return await asyncio.to_thread(self.controller.choice_now, life.container.key), []
+        except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
+            return None, [Notice("policy", f"the policy cannot tell what it would choose from: {error!r}")]
+
+    async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
+        """Answer ``criproxy devices``, which has no arguments."""
+        guard, situation = self.controller.devices, self._situation()
+        classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
+        notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
+        head = {
+            **self._head(),
+            "notices": [notice.to_json() for notice in notices],
+            "guarded": guard.rules is not None,
+            "holders_known": True,
+        }
+        stocks, node = await guard.cards(classes), situation.node
+
+        def answer() -> Encoded:
+            told = inventory.tell(classes, stocks, node, guard.holdings)
+            return _encoded({**head, **told})
+
+        return await asyncio.to_thread(answer)
+
+    async def names(self, arguments: Mapping[str, Any]) -> list[str]:
+        """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
+        return sorted({container.title for container in self.controller.node.containers.values()})
+
+    async def _namesakes(self, life: story.Life, found: Sequence[story.Life], text: str) -> list[story.Life]:
+        """Other containers that had the same name."""
+        if text != life.title:
+            records: list[Record] = []
+            with suppress(StoreError):  # told already
+                records = await self.controller.history(life.title)
+            found = await asyncio.to_thread(story.lives, self.controller.node, records, life.title)
+        return [other for other in found if other.name != life.name]
+
+    def _situation(self) -> Situation:
+        situation = self.controller.situation()
+        return replace(situation, notices=[*self.notices(), *situation.notices])
+
+    def _head(self) -> Values:
+        return {
+            "source": "daemon",
+            "time": timestamp(time.time()),
+            "version": __version__,
+            "pid": os.getpid(),
+            "started": timestamp(self.started_s),
+        }
+
+
+def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = False) -> Encoded:
+    """The answer of `status`, written as JSON row by row: so the interpreter is given to others between them."""
+    values = {**head, **report.summary(situation)}
+    if check:
+        values |= report.problems(situation)
+    rows = list(report.rows(situation, wanted))
+    kept = rows[: report.MAX_CONTAINERS]
+    values["omitted"] = len(rows) - len(kept)
+    listed = b", ".join(_encoded(row) for row in kept)
+    return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
+
+
+def _choose(node: Node, records: Sequence[Record], text: str) -> tuple[story.Life, Sequence[story.Life]]:
+    """Who is meant, and all who may be."""
+    found = story.lives(node, records, text)
+    return story.choose(node, found, text), found
+
+
+def _encoded(values: Values) -> Encoded:
+    return Encoded(json.dumps(values).encode())
+
+
+def _argument(arguments: Mapping[str, Any], name: str, default: T) -> T:
+    value = arguments.get(name, default)
+    if type(value) is not type(default):
+        raise UsageError(f"{name}: must be a {type(default).__name__}, not {value!r}")
+    return value

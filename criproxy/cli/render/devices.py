@@ -1,0 +1,119 @@
+"""`criproxy devices` on a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from criproxy.cli.render import words
+from criproxy.cli.render.answers import no_answer, notices_of, title_of
+from criproxy.cli.render.console import HEADING, NOTE, QUIET
+from criproxy.cli.render.topology_words import count
+from criproxy.devices.links import Distance
+from criproxy.model.bounded import bounded
+from criproxy.model.workload import SHORT_ID
+
+Values = dict[str, Any]
+WIDE = 120
+"""From so many columns on there is room for whole ids and nodes."""
+MOST_NAMES = 10
+"""Of those about whom there is nothing to tell."""
+MEANINGS = {
+    Distance.PIX.name: "one PCIe switch",
+    Distance.PXB.name: "several PCIe switches",
+    Distance.PHB.name: "a host bridge",
+    Distance.NODE.name: "host bridges of a NUMA node",
+    Distance.SYS.name: "NUMA nodes, or nobody knows",
+}
+
+
+def render(values: Values, width: int, height: int | None = None) -> RenderableType:
+    """An answer of `Places.devices`, for *width* columns."""
+    values = bounded(values)
+    if "error" in values:
+        return no_answer(values)
+    parts: list[RenderableType] = [title_of(values), *notices_of(values)]
+    known = values["holders_known"]
+    empty = [kind for kind in values["classes"] if not (kind["cards"] or kind["elsewhere"] or kind["may_see_more"])]
+    for kind in values["classes"]:
+        if kind not in empty:
+            parts += [Text(), *_class(kind, width, known=known)]
+    if empty:
+        parts += [Text(), Text(f"no cards: {', '.join(kind['name'] for kind in empty)}", style=QUIET)]
+    parts += _others(values)
+    return Group(*parts)
+
+
+def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]:
+    cards = kind["cards"]
+    idle = sum(not card["containers"] for card in cards)
+    state = f", {idle} idle" if known else ""
+    shared = f"; for all: {' '.join(kind['shared_nodes'])}" if kind["shared_nodes"] else ""
+    yield Text(f"{kind['name']}: {count(len(cards), 'card')}{state}{shared}", style=HEADING)
+    if cards:
+        yield _cards(cards, wide=width >= WIDE)
+    if len(cards) > 1:
+        yield _links(cards, kind["links"])
+        used = {one["link"] for one in kind["links"]}
+        linked = ["NV# that many NVLinks"] if any(one["nvlinks"] for one in kind["links"]) else []
+        named = [f"{word} {text}" for word, text in MEANINGS.items() if word in used]
+        yield Text(f"  between two cards: {', '.join([*linked, *named])}", style=QUIET)
+    for held in kind["elsewhere"]:
+        ids = ", ".join(held["ids"])
+        what = f"{ids}, which is no card here" if ids else "a card, nobody can tell which"
+        yield Text(f"  {words.title(held)} was given {what} ({held['evidence']})", style=NOTE)
+    for seen in kind["may_see_more"]:
+        yield Text(f"  {words.title(seen)} may see more than it was given: {', '.join(seen['findings'])}", style=NOTE)
+
+
+def _cards(cards: Sequence[Values], *, wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), "GIVEN TO"):
+        table.add_column(name, overflow="fold")
+    for card in cards:
+        card_id = card["id"] if wide else card["id"][:SHORT_ID]
+        nodes = [" ".join(card["nodes"]) or "-"] if wide else []
+        numa = "-" if card["numa_node"] is None else str(card["numa_node"])
+        table.add_row(f"  {card['index']}", card_id or "-", card["pci_address"] or "-", numa, *nodes, _holders(card))
+    return table
+
+
+def _holders(card: Values) -> Text:
+    if card["containers"] is None:
+        return Text("?", style=QUIET)
+    if not card["containers"]:
+        return Text("nobody", style=QUIET)
+    return Text("\n".join(_holder(card, held) for held in card["containers"]))
+
+
+def _holder(card: Values, held: Values) -> str:
+    """Who it is, what part of the card if that is known, and by which evidence."""
+    part = "".join(f"{each}, " for each in held["ids"] if each in card["parts"])
+    return f"{words.title(held)} ({part}{held['evidence']})"
+
+
+def _links(cards: Sequence[Values], links: Sequence[Values]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("  LINKS", *(str(card["index"]) for card in cards)):
+        table.add_column(name)
+    named = {frozenset((one["from"], one["to"])): one["link"] for one in links}
+    for card in cards:
+        row = (named.get(frozenset((card["index"], other["index"])), "-") for other in cards)
+        table.add_row(f"  {card['index']}", *row)
+    return table
+
+
+def _others(values: Values) -> Iterator[Text]:
+    """Those of whom more or less is known than what they were given."""
+    everything = values["see_all"]
+    for why in sorted({word for seen in everything for word in seen["findings"]}):
+        names = [words.title(seen) for seen in everything if why in seen["findings"]]
+        yield Text(f"{why}, so that nothing is hidden: {', '.join(names)}", style=NOTE)
+    untold = values["untold"]
+    if untold and values["guarded"] is not False:  # else a notice says that of everybody
+        names = [words.title(one) for one in untold[:MOST_NAMES]]
+        more = [f"{len(untold) - len(names)} more"] if len(untold) > len(names) else []
+        text = f"nobody knows what was given to {count(len(untold), 'container')}"
+        yield Text(f"{text}: {', '.join([*names, *more])}", style=QUIET)

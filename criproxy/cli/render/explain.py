@@ -1,0 +1,138 @@
+"""`criproxy explain` on a terminal: the answer first, then how it came to that."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from criproxy.cli.render import words
+from criproxy.cli.render.candidates import render_choices
+from criproxy.cli.render.console import HEADING, NOTE, QUIET, TROUBLE
+from criproxy.cli.render.topology_words import count
+from criproxy.model.bounded import bounded, bounded_text
+
+Values = dict[str, Any]
+WHY = {"refused": "Why it was refused", "gone": "Why it was there", "exited": "Why it was there"}
+MAX_EARLIER_CHARS = 500
+"""Of what is told of each of up to a hundred other containers of the same name."""
+BAD = frozenset({"refused", "passed", "failed", "lost", "drift", "unknown"})
+"""Kinds of events that somebody who looks for a mistake should see first."""
+
+
+def render(values: Values) -> RenderableType:
+    """An answer of `Places.explain`."""
+    values = bounded(values)
+    row = values["container"]
+    parts: list[RenderableType] = [Text(words.title(row), style=HEADING), *_now(row)]
+    parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
+    parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
+    if short := values.get("should_own"):  # a daemon of an earlier version does not say it
+        parts.append(Text(_should_own(short), style=TROUBLE))
+    if values["waits_for"]:
+        parts.append(Text(f"It cannot start before others leave its CPUs: {', '.join(values['waits_for'])}", TROUBLE))
+    if values["asked"]:
+        parts += _section("What it asked for, as the kubelet sent it", values["asked"]["read_as"])
+    if values["why"]:
+        parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
+    parts += render_choices(values.get("choices", ()))  # a daemon of an earlier version says nothing of them
+    parts += _story(values["events"])
+    if values["earlier"]:
+        lines = list(_earlier(values["earlier"]))
+        parts += _section("Other containers of that name, the newest first", lines)
+    return Group(*parts)
+
+
+def _now(row: Values) -> Iterator[Text]:
+    """How it is now, in a few lines."""
+    if "qos" not in row:
+        if row["state"] == "refused":
+            yield Text("It was refused, and never had an id", style=TROUBLE)
+        else:
+            yield Text("It is gone")
+            yield Text(f"id {row['id'] or 'unknown'}", overflow="fold")
+        return
+    attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
+    yield Text(f"id {row['id'] or 'not known yet'}", overflow="fold")
+    yield Text(f"{row['state'].capitalize()}, {row['qos']}{attempt}")
+    if row["state"] == "exited":
+        return
+    yield Text(_place(row), style="" if row["in_place"] else TROUBLE)
+    if row["error"]:
+        yield Text(f"WRONG: {row['failures']} updates failed, the last: {row['error']}", style=TROUBLE)
+
+
+def _place(row: Values) -> str:
+    if not row["placed"]:
+        return f"Nobody places it; it is on CPUs {row['applied_cpus'] or 'that nobody knows'}"
+    pool = f", pool {row['pool']}" if row["pool"] else ""
+    if row["exclusive_cpus"] == row["cpus"]:
+        place = f"Owns {words.cpus(row['cpus'])}"
+    elif row["exclusive_cpus"]:
+        place = f"Is on {words.cpus(row['cpus'])} and owns {row['exclusive_cpus']} of them"
+    else:
+        place = f"Shares {words.cpus(row['cpus'])}"
+    memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
+    return f"{place}{memory}{pool}{_elsewhere(row)}"
+
+
+def _should_own(short: Values) -> str:
+    since = f" since {short['since']}" if short["since"] else ""
+    now = f"owns {short['owns_cpus']}" if short["owns_cpus"] else "shares"
+    return f"It should own {count(short['should_own_cpus'], 'CPU')}, and {now}{since}: {short['why']}"
+
+
+def _elsewhere(row: Values) -> str:
+    if row["in_place"]:
+        return ""
+    if not row["applied_cpus"]:
+        return "; where it is now, nobody knows"
+    memory = f" and memory of {row['applied_mems']}" if row["applied_mems"] != row["mems"] else ""
+    return f"; it is not there yet, but on {words.cpus(row['applied_cpus'])}{memory}"
+
+
+def _section(title: str, lines: list[str]) -> list[RenderableType]:
+    table = _indented(1)
+    for line in lines:
+        table.add_row("", line)
+    return [Text(), Text(title, style=HEADING), table]
+
+
+def _indented(columns: int) -> Table:
+    """A table without lines, two blanks from the left."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(width=0)
+    for _ in range(columns):
+        table.add_column(overflow="fold")
+    return table
+
+
+def _story(events: list[Values]) -> Iterator[RenderableType]:
+    if not events:
+        yield from _section("What happened", ["nothing is remembered of it"])
+    for day, told in groupby(events, key=lambda each: each["time"][:10]):
+        yield Text()
+        yield Text(f"What happened on {day} (UTC)", style=HEADING)
+        table = _indented(3)
+        for each in told:
+            at = Text(each["time"][11:23], style=QUIET)
+            table.add_row("", at, each["kind"], _event(each), style=TROUBLE if each["kind"] in BAD else "")
+        yield table
+
+
+def _event(event: Values) -> str:
+    if event["kind"] == "asked":
+        return "the kubelet asked for it, as above"
+    took = event["facts"].get("took_ms")
+    return "; ".join(event["sentences"]) + (f" ({took:g} ms)" if took is not None else "")
+
+
+def _earlier(others: list[Values]) -> Iterator[str]:
+    """A line for each; those that the kubelet tried again and again, with the same result, in one."""
+    for (state, text, _), same in groupby(others, key=lambda each: (each["state"], each["text"], each["id"])):
+        newest, *rest = same
+        times = f" ({len(rest) + 1} times since {rest[-1]['time'][:19]}Z)" if rest else ""
+        said = bounded_text(text, MAX_EARLIER_CHARS)
+        yield f"{newest['time'][:19]}Z  {newest['id'][:12] or '(no id)':12}  {state}: {said}{times}"

@@ -1,0 +1,175 @@
+"""What ``simulate --load`` tells of each policy: the numbers, how people read them, and which of two is better."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from criproxy.simulate.load import Load
+from criproxy.simulate.load_run import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number about an outcome."""
+
+    key: str
+    """In JSON."""
+    title: str
+    value: Callable[[Outcome], float]
+    shown: Callable[[float], str]
+    best: Callable[[Sequence[float]], float] | None
+    """Which of several is best; None where none is."""
+    meaning: str
+    wins: str = ""
+    """What the policy with the best number does, for those measures that decide which one to take."""
+    digits: int = 0
+    """After the point; less is no difference to decide by."""
+
+    def decisive(self, outcome: Outcome) -> float:
+        """The number by which outcomes are put into order: the smaller, the better."""
+        number = round(self.value(outcome), self.digits)
+        return -number if self.best is max else number
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _one(value: float) -> str:
+    return f"{value:.1f}"
+
+
+AT_CARDS = Measure(
+    *("at_cards", "next to their cards", lambda outcome: outcome.at_cards_share, _share, max),
+    "Share of the containers with cards (GPUs, NPUs) that got CPUs next to them and no others, and memory there if "
+    "they are kept to some. Whatever goes between a program and its card goes this way.",
+    "it puts the most containers next to their cards",
+    2,
+)
+DECIDING = (
+    Measure(
+        *("refused", "refused", lambda outcome: outcome.refused, _whole, min),
+        "Containers and resizes for which the policy never had a place. A container without a place does no work.",
+        "it leaves the fewest containers without a place",
+    ),
+    Measure(
+        *("crowded", "crowded", lambda outcome: outcome.mean.crowded, _share, min),
+        "Share of the CPU asked for that is more than the container's CPUs have to give, if each container spreads "
+        "evenly over its own: they run slower than they asked for. Mean over time.",
+        "its containers lack the least of the CPU that they ask for",
+        2,
+    ),
+    AT_CARDS,
+    Measure(
+        *("distance", "distance to memory", lambda outcome: outcome.mean.distance, _one, min),
+        "From the CPUs of a container to its memory as the kernel measures it: 10 is the same NUMA node, about 20 the "
+        "other socket. Programs wait for memory, so near is fast. Mean over containers and time.",
+        "its containers are nearest to their memory",
+        1,
+    ),
+    Measure(
+        *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
+        "How far the CPU that nobody asked for is from being on one NUMA node, where the next large container fits: "
+        "0 % is as near as can be. Mean over time.",
+        "it keeps the most room in one piece for large containers",
+        2,
+    ),
+    Measure(
+        *("moves", "moves", lambda outcome: outcome.moves, _whole, min),
+        "How often a running container got CPUs or memory on other NUMA nodes: its caches and pages are far then.",
+        "it moves running containers least",
+    ),
+)
+"""What decides which policy to take: the first of these in which two of them differ."""
+
+TELLING = (
+    Measure(
+        *("cpu_on_one_node", "CPUs on one NUMA node", lambda outcome: outcome.mean.cpu_on_one_node, _share, max),
+        "Share of a container's CPUs that are on the NUMA node where it has most of them. Mean.",
+    ),
+    Measure(
+        *("memory_on_one_node", "memory on one node", lambda outcome: outcome.mean.memory_on_one_node, _share, max),
+        "Share of the memory that a container may use which is on a single NUMA node. Mean.",
+    ),
+    Measure(
+        *("owned_cpus", "CPUs owned", lambda outcome: outcome.mean.owned_cpus, _one, None),
+        "CPUs that one container has alone. Good for its latency, and nobody else can use them while they idle: "
+        "neither more nor less is better. Mean.",
+    ),
+    Measure(
+        *("updates", "updates sent", lambda outcome: outcome.updates, _whole, min),
+        "Calls to the runtime that changed running containers, since others came or went: the work of keeping "
+        "containers apart.",
+    ),
+)
+"""What else is told."""
+
+MEASURES = (*DECIDING, *TELLING)
+
+
+def telling(measures: Sequence[Measure], outcomes: Sequence[Outcome]) -> list[Measure]:
+    """Those of *measures* that say something of these outcomes: without cards, nobody is next to some."""
+    cards = any(outcome.with_cards for outcome in outcomes)
+    return [measure for measure in measures if cards or measure is not AT_CARDS]
+
+
+def best(measure: Measure, outcomes: Sequence[Outcome]) -> set[int]:
+    """Which outcomes, by place, show the best number; none where they all show the same."""
+    if measure.best is None or len(outcomes) < 2:
+        return set()
+    values = [measure.value(outcome) for outcome in outcomes]
+    top = measure.shown(measure.best(values))
+    found = {place for place, value in enumerate(values) if measure.shown(value) == top}
+    return found if len(found) < len(outcomes) else set()
+
+
+def recommended(outcomes: Sequence[Outcome]) -> Outcome:
+    """Which to take: by what is `DECIDING`; the first of those that do equally well."""
+    return min(outcomes, key=_order)
+
+
+def as_good(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those with which nothing that decides is worse than with the `recommended` one, itself among them."""
+    top = _order(recommended(outcomes))
+    return [outcome for outcome in outcomes if _order(outcome) == top]
+
+
+def decided(first: Outcome, other: Outcome) -> Measure | None:
+    """What makes the `recommended` one better than another; None where nothing does."""
+    pairs = zip(DECIDING, _order(first), _order(other), strict=True)
+    return next((measure for measure, one, two in pairs if one != two), None)
+
+
+def _order(outcome: Outcome) -> tuple[float, ...]:
+    return tuple(measure.decisive(outcome) for measure in DECIDING)
+
+
+def as_json(load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Everything for programs; times in seconds, shares from 0 to 1."""
+    return {
+        "load": load.name,
+        "duration_s": load.duration_s,
+        "events": len(load.events),
+        "nodes": load.nodes,
+        "turned_away_pods": load.turned_away,
+        "machine": {"cpus": len(load.topology.cpus), "nodes": len(load.topology.nodes)},
+        "take": [outcome.name for outcome in as_good(outcomes)] if len(outcomes) > 1 else [],
+        "policies": [_policy(outcome) for outcome in outcomes],
+    }
+
+
+def _policy(outcome: Outcome) -> dict[str, Any]:
+    known = telling(MEASURES, [outcome])
+    numbers = {each.key: round(each.value(outcome), 4) if each in known else None for each in MEASURES}
+    return {
+        "policy": outcome.name,
+        "containers": outcome.asked,
+        "mean_containers": round(outcome.mean.containers, 4),
+        **numbers,
+        "with_cards": outcome.with_cards,
+        "refusals": list(outcome.sentences),
+    }

@@ -1,0 +1,55 @@
+"""Which of several policies to take for a load, in sentences for those who know none of them."""
+
+from collections.abc import Iterator, Sequence
+
+from criproxy.cli.render.load_measures import DECIDING, MEASURES, Measure, as_good, best, decided, recommended, telling
+from criproxy.simulate.load_run import Outcome
+
+
+def headline(outcomes: Sequence[Outcome]) -> str:
+    """What to do, in a line."""
+    equal = [outcome.name for outcome in as_good(outcomes)]
+    if len(equal) > 1:
+        return f"For this load, {_listed(equal)} do equally well"
+    return f"For this load, take {equal[0]}"
+
+
+def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Why, and what it costs, a sentence each."""
+    first = recommended(outcomes)
+    rest = [(outcome, told) for outcome in outcomes if (told := decided(first, outcome))]
+    if not rest:
+        yield f"Whatever decides is the same: {_listed([each.title for each in telling(DECIDING, outcomes)])}."
+        return
+    last = max((measure for _, measure in rest), key=DECIDING.index)
+    yield f"Why: {last.wins}; in what counts more, no other is noticeably better."
+    yield from (f"{_lost(outcome, measure, first)}." for outcome, measure in rest)
+    if first.refused:
+        share = f"{100 * first.refused_share:.1f} % of the containers"
+        yield f"Even so {first.refused:,} were refused, {share}: the node may be too small for this load."
+    better = [text for each in MEASURES if (text := _beaten(each, first, outcomes))]
+    yield f"What it is not the best at: {'; '.join(better)}." if better else "It is the best at everything."
+
+
+def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> str:
+    """By whom *first* is beaten in a measure, and how; empty where it is not."""
+    winners = [outcomes[place] for place in sorted(best(measure, outcomes))]
+    if not winners or first in winners:
+        return ""
+    names = _listed([outcome.name for outcome in winners])
+    has = "has" if len(winners) == 1 else "have"
+    return f"{measure.title}, {_value(measure, first)} where {names} {has} {_value(measure, winners[0])}"
+
+
+def _lost(outcome: Outcome, measure: Measure, first: Outcome) -> str:
+    """At what another falls behind."""
+    return f"With {outcome.name}, {measure.title} is {_value(measure, outcome)}, not {_value(measure, first)}"
+
+
+def _value(measure: Measure, outcome: Outcome) -> str:
+    return measure.shown(measure.value(outcome))
+
+
+def _listed(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

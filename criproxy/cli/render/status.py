@@ -1,0 +1,240 @@
+"""`criproxy status` on a terminal."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
+from typing import Any, Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from criproxy.cli.render import words
+from criproxy.cli.render.answers import no_answer, notices_of, title_of
+from criproxy.cli.render.console import NOTE, QUIET, TROUBLE, UNLIMITED
+from criproxy.cli.render.topology_words import count
+from criproxy.model.amounts import format_bytes
+from criproxy.model.bounded import bounded
+from criproxy.model.grant import PRESERVED
+from criproxy.model.workload import SHORT_ID
+
+Values = dict[str, Any]
+WIDE = 120
+"""From so many columns on there is room for ids and memory."""
+MOST_FAILURES = 5
+MOST_NARROW = 24
+"""Columns of one column, where there is little room."""
+
+
+def render(
+    values: Values, width: int, height: int | None = None, *, chosen: str = "", every_refusal: bool = False
+) -> RenderableType:
+    """An answer of `Places.status`, for *width* columns and, where it matters, *height* lines.
+
+    What does not fit is left out, those in trouble last.
+
+    Args:
+        values: the answer.
+        width: columns.
+        height: lines; None: as many as it takes.
+        chosen: which containers were asked for, such as ``of namespace shop``; empty: all.
+        every_refusal: show all containers that cannot be created, not the newest alone.
+    """
+    values = bounded(values)
+    if "error" in values:
+        return no_answer(values)
+    notices = [*notices_of(values), *_refusals(values, every=every_refusal), *_failures(values)]
+    policy = f", policy {values['policy']}" if values["policy"] else ""
+    head: list[RenderableType] = [
+        title_of(values, policy),
+        *notices,
+        Text(),
+        _numa(values),
+        *_sets(values),
+        *_kept(values),
+        Text(),
+    ]
+    rows = values["containers"]
+    kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
+    parts: list[RenderableType] = [*head, _totals(values)]
+    if kept:
+        shared = values["cpus"]["shared"]
+        parts += [_wide(kept, width, shared)] if width >= WIDE else _narrow(kept, shared)
+    if chosen and not rows:
+        parts.append(Text(f"No container {chosen} is known.", style=NOTE))
+    if missing := len(rows) - len(kept) + values["omitted"]:
+        parts.append(Text(f"… and {count(missing, 'more container')}", style=QUIET))
+    return Group(*parts)
+
+
+def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
+    """The containers that cannot be created, the newest first, as far as there is room."""
+    most = len(values["refusals"]) if every else MOST_FAILURES
+    for refusal in values["refusals"][:most]:
+        times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
+        yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
+    if missing := len(values["refusals"][most:]):
+        yield Text(f"REFUSED: {count(missing, 'more container')}; --refused shows all", style=TROUBLE)
+
+
+def _numa(values: Values) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("NUMA NODE", "CPUS", "OWNED", "NOT OWNED", "FREE TO OWN", "MEMORY"):
+        table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
+    for node in values["numa_nodes"]:
+        table.add_row(
+            str(node["id"]),
+            node["cpus"] or "-",
+            node["exclusive_cpus"] or "-",
+            node["shared_cpus"] or "-",
+            node["free_cpus"] or "-",
+            format_bytes(node["memory_bytes"]) if node["memory_bytes"] else "-",
+        )
+    return table
+
+
+_SETS = (
+    ("shared", "shared by all containers that own none"),
+    ("reserved", "reserved, owned by no newcomer"),
+    ("isolated", "isolated by the kernel"),
+    ("watched", "used by containers that are only watched"),
+    ("offline", "offline"),
+)
+
+
+def _sets(values: Values) -> Iterator[Text]:
+    for name, said in _SETS:
+        pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has its part of them
+        meaning = "owned by nobody" if pooled else said
+        if cpus := values["cpus"][name]:
+            yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
+
+
+def _kept(values: Values) -> Iterator[Text]:
+    """For which pods CPUs are kept whose containers have ended; nothing from a daemon that does not say."""
+    for each in values.get("kept", ()):
+        who = f"{each['pod']} ({', '.join(each['containers'])} ended)"
+        yield Text(f"{words.cpus(each['cpus'])}: kept for {who}", style=QUIET)
+
+
+def _totals(values: Values) -> Text:
+    totals = values["totals"]
+    parts = [f"{totals['exclusive']} with CPUs of their own", f"{totals['shared']} sharing"]
+    for name, meaning in (("unplaced", "not placed"), ("exited", "exited")):
+        if totals[name]:
+            parts.append(f"{totals[name]} {meaning}")
+    text = Text(f"{count(totals['pods'], 'pod')}, {count(totals['containers'], 'container')}: {', '.join(parts)}")
+    for name, meaning in (("not_in_place", "not in place"), ("unknown", "of unknown outcome")):
+        if totals[name]:
+            text.append(f", {totals[name]} {meaning}", style=TROUBLE)
+    return text
+
+
+def _failures(values: Values) -> Iterator[Text]:
+    """The updates that do not go through, as far as there is room."""
+    failed = [row for row in values["containers"] if row["error"]]
+    for row in failed[:MOST_FAILURES]:
+        yield Text(
+            f"WRONG: {words.title(row)}: {row['failures']} updates failed, the last: {row['error']}", style=TROUBLE
+        )
+    if len(failed) > MOST_FAILURES:
+        yield Text(f"WRONG: updates of {len(failed) - MOST_FAILURES} more containers failed", style=TROUBLE)
+
+
+def _most_interesting(rows: Sequence[Values], lines: int, width: int) -> Sequence[Values]:
+    """As many as fit into *lines*: those in trouble first, then owners; in their own order."""
+    room = max(0, lines if width >= WIDE else lines // 2)
+    if len(rows) <= room:
+        return rows
+    chosen = sorted(rows, key=lambda row: (not _in_trouble(row), not row["exclusive_cpus"]))[:room]
+    return sorted(chosen, key=words.title)
+
+
+def _height(parts: Sequence[RenderableType], width: int) -> int:
+    measure = Console(width=width, markup=False, emoji=False)
+    return sum(len(measure.render_lines(part, pad=False)) for part in parts)
+
+
+def _in_trouble(row: Values) -> bool:
+    return bool(not row["in_place"] or row["error"] or row["state"] == "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    cell: Callable[[Values], str]
+    right: bool = False
+
+
+def _columns(shared: str, *, full: bool) -> list[_Column]:
+    return [
+        _Column("QOS", lambda row: words.QOS[row["qos"]]),
+        _Column("CPU ASKED", words.cpu),
+        _Column("CPUS", lambda row: _cpus(row, shared, full=full)),
+        _Column("MEMS", lambda row: row["mems"] or row["applied_mems"] or "-"),
+        _Column("STATE", _state),
+    ]
+
+
+def _wide(rows: Sequence[Values], width: int, shared: str) -> Table:
+    """One line for each container."""
+    columns = [_Column("CONTAINER", words.title), *_columns(shared, full=width == UNLIMITED)]
+    columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
+    columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
+    if any(row["pool"] for row in rows):
+        columns[6:6] = [_Column("POOL", lambda row: row["pool"])]
+    return _table(rows, columns)
+
+
+def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
+    """One line for each pod, then one for each of its containers."""
+    columns = [_Column("CONTAINER", lambda row: f"  {row['container']}"), *_columns(shared, full=False)]
+    widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
+    widths = [min(width, MOST_NARROW) for width in widths]
+    yield _table([], columns, widths)
+    for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
+        yield Text("/".join(filter(None, pod)) or "(no pod)", overflow="fold")
+        yield _table(list(members), columns, widths, header=False)
+
+
+def _table(
+    rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
+) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=header)
+    for column, width in zip_longest(columns, widths):
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(column.name, justify=justify, overflow="fold", width=width)
+    for row in rows:
+        style = TROUBLE if _in_trouble(row) else QUIET if row["state"] == "exited" else ""
+        table.add_row(*(column.cell(row) for column in columns), style=style)
+    return table
+
+
+def _cpus(row: Values, shared: str, *, full: bool) -> str:
+    if row["state"] == "exited":
+        return "-"
+    if not row["placed"]:
+        return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
+    if row["exclusive_cpus"] == row["cpus"]:
+        return f"{row['cpus']} own"
+    if row["exclusive_cpus"]:
+        return f"{row['cpus']}, own {row['exclusive_cpus']}"
+    if row["cpus"] == shared and row["pool"] != PRESERVED and not full:
+        return "shared"
+    return f"{row['cpus']} {'preserved' if row['pool'] == PRESERVED else 'shared'}"
+
+
+def _state(row: Values) -> str:
+    """How far it is; and where it is, if that is not where it belongs."""
+    if row["state"] == "unknown":
+        parts = ["outcome unknown"]
+    else:
+        parts = ["starting" if row["starting"] else row["state"]]
+    if not row["in_place"]:
+        place = (
+            words.cpus(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
+        )
+        parts.append(f"still on {place}" if row["applied_cpus"] else "nobody knows where")
+    if row["failures"]:
+        parts.append(f"{row['failures']} updates failed")
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Held, watched and edited calls: one file for each kind."""

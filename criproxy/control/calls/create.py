@@ -1,0 +1,260 @@
+"""CreateContainer: a place is reserved before the runtime hears of it, and confirmed or given back by its answer."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from time import time
+
+from criproxy.control.devices.guard import DeviceGuard, Guarded
+from criproxy.control.node.state import Words
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.sync.outcomes import Inquiry
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import rewrite, translate
+from criproxy.cri.asked import asked
+from criproxy.cri.methods import BY_PATH
+from criproxy.cri.stamp import MISSED, missed_text
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
+from criproxy.engine.guard import PolicyFault
+from criproxy.engine.promotion import as_before
+from criproxy.errors import NotEnough, Refused, StatusCode
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import CpuQuota
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.store.record import Kind
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+
+@dataclass(slots=True)
+class Creating:
+    """What a held create remembers until its end."""
+
+    sandbox_id: str
+    place: str
+    """The reservation under which its place is held: its own, or that of the create that it repeats."""
+    introduces: bool = False
+    """Nobody had told us of its sandbox before."""
+    guarding: bool = False
+    """The rule about devices is at it, or has not come to an end."""
+
+
+@dataclass(slots=True)
+class Creates:
+    """The handlers of CreateContainer."""
+
+    followups: Followups
+    inquiry: Inquiry
+    devices: DeviceGuard
+    see: Callable[[str, str], None] = lambda _title, _cpus: None
+    """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
+    _in_flight: Counter[str] = field(default_factory=Counter)
+    """Creates that the runtime may have got, by place."""
+
+    async def hold(self, call: Call, message: bytes) -> Verdict:
+        """Reserve a place and write it into the message; refuse what does not fit."""
+        request = translate.read(api.CreateContainerRequest, message)
+        request.pod_sandbox_id = self.followups.manager.resolve_pod(request.pod_sandbox_id)
+        capacity_bytes = self.followups.manager.node.topology.capacity_bytes
+        container = translate.container(request, _new_reservation(), capacity_bytes)
+        self.see(container.title, request.config.linux.resources.cpuset_cpus)
+        call.context = creating = Creating(container.pod, container.key)
+        self._in_flight[creating.place] += 1
+        with self.followups.manager.failures.harmless("what a create asks for"):
+            self._note_asked(request, container, capacity_bytes)
+        try:
+            creating.guarding = True
+            guarded = await self.devices.guard(request, container)
+            creating.guarding = False
+            await self._introduce(request, creating)
+            asking = container
+            if guarded.hints or guarded.stays:
+                asking = replace(container, hints=guarded.hints, stays=guarded.stays)
+            decision = await self._place(asking)
+        except (Refused, PolicyFault) as error:
+            self.followups.log.warning("container refused", container=container.title, error=str(error))
+            self.followups.manager.note(container, Kind.REFUSED, str(error))
+            return Refuse(error.code, str(error))
+        if decision.key and decision.key != creating.place:
+            self._leave(creating.place)
+            creating.place = decision.key
+            self._in_flight[creating.place] += 1
+        grant = decision.grant
+        if grant is None:
+            return Proceed(request.SerializeToString() if guarded.changed else None)
+        pod = decision.node.pods.get(creating.sandbox_id)
+        stamp = translate.stamp_of(decision.node.containers[creating.place], pod.cpu_total_milli if pod else 0)
+        cpus, mems, lift = format_cpuset(grant.cpus), format_cpuset(grant.mems), grant.quota is CpuQuota.LIFTED
+        return Proceed(rewrite.place(request, cpus, mems, stamp, lift=lift))
+
+    def done(self, call: Call, outcome: Outcome) -> bool:
+        """Confirm or give back the place; False if this create had none and may have made a container."""
+        if not isinstance(call.context, Creating):
+            return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
+        place = call.context.place
+        self._leave(place)
+        container_id = _created_id(outcome)
+        if container_id:
+            confirmed = self.followups.submit(ContainerCreated(place, container_id))
+            # What its message said may be outdated: others came while it had no id.
+            confirmed.add_done_callback(lambda _: self.followups.kick([container_id]))
+        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
+            if place in self.followups.manager.node.containers:
+                self.inquiry.create_unknown(place, call.context.sandbox_id)
+        elif not self._in_flight[place] and self._only_reserved(place):
+            self._give_back(call.context)
+        else:
+            self.followups.kick([place], look=True)  # what this message said is not in force
+        return True
+
+    async def shared(self, call: Call, message: bytes) -> Verdict:
+        """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
+        container, hung = self.container_of(call, message), _hung_at_devices(call)
+        self.abandon(call)
+        shared = self.followups.manager.node.shared_cpus
+        if not shared:  # an empty set would mean all that its pod may use, owned CPUs included
+            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node has an owner")
+        request = translate.read(api.CreateContainerRequest, message)
+        try:
+            await self._guard_again(request, container, hung=hung)
+        except Refused as error:
+            return Refuse(error.code, str(error))
+        request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
+        _note_missed(request, container)
+        return Proceed(request.SerializeToString())
+
+    async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
+        """The create as the kubelet sent it, after its handler failed, but for devices that it must not see."""
+        container, hung = self.container_of(call, message), _hung_at_devices(call)
+        self.abandon(call)
+        if message is None:
+            return Proceed()
+        request = translate.read(api.CreateContainerRequest, message)
+        try:
+            guarded = await self._guard_again(request, container, hung=hung)
+        except Refused as error:
+            return Refuse(error.code, str(error))
+        changed = _note_missed(request, container) or guarded.changed
+        return Proceed(request.SerializeToString() if changed else None)
+
+    async def _guard_again(
+        self, request: api.CreateContainerRequest, container: Container | None, *, hung: bool
+    ) -> Guarded:
+        """The rule about devices, unless it was what did not come to an end before: then every card is hidden."""
+        if not hung:
+            return await self.devices.guard(request, container)
+        title = container.title if container else ""
+        self.devices.faults.note("deciding what it may see", title, TimeoutError("it did not come to an end"))
+        return self.devices.hide(request, container)
+
+    def container_of(self, call: Call, message: bytes | None) -> Container | None:
+        """The container that a create asks for, at which our own code failed; None for other calls and messages."""
+        if message is None or BY_PATH[call.method].name != "CreateContainer":
+            return None
+        place = call.context.place if isinstance(call.context, Creating) else _new_reservation()
+        with suppress(translate.UnreadableMessage):
+            return translate.container(translate.read(api.CreateContainerRequest, message), place)
+        return None
+
+    def abandon(self, call: Call) -> None:
+        """Give back what a create that we failed at had reserved; at its end its container is adopted."""
+        if isinstance(call.context, Creating):
+            creating, call.context = call.context, None
+            self._leave(creating.place)
+            if not self._in_flight[creating.place] and self._only_reserved(creating.place):
+                self._give_back(creating)
+
+    def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
+        sent = api.LinuxContainerResources()
+        sent.CopyFrom(request.config.linux.resources)  # as the kubelet sent it: the request is changed in place
+        parent = request.sandbox_config.linux.cgroup_parent
+
+        def words() -> Words:
+            wishes = asked(sent, container, parent, capacity_bytes)
+            return wishes.sentences, {**wishes.facts}
+
+        self.followups.manager.note_later(container, Kind.ASKED, words)
+
+    def _give_back(self, creating: Creating) -> None:
+        """Nothing came of a create: neither its place is left, nor a sandbox of which only it had told."""
+        others = {one.key for one in self.followups.manager.node.containers_of(creating.sandbox_id)} - {creating.place}
+        if creating.introduces and not others:
+            self.followups.submit(PodGone(creating.sandbox_id))
+        else:
+            self.followups.submit(ContainerGone(creating.place))
+
+    async def _introduce(self, request: api.CreateContainerRequest, creating: Creating) -> None:
+        """Learn of the sandbox, should that be news."""
+        known = self.followups.manager.node.pods.get(creating.sandbox_id)
+        if known is None:
+            creating.introduces = True
+            pod = translate.pod(request.sandbox_config, creating.sandbox_id)
+            await self.followups.apply(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
+        elif request.sandbox_config.linux.HasField("resources"):
+            total = translate.pod_total(request.sandbox_config.linux.resources)
+            if total != known.cpu_total_milli:
+                await self.followups.apply(PodResized(known.key, total))
+
+    async def _place(self, container: Container) -> Decision:
+        """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
+        manager = self.followups.manager
+        if manager.bypassed:  # nobody gets CPUs of somebody else, so nobody needs to be asked
+            return await self.followups.apply(ContainerCreating(container))
+        if self._pod_owns_cpus(container.pod):
+            await self.inquiry.try_release_exited(container.pod)  # init containers end without a call
+        try:
+            return await self.followups.apply(ContainerCreating(container))
+        except NotEnough:
+            await self.inquiry.try_release_exited()
+        try:
+            return await self.followups.apply(ContainerCreating(container))
+        except NotEnough:
+            smaller = as_before(manager.node, container, time())
+            if smaller is None:
+                raise
+        # The size was refused while it ran; what ran must not be down because of that.
+        return await self.followups.apply(ContainerCreating(smaller))
+
+    def _pod_owns_cpus(self, sandbox_id: str) -> bool:
+        return sandbox_id in self.followups.manager.node.pods_with_exclusive
+
+    def _only_reserved(self, place: str) -> bool:
+        """Whether only the ended create spoke for the place: it has no id, and no outcome is being asked for."""
+        container = self.followups.manager.node.containers.get(place)
+        reserved = container is None or container.state is ContainerState.CREATING
+        return reserved and place not in self.inquiry.creating
+
+    def _leave(self, place: str) -> None:
+        self._in_flight[place] -= 1
+        if not self._in_flight[place]:
+            del self._in_flight[place]
+
+
+def _hung_at_devices(call: Call) -> bool:
+    """Whether the handler of a create was ended while the rule about devices was at it; what it raises, it catches."""
+    return isinstance(call.context, Creating) and call.context.guarding
+
+
+def _new_reservation() -> str:
+    """An id that no container has had: 128 random bits."""
+    return f"r-{os.urandom(16).hex()}"
+
+
+def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
+    """Let a container say, to whoever takes it in, that criproxy failed at its create: it is placed later."""
+    if container is None:
+        return False
+    request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
+    return True
+
+
+def _created_id(outcome: Outcome) -> str:
+    """The id in the reply of a create that succeeded; empty where there is none or it cannot be read."""
+    if outcome.kind is not OutcomeKind.OK or outcome.reply is None:
+        return ""
+    try:
+        return translate.read(api.CreateContainerResponse, outcome.reply).container_id
+    except translate.UnreadableMessage:
+        return ""

@@ -1,0 +1,39 @@
+"""Replies about containers whose CFS quota was lifted, said as the kubelet asked: it compares that with what it wants.
+
+Edits are synchronous and ask nobody: all that they need is in the node, or in the container's stamp.
+"""
+
+from dataclasses import dataclass
+
+from criproxy.control.node.state import Manager
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.methods import paths
+from criproxy.cri.stamp import read_stamp
+from criproxy.cri.statuses import STATUSES, as_asked
+from criproxy.model.resources import CfsQuota
+from criproxy.wire.calls import Call, EditHandler, Rule, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """The handlers of edited replies."""
+
+    manager: Manager
+
+    def table(self) -> Table:
+        """The rules of all methods that tell the resources of containers, in both packages of CRI."""
+        return {path: Rule(edit=self._editor(name)) for name in STATUSES for path in paths(name)}
+
+    def _editor(self, name: str) -> EditHandler:
+        def edit(call: Call, message: bytes) -> bytes | None:
+            return as_asked(name, message, self._asked)
+
+        return edit
+
+    def _asked(self, status: api.ContainerStatus) -> CfsQuota | None:
+        """The quota that the kubelet asked for, if the container is ours: only then may we have lifted it."""
+        if known := self.manager.node.containers.get(status.id):
+            return known.asked_quota if known.reservation else None
+        stamp = read_stamp(status.annotations)
+        return translate.stamped_quota(stamp) if stamp else None

@@ -1,0 +1,189 @@
+"""The configuration of this node as the controller wants it: a policy, and what its file says beside that.
+
+Nothing comes into force that `criproxy check` refuses: start and reload ask the same judge (`config.load.judge`) about
+the same machine. The only file that may ask for what the machine has not is one that was good before.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from criproxy.control.configuration.last_good import GoodFile
+from criproxy.control.settings import Adopt, Log, OnError, Promote, Settings
+from criproxy.discovery.named import host_reader
+from criproxy.engine.fallback import Fallback
+from criproxy.engine.guard import Guarded
+from criproxy.errors import ConfigError
+from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.topology import Topology
+from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
+from criproxy.policy.usable import HostReader
+
+if TYPE_CHECKING:  # imported only where there is a file
+    from criproxy.config.load import Report
+    from criproxy.config.settings import Settings as File
+
+DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
+FALLBACK = "fallback"
+"""The name of the policy that is in force where no file can be used."""
+_TOLD = 10
+"""Mistakes that are logged, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What one policy file says."""
+
+    policy: Policy
+    settings: Settings
+    source: Path | None
+    """None: there is no file, and so nobody is placed."""
+    misfits: tuple[str, ...] = ()
+    """What the file asks for and the machine has not any more, and where it says so."""
+    good: GoodFile = field(default_factory=GoodFile)
+    """The same to be kept for the next start."""
+    problem: str = ""
+    """Why the file of this node is not in force, a line for each mistake; empty where it is."""
+    instead: str = ""
+    """What is in force in its place, in a sentence for people."""
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether no file is in force at all."""
+        return self.settings.policy_name == FALLBACK
+
+    def tell(self, log: Log) -> None:
+        """Log what is in force now, and loudly what is not as its file says."""
+        for mistake in self.problem.splitlines()[:_TOLD]:
+            log.error("the policy file cannot be used", instead=self.instead, mistake=mistake)
+        if self.source is None and not self.problem:
+            log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
+            return
+        for misfit in self.misfits:
+            log.error("the machine has not all that the policy file names", file=str(self.source), missing=misfit)
+        log.info("policy loaded", policy=self.settings.policy_name, file=str(self.source or ""))
+
+
+class BadFile(ConfigError):
+    """The policy file of this node cannot be used; a line for each mistake."""
+
+    def __init__(self, text: str, report: "Report | None" = None) -> None:
+        super().__init__(text)
+        self.report = report
+        """What came of reading it; None where it was not found."""
+
+
+def load_configuration(
+    config: Path | None,
+    topology: Topology,
+    base: Settings,
+    *,
+    required: bool = False,
+    good: Collection[str] = (),
+) -> Configuration:
+    """Read the policy file of this node and judge it; may block, and imports what only files need.
+
+    Args:
+        config: a file or directory; None: `DEFAULT_CONFIG`, which may be absent.
+        topology: the machine.
+        base: settings that no file has a say in.
+        required: the file may not be absent: there was one.
+        good: `Settings.configuration` of files that were good: of such a one what the machine has not any more is left
+            out, as long as there is a rest.
+
+    Raises:
+        BadFile: it is wrong, or absent though it may not be.
+    """
+    if config is None and not required and not os.path.lexists(DEFAULT_CONFIG):
+        none = replace(base, policy_name="none", configuration="", apply_all=False, devices=None)
+        return Configuration(NonePolicy(Options()), none, None)
+    from criproxy.config.choice import choose
+    from criproxy.config.load import examine
+
+    try:
+        choice = choose(config or DEFAULT_CONFIG, os.uname().nodename)
+    except ConfigError as error:
+        raise BadFile(str(error)) from error
+    report = examine(choice, topology, host_reader(base.host_root))
+    return _made(report, topology, base, good)
+
+
+def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topology, base: Settings) -> Configuration:
+    """What is in force at a start with a *bad* file: the last *good* one, else the fallback; may block.
+
+    Args:
+        bad: what is wrong with the file.
+        good: the last file that was in force; None where none is known.
+        topology: the machine.
+        base: settings that no file has a say in, and with `configuration` the node's: the fallback changes nothing.
+    """
+    if bad.report is not None:
+        with suppress(BadFile):  # a node that lost a CPU over a reboot must come up
+            return _made(bad.report, topology, base, (base.configuration, good.configuration if good else ""))
+    if good is not None and good.text:
+        try:
+            last = _rebuilt(good, topology, base)
+        except BadFile as error:
+            why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
+        else:
+            return replace(last, problem=str(bad), instead=f"the last good one, read from {good.source}, is in force")
+    else:
+        why = "no good one is known"
+    from criproxy.config.alone import devices_alone
+
+    devices = devices_alone(bad.report.text if bad.report else None)
+    settings = replace(base, policy_name=FALLBACK, devices=devices.rules() if devices is not None else None)
+    text = f"{why}: who has a place keeps it, and new containers share the CPUs that are not exclusive"
+    return Configuration(Fallback(), settings, None, problem=str(bad), instead=text)
+
+
+def _rebuilt(good: GoodFile, topology: Topology, base: Settings) -> Configuration:
+    from criproxy.config.choice import Choice
+    from criproxy.config.load import judge
+
+    host = host_reader(base.host_root)
+    known = parse_cpuset(good.available) if good.available else None
+
+    def cgroup(path: str) -> CpuSet | None:
+        cpus = host.cgroup(path)
+        return known if cpus is None else cpus
+
+    report = judge(good.text, Choice(Path(good.source), "it was good"), topology, HostReader(cgroup, host.device))
+    return _made(report, topology, base, (report.unfit.digest(),) if report.unfit else ())
+
+
+def _made(report: "Report", topology: Topology, base: Settings, good: Collection[str]) -> Configuration:
+    """The configuration of a judged file; raises BadFile."""
+    file, policy = report.settings, report.policy
+    misfits: tuple[str, ...] = ()
+    if report.unfit is not None and report.unfit.digest() in good and report.unfit.options.rest(topology):
+        file, policy = report.unfit, report.unfit.build_policy()
+        misfits = tuple(mistake.located(report.choice.file) for mistake in report.mistakes)
+    if file is None or policy is None:
+        raise BadFile(str(report.error), report)
+    common = file.common
+    settings = replace(
+        base,
+        policy_name=common.policy,
+        on_error=OnError(common.on_error),
+        adopt=Adopt(common.adopt),
+        promote=Promote(common.promote or ""),
+        apply_all=common.apply == "all",
+        devices=common.devices.rules() if common.devices is not None else None,
+        configuration=file.digest(),
+    )
+    policy = Guarded(policy, common.policy, file.options) if file.external else policy
+    return Configuration(policy, settings, file.source, misfits, _kept(file, report.text or ""))
+
+
+def _kept(file: "File", text: str) -> GoodFile:
+    available = file.options.available_resources.cpu
+    cpus = available.cpus if available and available.cgroup else None
+    return GoodFile(
+        text=text, source=str(file.source), configuration=file.digest(), available=format_cpuset(cpus or frozenset())
+    )

@@ -1,0 +1,298 @@
+"""Whether containers are placed: the policy in force, another one at any time, and the release of everybody.
+
+With the policy none nothing is held or watched, unless there are rules about devices, or places from before that have
+to be given back. Whoever was not seen to come then is learnt of before another policy decides anything.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from criproxy.control.reconcile.lifted_quotas import Lifted
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.settings import Settings
+from criproxy.control.sync.resync import NotReady, Resync
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import PolicyChanged, Released
+from criproxy.engine.reserved import owned_by_pod
+from criproxy.errors import UsageError
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import in_place
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import Policy
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import options_of
+
+LEARN_S = 5.0
+"""How long a change of the policy waits for the runtime to tell who came while nobody watched."""
+SETTLE_S = 20.0
+"""How long the command waits for its updates; they go on after that."""
+GIVEN_UP = 2
+"""An update that failed so often is not waited for; it is tried again all the same."""
+UNDONE = "undone"
+"""In place of the configuration of a node whose release was undone without a daemon: the next one places everybody."""
+
+
+@dataclass(slots=True)
+class Modes:
+    """Switches what is done to everybody; `changed` is told whenever what is held, or `Node.released`, may differ."""
+
+    followups: Followups
+    resync: Resync
+    begin: Callable[[], None]
+    """Called when something is held for the first time: find out what runs."""
+    changed: Callable[[], None] = lambda: None
+    active: bool = False
+    """Whether calls are held and watched."""
+    edits: bool = False
+    """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
+    reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
+    """Which reserved CPUs pods owned already when the policy in force, for newcomers only, began to reserve them."""
+    _lifted: Lifted = field(default_factory=Lifted)
+    _begun: bool = False
+    _idling: bool = False
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One change after the other."""
+
+    @property
+    def places(self) -> bool:
+        """Whether the policy is another than none."""
+        return not isinstance(self.followups.manager.policy, NonePolicy)
+
+    @property
+    def _is_needed(self) -> bool:
+        """Whether there is anything to hold or watch calls for."""
+        return self.places or bool(self.settings.devices) or bool(self._node.grants)
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force."""
+        return self.followups.settings
+
+    def start(self) -> None:
+        """Begin to find out what runs, and go on as the node was left; returns at once."""
+        self._see_reserved(self._node, apply_all=self.settings.apply_all)
+        if self._is_needed:
+            self.followups.tasks.forever("go on as the node was left", self._go_on_when_known)
+            self._activate()
+        else:
+            self._go_on()
+
+    async def change(self, policy: Policy, settings: Settings) -> Decision:
+        """Go on with another *policy* and other *settings*; ends a release, unless the configuration is that of before.
+
+        Raises:
+            PolicyFailed: the policy failed at those who are here; everything is as before.
+        """
+        async with self._one:
+            if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
+                await self._learn()
+            before = self._node.configuration
+            apply_all = settings.apply_all or before == UNDONE
+            same = settings.configuration == before  # it was away for as long as its file was bad
+            event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
+            decision = await asyncio.shield(self.followups.submit(event, policy))
+            self.followups.settings = settings
+            self._see_reserved(decision.node, apply_all=apply_all)
+            self.followups.manager.stir()  # who waits for a node that nobody holds may go on
+            if self.active:
+                self.resync.soon()  # what becomes of others' containers may be another thing now
+            self._switched()
+            return decision
+
+    async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer ``criproxy release``: argument ``undo``.
+
+        Raises:
+            UsageError: the policy is none, so that there is nothing to go back to.
+        """
+        return await (self.undo() if arguments.get("undo") else self.release(asked_for()))
+
+    async def release(self, reason: str) -> dict[str, Any]:
+        """Let everybody go; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
+        async with self._one:
+            if not self.active:
+                await self._learn()
+            before = self._node
+            decision = await self.followups.apply(Released(reason, self.settings.configuration))
+            self._switched()
+        answer = await self._answer(before, decision.node, "released")
+        if not self.resync.is_ready:
+            answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
+        left = sum(row["outcome"] == "left" for row in answer["containers"])
+        count = len(answer["containers"])
+        self.followups.log.warning("released: nobody is placed", containers=count, left=left, reason=reason)
+        return answer
+
+    async def undo(self) -> dict[str, Any]:
+        """Place everybody again; returns what became of each, as plain data.
+
+        Raises:
+            UsageError: the policy is none.
+        """
+        if not self.places:
+            raise UsageError("the policy is none: there is nothing to go back to; name another one in the policy file")
+        async with self._one:
+            before = self._node
+            if not before.released:
+                return await self._answer(before, before.replace(grants={}), "placed")
+            event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
+            self.reserved_later = {}
+            decision = await asyncio.shield(self.followups.submit(event, self.followups.manager.policy))
+            self._switched()
+        self.followups.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
+        return await self._answer(before, decision.node, "placed")
+
+    async def undo_later(self) -> dict[str, Any]:
+        """Let the next daemon place everybody: for when none runs."""
+        before = self._node
+        if before.released:
+            await self.followups.apply(PolicyChanged(configuration=UNDONE))
+        return await self._answer(before, before.replace(grants={}), "placed")
+
+    @property
+    def _node(self) -> Node:
+        return self.followups.manager.node
+
+    async def _go_on_when_known(self) -> None:
+        while not self.resync.is_ready:
+            with suppress(NotReady):
+                # First in line: what is submitted right after this comes before all calls that wait for it, too.
+                await self.resync.ready()
+        async with self._one:  # a release that is on its way to the disk would be ended by what we saw before it
+            self._go_on()
+        self._switched()
+
+    def _go_on(self) -> None:
+        """Notice a configuration that was changed while we were away, and whoever came meanwhile without a place."""
+        node, settings = self._node, self.settings
+        self._see_reserved(node, apply_all=settings.apply_all)
+        if node.configuration != settings.configuration or (self.places and not node.released and _homeless(node)):
+            # Where nothing is known of the last one, the state is new or was lost: that moves nobody.
+            known = node.configuration not in ("", settings.configuration)
+            apply_all = known and (settings.apply_all or node.configuration == UNDONE)
+            event = PolicyChanged(apply_all, settings.configuration)
+            self.followups.submit(event).add_done_callback(lambda _: self._switched())
+
+    def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
+        """Who of *node* stays on CPUs that the policy in force reserves; nobody, where it places everybody anew."""
+        reserved = options_of(self.followups.manager.policy).reserved(node.topology)
+        self.reserved_later = {} if apply_all else owned_by_pod(node, reserved)
+
+    async def _learn(self) -> None:
+        """Hold calls from now on, and find out what runs; a runtime that is away is asked in the background."""
+        self.resync.doubt()
+        self._activate()
+        with suppress(TimeoutError, NotReady):
+            async with asyncio.timeout(LEARN_S):
+                await self.resync.ready()  # first in line, as above
+
+    def _activate(self) -> None:
+        self.active = True
+        self._see_quotas()
+        if not self._begun:
+            self._begun = True
+            self.begin()
+            self.followups.tasks.forever("follow lifted quotas", self._follow_quotas)
+        self.changed()
+
+    def _see_quotas(self) -> None:
+        node, options = self._node, options_of(self.followups.manager.policy)
+        may_lift = options.cpu_quota == "lift" and not node.released
+        self.edits = self._lifted.any(node) or may_lift
+
+    async def _follow_quotas(self) -> None:
+        """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
+        while True:
+            self._see_quotas_again()
+            await self.followups.manager.changed()
+
+    def _see_quotas_again(self) -> None:
+        edited = self.edits
+        self._see_quotas()
+        if self.edits is not edited:
+            self.changed()
+
+    def _switched(self) -> None:
+        self.changed()
+        if self.active and not self.places and not self._idling:
+            self._idling = True
+            self.followups.tasks.forever("hold until nobody has a place", self._idle)
+
+    async def _idle(self) -> None:
+        """With the policy none, hold and watch calls for as long as anybody has a place."""
+        while not self.places:
+            async with self._one:  # a change that is under way holds calls for what is to come
+                if not self._is_needed:
+                    self.active = False
+                    self.changed()
+                    break
+            await self.followups.manager.changed()
+        self._idling = False
+        self.followups.manager.stir()
+
+    async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
+        rows = await self._report(before, after, outcome)
+        unsaved = self.followups.manager.store_error
+        return {
+            "was_released": before.released,
+            "released": self._node.released,
+            "containers": rows,
+            "not_remembered": str(unsaved or ""),
+            "not_seen": "",
+        }
+
+    async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:
+        """What became of everybody with a place in *after*: a row each, once nothing more will happen soon."""
+        containers = [after.containers[key] for key in after.grants]
+        waiting = containers
+        with suppress(TimeoutError):  # who is not done by then is what is left
+            async with asyncio.timeout(SETTLE_S):
+                while waiting := [each for each in waiting if self._moves(each)]:
+                    await self.followups.manager.changed()
+        return [self._row(before, container, outcome) for container in containers]
+
+    def _moves(self, container: Container) -> bool:
+        """Whether an update to *container* is still to come and has not failed too often to wait for."""
+        now = self._now(container)
+        return now is not None and not self._done(now.key) and self.followups.failures(now.key) < GIVEN_UP
+
+    def _now(self, container: Container) -> Container | None:
+        """*container* as it is now, under its id if it had none; None if it has ended."""
+        known = self._node.containers
+        found = known.get(container.key)
+        if found is None and container.key == container.reservation:
+            found = next((each for each in known.values() if each.reservation == container.reservation), None)
+        return None if found is None or found.state is ContainerState.EXITED else found
+
+    def _done(self, key: str) -> bool:
+        grant = self._node.grants.get(key)
+        return grant is None or (not self._node.released and in_place(grant, self._node.applied.get(key)))
+
+    def _row(self, before: Node, container: Container, outcome: str) -> dict[str, Any]:
+        now = self._now(container)
+        had = before.applied.get(container.key) or before.grants.get(container.key)
+        row = {"container": container.title, "id": now.key if now else container.key}
+        row |= {"cpus_before": format_cpuset(had.cpus) if had else "", "cpus": "", "outcome": outcome, "error": ""}
+        if now is None:
+            return row | {"outcome": "ended"}
+        if not self._done(now.key):
+            error = self.followups.error(now.key) or "its update is under way"
+            return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
+        grant = self._node.grants.get(now.key)
+        return row | {"cpus": format_cpuset(grant.cpus if grant else self._node.topology.cpus)}
+
+
+def asked_for() -> str:
+    """The reason of a release that somebody wants now."""
+    return f"criproxy release, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
+
+
+def _homeless(node: Node) -> bool:
+    """Whether anybody who is alive has no place, and is not only watched."""
+    without = (container for key, container in node.containers.items() if key not in node.grants)
+    return any(c.state is not ContainerState.EXITED and not node.is_watched(c.key) for c in without)

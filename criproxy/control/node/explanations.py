@@ -1,0 +1,162 @@
+"""Works out what `criproxy explain` shows of a decision beside its reasons: the candidates, and who is in the way.
+
+Never on the way of a call: a node is a value that nobody changes, so the same question can be asked of the policy
+later, in a thread, when nothing has been decided for a moment. The answer goes into the history as a record of its own.
+What is lost where the process is killed before that is the table, not the decision or its reasons.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import time
+
+from criproxy.control.settings import Log
+from criproxy.engine.choice import Choice, weighed
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.errors import NotEnough
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.api import Policy
+
+QUIET_S, LATEST_S = 0.2, 2.0
+"""Decisions are looked at again when none has been made for so long, but not later than that."""
+MAX_WAITING = 256
+"""Decisions that wait for it; of more the oldest are not looked at again."""
+MAX_REMEMBERED = 32_000
+"""Containers in the nodes that these hold, each counted once for each of them: it takes 80 bytes in each."""
+TOGETHER = 16
+"""So many are looked at by one visit to a thread."""
+PATIENCE_S = 2.0
+"""How long somebody who asks for the history waits for the last decisions to be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A choice of one container."""
+
+    about: Container
+    at_s: float
+    """When it was made, in seconds since the epoch."""
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A decision to be looked at again."""
+
+    before: Node
+    event: ContainerCreating | ContainerResized
+    policy: Policy
+    at_s: float
+    refused: bool
+
+
+class Considering:
+    """The decisions that have not been looked at again so far. For the event loop's thread.
+
+    Args:
+        told: gets what was found out.
+        log: told of policies that fail at it.
+    """
+
+    def __init__(self, told: Callable[[Considered], None], log: Log) -> None:
+        self._told = told
+        self._log = log
+        self._waiting: dict[tuple[str, str], _Question] = {}
+        """Of a create that is tried again at once, the last try counts."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._first_s = self._last_s = 0.0
+        """When the first and the last of those that wait were heard of, on the loop's clock."""
+        self._work: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def hear(self, before: Node, event: Event, policy: Policy, result: Decision | Exception) -> None:
+        """Remember a decision that *policy* made about one container; cheap, and nothing of other events."""
+        refused = isinstance(result, NotEnough)
+        if not isinstance(event, ContainerCreating | ContainerResized) or not (refused or isinstance(result, Decision)):
+            return
+        # `isinstance` with a protocol takes longer than all the rest here.
+        if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
+            return  # the kubelet repeats it every second
+        if before.released or not (refused or hasattr(policy, "candidates")):
+            return
+        name = _name(event)
+        self._waiting.pop(name, None)
+        self._waiting[name] = _Question(before, event, policy, time(), refused)
+        room = min(MAX_WAITING, MAX_REMEMBERED // (len(before.containers) + 1))
+        while len(self._waiting) > max(room, 1):
+            del self._waiting[next(iter(self._waiting))]
+        self._last_s = asyncio.get_running_loop().time()
+        if self._timer is None:
+            self._first_s = self._last_s
+            self._when_quiet()
+
+    async def settled(self) -> None:
+        """Return when what has been heard so far is told, or after `PATIENCE_S`."""
+        self._begin()
+        if self._work is not None:
+            await asyncio.wait([self._work], timeout=PATIENCE_S)
+
+    async def close(self) -> None:
+        """Tell what can be told quickly: nobody searches for who would have to leave any more."""
+        self._closing = True
+        self._begin()
+        if self._work is not None:
+            await self._work
+
+    def _when_quiet(self) -> None:
+        """Begin, unless something has been decided just now; who decides does not set a timer each time."""
+        loop = asyncio.get_running_loop()
+        due_s = min(self._last_s + QUIET_S, self._first_s + LATEST_S)
+        if loop.time() < due_s:
+            self._timer = loop.call_at(due_s, self._when_quiet)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting and self._work is None:
+            self._work = asyncio.create_task(self._consider(), name="consider decisions")
+
+    async def _consider(self) -> None:
+        try:
+            while self._waiting:
+                some = [self._waiting.pop(key) for key in list(self._waiting)[:TOGETHER]]
+                for answer in await asyncio.to_thread(self._answers, some):
+                    if isinstance(answer, Considered):
+                        self._told(answer)
+                    else:
+                        self._log.warning("a decision cannot be explained", exc_info=answer)
+        finally:
+            self._work = None
+
+    def _answers(self, questions: Sequence[_Question]) -> list[Considered | Exception]:
+        found = list[Considered | Exception]()
+        for question in questions:
+            try:
+                answer = _answer(question, search=not self._closing)
+            except Exception as error:  # noqa: BLE001 (whatever a policy does here, it has decided before)
+                found.append(error)
+            else:
+                found += [answer] if answer else []
+        return found
+
+
+def _was_refused(before: Node, event: ContainerResized) -> bool:
+    """Whether the same size has been refused before."""
+    container = before.containers.get(event.key)
+    return container is not None and container.desired is not None and container.desired.sizes == event.sizes
+
+
+def _answer(question: _Question, *, search: bool) -> Considered | None:
+    found = weighed(question.before, question.event, question.policy, refused=question.refused, search=search)
+    return Considered(found[0], question.at_s, found[1]) if found else None
+
+
+def _name(event: ContainerCreating | ContainerResized) -> tuple[str, str]:
+    if isinstance(event, ContainerCreating):
+        return event.container.pod, event.container.name
+    return event.key, ""

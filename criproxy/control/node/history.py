@@ -1,0 +1,327 @@
+"""What `criproxy explain` will tell: entries of the history, collected until they are written."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ColdStartEnded,
+    ContainerCreated,
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    ContainerResized,
+    ContainerStarted,
+    Event,
+    Found,
+    PodCreated,
+    PodGone,
+    PodStopped,
+    PolicyChanged,
+    Promoted,
+    Released,
+    ResizeRefused,
+    TopologyChanged,
+    UnknownOutcome,
+    UpdateApplied,
+)
+from criproxy.model.bounded import bounded_text, bounded_texts
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import Applied, Grant
+from criproxy.model.node import Node
+from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss
+from criproxy.store.record import Fact, Kind, Record
+from criproxy.views.notices import Refusal
+
+REFUSAL_S = 3600.0
+"""The kubelet repeats what was refused: one that it has not repeated for so long is no longer wanted."""
+MAX_REFUSALS = 100
+MAX_PENDING = 2_000
+"""Entries that wait to be written; beyond that the oldest are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record without its time."""
+
+    about: Container | None
+    """None: it is about the node."""
+    kind: Kind
+    sentences: tuple[str, ...]
+    facts: dict[str, Fact]
+    at_s: float | None = None
+    """In seconds since the epoch; None: now."""
+
+
+class Journal:
+    """Entries that are not on disk yet, and the last refusals; used on the event loop's thread only.
+
+    Args:
+        clock: seconds since the epoch.
+        failed: told why an entry could not be put into words; it is left out.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, failed: Callable[[Exception], None] = lambda error: None
+    ) -> None:
+        self._clock = clock
+        self._failed = failed
+        self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
+        self._refusals: dict[str, Refusal] = {}
+        """By name, in the order in which they were heard of last."""
+
+    def refusals(self) -> list[Refusal]:
+        """The containers that were refused within the last `REFUSAL_S` and not placed since, the newest first."""
+        since_s = self._clock() - REFUSAL_S
+        return [refusal for refusal in reversed(self._refusals.values()) if refusal.at_s > since_s]
+
+    def refused_in(self) -> frozenset[str]:
+        """The sandboxes of the containers that were refused."""
+        return frozenset(refusal.sandbox for refusal in self._refusals.values())
+
+    def forget_refused(self, sandboxes: Collection[str]) -> None:
+        """Nobody wants to create a container in these *sandboxes* any more: they are gone."""
+        for title in [title for title, refusal in self._refusals.items() if refusal.sandbox in sandboxes]:
+            del self._refusals[title]
+
+    def __bool__(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._pending)
+
+    def add(self, entry: Entry) -> None:
+        """Remember *entry*; it happens now."""
+        self._pending.append(self._record(entry))
+
+    def add_later(self, put_into_words: Callable[[], Entry]) -> None:
+        """Remember what happens now, and put it into words when it is written: a call does not wait for that."""
+        at_s = self._clock()
+        self._pending.append(lambda: self._record(replace(put_into_words(), at_s=at_s)))
+
+    def records(self, entries: Iterable[Entry]) -> list[Record]:
+        """*entries* as records of this moment."""
+        return [self._record(entry) for entry in entries]
+
+    def take(self) -> list[Record]:
+        """Everything that waits; it is the caller's to write."""
+        waiting, taken = list(self._pending), list[Record]()
+        self._pending.clear()  # before: what cannot be put into words now never can
+        for entry in waiting:
+            try:
+                taken.append(entry() if callable(entry) else entry)
+            except Exception as error:  # noqa: BLE001 (whatever it is, the others are written)
+                self._failed(error)
+        return taken
+
+    def _record(self, entry: Entry) -> Record:
+        about = entry.about
+        if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
+            self._remember(about, entry)
+        at_s = self._clock() if entry.at_s is None else entry.at_s
+        sentences, facts = bounded_texts(entry.sentences), _bounded_facts(entry.facts)
+        if about is None:
+            return Record(at_s, "", "", entry.kind, sentences, "", facts)
+        return Record(at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
+
+    def _remember(self, about: Container, entry: Entry) -> None:
+        title = about.title
+        before = self._refusals.pop(title, None)
+        if entry.kind is Kind.REFUSED:
+            times = before.times + 1 if before else 1
+            text = bounded_text(" ".join(bounded_texts(entry.sentences)))
+            self._refusals[title] = Refusal(title, text, times, self._clock(), about.pod)
+        if len(self._refusals) > MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+
+
+def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
+    """*facts*, of which some have texts that tenants wrote, each cut."""
+    return {key: bounded_text(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
+
+
+def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
+    """What there is to tell of an event that led from *before* to *decision*."""
+    after = decision.node
+    match event:
+        case PodCreated() | UpdateApplied() | ResizeRefused():  # whoever sent the update, or refused, tells more
+            return
+        case ContainerCreating(container):
+            yield _placed(container, decision)
+        case ContainerCreated(reservation, key) if reservation in before.containers:
+            yield Entry(
+                after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key[:SHORT_ID]}",), {}
+            )
+        case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
+            yield Entry(after.containers[key], Kind.STARTED, ("it runs",), {})
+        case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
+            text = (
+                "a call about it ended without an answer: it keeps its place until the runtime tells what became of it"
+            )
+            yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
+        case ContainerExited(key) | ContainerGone(key) if key in before.containers:
+            yield from _ended(before, after, before.containers[key], "it was removed", decision.reasons)
+        case PodStopped(key) | PodGone(key):
+            for container in before.containers_of(key):
+                yield from _ended(before, after, container, "its pod was removed", ())
+        case ContainerResized(key) | ColdStartEnded(key) | Promoted(key) if key in after.containers:
+            yield from _placed_anew(before, event, decision, after.containers[key])
+        case Found(_, containers):
+            yield from _found(before, decision, [present.container.key for present in containers])
+        case _ if decision.reasons:
+            yield from _of_everybody(decision)
+
+
+_ANEW: dict[type[Event], tuple[str, ...]] = {
+    ColdStartEnded: ("its cold start is over",),
+    Promoted: ("there is room for what it should have",),
+}
+
+_CAUSES: dict[type[Event], str] = {
+    ContainerCreated: "its create message said what was right before others came or went",
+    PolicyChanged: "the policy changed",
+    Released: "the node was released",
+    TopologyChanged: "the machine changed",
+}
+
+
+def cause(event: Event, node: Node) -> str:
+    """Why containers may move because of *event*, which is about to happen to *node*; empty where nobody does."""
+    match event:
+        case ContainerCreating(container):
+            return f"{container.title} came"
+        case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
+            verb = "was resized" if isinstance(event, ContainerResized) else "ended"
+            return f"{node.containers[key].title} {verb}"
+        case Promoted(key) if key in node.containers:
+            return f"{node.containers[key].title} got what it should have"
+        case ColdStartEnded(key) if key in node.containers:
+            return f"the cold start of {node.containers[key].title} was over"
+        case PodStopped(key) | PodGone(key) if key in node.pods:
+            return f"{node.pods[key].title} ended"
+        case _:
+            return _CAUSES.get(type(event), "")
+
+
+def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
+    """One sentence about an update that went through: from where to where, why, and how we know."""
+    changes = [
+        f"{name} {format_cpuset(old) or 'unknown'} → {format_cpuset(new)}"
+        for name, old, new in (
+            ("CPUs", had.cpus if had else frozenset(), has.cpus),
+            ("memory nodes", had.mems if had else frozenset(), has.mems),
+        )
+        if new and old != new
+    ]
+    changes += [told_quota(has, had).strip()] if had and had.lifted != has.lifted else []
+    because = f", because {why}" if why else ""
+    known = "read back" if seen else "it is for its start: it does not run yet"
+    return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
+
+
+def told_quota(has: Applied, other: Applied) -> str:
+    """That a container *has* a CFS quota, or none, where that is another thing than *other*; else empty."""
+    if has.lifted == other.lifted:
+        return ""
+    return " without CFS quota" if has.lifted else " with a CFS quota"
+
+
+def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
+    reasons = (*_ANEW.get(type(event), ()), *decision.reasons)
+    if reasons and (decision.node is not before or not isinstance(event, Promoted)):
+        yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
+
+
+def _placed(newcomer: Container, decision: Decision) -> Entry:
+    if decision.key != newcomer.key:
+        text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
+        return Entry(newcomer, Kind.REPEATED, (text,), {})
+    kind = Kind.GRANTED if newcomer.state is ContainerState.CREATING else Kind.ADOPTED
+    placed = decision.node.containers.get(newcomer.key, newcomer)
+    return Entry(placed, kind, decision.reasons or ("it is left where it is",), _facts(decision.grant))
+
+
+def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[Entry]:
+    after, reasons = decision.node, dict(_by_container(decision.node, decision.reasons[1:]))
+    for key in keys:
+        if key in before.containers or key not in after.containers:
+            continue
+        container, grant = after.containers[key], after.grants.get(key)
+        origin = "is ours by its stamp" if container.reservation else _origin(container)
+        where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
+        placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
+        own = reasons.get(container, ())
+        yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
+    if decision.reasons:
+        yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+
+
+def _origin(container: Container) -> str:
+    """Whence a container comes that has no stamp of ours."""
+    if container.missed is None:
+        return "was started by somebody else"
+    during = container.missed.why is Miss.BYPASSED
+    return "was created during a bypass" if during else "was created while criproxy failed"
+
+
+def _of_everybody(decision: Decision) -> Iterator[Entry]:
+    yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+    for container, reasons in _by_container(decision.node, decision.reasons[1:]):
+        yield Entry(container, Kind.GRANTED, reasons, _facts(decision.node.grants.get(container.key)))
+
+
+def _by_container(node: Node, reasons: Iterable[str]) -> Iterator[tuple[Container, tuple[str, ...]]]:
+    """The containers that *reasons* begin with, each with these, and with those after them that begin with nobody."""
+    titles: dict[str, Container] = {}
+    told: dict[str, list[str]] = {}
+    title = ""
+    for reason in reasons:
+        titles = titles or {container.title: container for container in node.containers.values()}
+        first = reason.partition(" ")[0]
+        title = first if first in titles else title
+        told.setdefault(title, []).append(reason)
+    for title, texts in told.items():
+        if title:
+            yield titles[title], tuple(texts)
+
+
+def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:
+    """The end of *container*, if this was one, and what it gave back."""
+    now = after.containers.get(container.key)
+    if now is container:
+        return
+    if now is not None:
+        text = "it ended"
+    elif container.key == container.reservation:
+        text = "what was reserved for it was given back"
+    else:
+        text = removed
+    grant = before.grants.get(container.key)
+    if grant and grant.exclusive and container.key not in after.grants:
+        text += _left(after, grant.exclusive)
+    yield Entry(container, Kind.EXITED if now else Kind.GONE, (text, *reasons), {})
+
+
+def _left(after: Node, owned: CpuSet) -> str:
+    """What became of the CPUs that one who has ended owned."""
+    if kept := owned & after.kept_cpus:
+        return f": CPUs {format_cpuset(kept)}, which it owned, are kept for its pod"
+    if shared := owned & after.owned_cpus:
+        return f": CPUs {format_cpuset(shared)}, which it owned, are still its pod's"
+    return f": CPUs {format_cpuset(owned)}, which it owned, are free"
+
+
+def _in_state(node: Node, key: str) -> ContainerState | None:
+    container = node.containers.get(key)
+    return container.state if container else None
+
+
+def _facts(grant: Grant | None) -> dict[str, Fact]:
+    if grant is None:
+        return {}
+    return {
+        "cpus": format_cpuset(grant.cpus),
+        "mems": format_cpuset(grant.mems),
+        "exclusive_cpus": format_cpuset(grant.exclusive),
+        "pool": grant.pool,
+    }

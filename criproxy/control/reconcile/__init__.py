@@ -1,0 +1,1 @@
+"""Brings what is applied to what is desired: updates of ours to running containers."""

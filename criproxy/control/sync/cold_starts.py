@@ -1,0 +1,67 @@
+"""Cold starts that end: who has had memory of one kind only gets the rest when its time is over.
+
+The engine knows no clock, so somebody has to tell it. How long a container has run is asked of the runtime: what was
+waited for before a restart of criproxy counts.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.events import ColdStartEnded
+from criproxy.model.annotations import cold_start_s
+from criproxy.model.entries import changed_keys
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+
+
+@dataclass(slots=True)
+class ColdStarts:
+    """Waits for the end of each cold start."""
+
+    followups: Followups
+    _waiting: set[str] = field(default_factory=set)
+    """Keys of containers."""
+
+    async def watch(self) -> None:
+        """Look at containers that change, for ever."""
+        manager = self.followups.manager
+        known: Mapping[str, Container] = {}
+        while True:
+            known = self._look(known)
+            await manager.changed()
+
+    def _look(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
+        """Wait for the end of each cold start that is not waited for yet; the containers that were looked at."""
+        node = self.followups.manager.node
+        for key in changed_keys(known, node.containers):
+            if key not in self._waiting and (duration_s := cold_for_s(node, key)):
+                self._waiting.add(key)
+                self.followups.tasks.forever("end cold starts", partial(self._end, key, duration_s))
+        return node.containers
+
+    async def _end(self, key: str, duration_s: float) -> None:
+        await asyncio.sleep(max(0.0, duration_s - await self._ran_s(key)))
+        await self.followups.apply(ColdStartEnded(key))
+        self._waiting.discard(key)
+
+    async def _ran_s(self, key: str) -> float:
+        """Since when it runs; as if it had just started where the runtime does not tell."""
+        try:
+            status = (await self.followups.runtime.container_status(key)).status
+        except RuntimeCallError:
+            return 0.0
+        return max(0.0, time.time() - status.started_at / 1e9) if status.started_at else 0.0
+
+
+def cold_for_s(node: Node, key: str) -> float | None:
+    """How long the cold start of a container lasts from its start on; None where it has none or has not begun."""
+    container = node.containers.get(key)
+    if container is None or container.warm or container.state is not ContainerState.RUNNING or key not in node.grants:
+        return None
+    pod = node.pods.get(container.pod)
+    return cold_start_s(pod.annotations, container.name) if pod and pod.annotations else None

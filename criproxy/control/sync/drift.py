@@ -1,0 +1,206 @@
+"""Cpusets that somebody else has written: found by reading the cgroups of running containers, repaired at once.
+
+A pass over all containers is spread over some seconds, so that it never takes long at a time. What looks wrong is
+looked at again in the container's lane: nothing of ours is under way there then.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from criproxy.control.containers.cgroups import CpusetGroup
+from criproxy.control.node.history import told_quota
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.sync.hotplug import Hotplug
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
+from criproxy.model.node import Node
+from criproxy.store.record import Kind
+
+_AT_ONCE = 25
+"""Containers whose files are read without a pause: half a millisecond of CPU time."""
+_PATIENCE = 3
+"""So many times in a row a container is put back at once, whatever was changed."""
+_LONGEST_PAUSE_S = 300.0
+_CALM_S = 900.0
+"""A container that was left alone for so long has no history."""
+
+
+@dataclass(slots=True)
+class _History:
+    """How often the cpuset of one container was changed by somebody."""
+
+    times: int = 0
+    last_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Drift:
+    """Reads the cgroups of all running containers, again and again."""
+
+    followups: Followups
+    hotplug: Hotplug
+    _asked: set[str] = field(default_factory=set)
+    """Containers that are being looked at more closely."""
+    _histories: dict[str, _History] = field(default_factory=dict)
+
+    async def watch(self) -> None:
+        """Do so for ever."""
+        while True:
+            await self.hotplug.check()
+            parts = list(_parts(list(self.followups.kernel.groups)))
+            for part in parts:
+                self.check(part)
+                await asyncio.sleep(self.followups.settings.drift_period_s / len(parts))
+            self._forget()
+
+    def check(self, keys: Sequence[str]) -> None:
+        """Read the cgroups of the containers *keys*, and look closer at those that are not as they should be."""
+        followups, node = self.followups, self.followups.manager.node
+        if node.released:  # nobody has a place then
+            return
+        for key in keys:
+            group, grant, applied = followups.kernel.groups.get(key), node.grants.get(key), node.applied.get(key)
+            if group is None or grant is None or applied is None or key in self._asked or followups.lanes.busy(key):
+                continue
+            if not as_applied(group, grant, applied):
+                self._asked.add(key)
+                followups.tasks.spawn(f"look at {key}", self._look(key))
+
+    async def _look(self, key: str) -> None:
+        try:
+            await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
+            async with self.followups.turn(key):
+                pause_s = await self._compare(key)
+            await asyncio.sleep(pause_s)
+            self.followups.kick([key])  # if it is not in place yet
+        except Exception as error:  # noqa: BLE001 (an update looks at it, too, and goes on until it can)
+            if not isinstance(error, RuntimeCallError):
+                self.followups.tasks.failed("background", f"look at {key}", error)
+            self.followups.log.warning("cannot look at a container", container=key, error=str(error))
+            self.followups.kick([key])
+        finally:
+            self._asked.discard(key)
+
+    async def _compare(self, key: str) -> float:
+        """See what became of *key*; the seconds after which it is to be put back, if that was not done yet."""
+        followups, before = self.followups, self.followups.manager.node
+        if key not in before.grants or followups.looking(key):
+            return 0.0
+        seen = await followups.look(key)
+        if not seen.ended and seen.applied and _is_foreign(before, key, seen.applied):
+            return await self._repair(key, before, seen.applied)
+        return 0.0
+
+    async def _repair(self, key: str, before: Node, has: Applied) -> float:
+        followups = self.followups
+        followups.counters.drift_found += 1
+        pause_s = self._note(key, before, has)
+        if not pause_s:
+            await followups.settle(key, "somebody had changed it")
+            followups.counters.drift_repaired += _is_in_place(followups.manager.node, key)
+        return pause_s
+
+    def _note(self, key: str, before: Node, has: Applied) -> float:
+        """Tell of it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
+        now_s = asyncio.get_running_loop().time()
+        history = self._histories.setdefault(key, _History())
+        history.times, history.last_s = history.times + 1, now_s
+        with self.followups.manager.failures.harmless("a foreign change"):
+            self._tell(key, before, has, history)
+        if history.times < _PATIENCE or _does_harm(before, key, has):
+            return 0.0
+        doublings = min(history.times - _PATIENCE, 20)
+        return min(self.followups.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
+
+    def _tell(self, key: str, before: Node, has: Applied, history: _History) -> None:
+        should = before.applied[key]
+        self.followups.log.warning(
+            "somebody has changed the cpuset of a container"
+            if (has.cpus, has.mems) != (should.cpus, should.mems)
+            else "somebody has changed the CFS quota of a container",
+            container=before.containers[key].title,
+            cpus=format_cpuset(has.cpus),
+            instead_of=format_cpuset(should.cpus),
+            mems=format_cpuset(has.mems),
+            times=history.times,
+        )
+        self.followups.manager.note(
+            key,
+            Kind.DRIFT,
+            f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
+            f"{told_quota(has, should)}, instead of {format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
+            cpus=format_cpuset(has.cpus),
+            mems=format_cpuset(has.mems),
+            had_cpus=format_cpuset(should.cpus),
+            times=history.times,
+        )
+        if history.times == _PATIENCE:
+            self._complain(key, before, has)
+
+    def _complain(self, key: str, node: Node, has: Applied) -> None:
+        who = (
+            "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
+            if has.cpus >= node.topology.cpus
+            else "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
+            "NRI plugin or a tuning daemon"
+        )
+        self.followups.log.error(
+            "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out",
+            suspect=who,
+            container=node.containers[key].title,
+            cpus=format_cpuset(has.cpus),
+        )
+
+    def _forget(self) -> None:
+        """Remember nothing of containers that are gone, or that were left alone."""
+        self.followups.kernel.keep(self.followups.manager.node.grants.keys())
+        now_s = asyncio.get_running_loop().time()
+        for key, history in list(self._histories.items()):
+            if now_s - history.last_s > _CALM_S or key not in self.followups.kernel.groups:
+                del self._histories[key]
+
+
+def _parts(keys: list[str]) -> Iterator[list[str]]:
+    """At least one, which may be empty."""
+    return (keys[begin : begin + _AT_ONCE] for begin in range(0, max(len(keys), 1), _AT_ONCE))
+
+
+def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
+    """Whether a container has what we gave it; False, too, if its cgroup is gone.
+
+    With cgroup v2 it may have less, because the cgroups above allow less: that is not its own cpuset.
+    """
+    if grant.quota is not CpuQuota.LEFT and group.lifted() not in (None, applied.lifted):
+        return False
+    try:
+        return _same(group.read(), grant, applied) or _same(group.configured(), grant, applied)
+    except OSError:
+        return False
+
+
+def _same(has: Applied, grant: Grant, should: Applied) -> bool:
+    """Whether the sets are the same, as far as *grant* names them."""
+    return has.cpus == should.cpus and (not grant.mems or has.mems == should.mems)
+
+
+def _is_foreign(before: Node, key: str, has: Applied) -> bool:
+    """Whether somebody else wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
+    grant, applied = before.grants[key], before.applied.get(key)
+    if applied is None or in_place(grant, has):
+        return False
+    left = Applied(applied.cpus & before.topology.cpus, applied.mems & before.topology.mems)
+    return has.lifted != applied.lifted or not (_same(has, grant, applied) or _same(has, grant, left))
+
+
+def _does_harm(node: Node, key: str, has: Applied) -> bool:
+    """Whether an owner or somebody else's CPUs are concerned: that is never left so. A quota harms nobody else."""
+    own, should = node.grants[key].exclusive, node.applied[key]
+    if (has.cpus, has.mems) == (should.cpus, should.mems):
+        return False
+    return bool(own) or not has.cpus.isdisjoint(node.exclusive_cpus - own)
+
+
+def _is_in_place(node: Node, key: str) -> bool:
+    return key not in node.grants or in_place(node.grants[key], node.applied.get(key))

@@ -1,0 +1,108 @@
+"""Containers that end without a call of the kubelet: seen in the runtime's event stream, else in lists of exited ones.
+
+A third way, cgroups that vanish, is in `drift`, which reads them anyway.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.sync.outcomes import Inquiry
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.events import ContainerExited, ContainerGone
+from criproxy.errors import StatusCode
+from criproxy.model.workload import MAY_RUN, ContainerState
+
+_SETTLED_S = 1.0
+"""An event stream that has lasted so long is one: what happened before it began is listed then."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+_NO_EVENTS_PAUSE_S = 300.0
+"""When a runtime without events is asked again: it may have been replaced by a newer one."""
+
+
+@dataclass(slots=True)
+class Exits:
+    """Finds containers that have ended, and gives back their places."""
+
+    followups: Followups
+    inquiry: Inquiry
+    has_events: bool = False
+    """Whether the runtime's event stream is open."""
+
+    async def follow(self) -> None:
+        """Apply the events of the runtime in their order, for ever; without a stream, `list_regularly` is all."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            began_s = asyncio.get_running_loop().time()
+            wanted = await self._stream()
+            lasted = asyncio.get_running_loop().time() - began_s > _SETTLED_S
+            pause_s = _FIRST_PAUSE_S if lasted else min(pause_s * 2, _LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s if wanted else _NO_EVENTS_PAUSE_S)
+
+    async def list_regularly(self) -> None:
+        """Ask which containers have exited, while anything runs: often where no events tell it."""
+        settings = self.followups.settings
+        waited_s = 0.0
+        while True:
+            await asyncio.sleep(settings.exit_list_s)
+            waited_s += settings.exit_list_s
+            if not self.has_events or waited_s >= settings.exit_list_beside_events_s:
+                waited_s = 0.0
+                await self.look()
+
+    async def look(self) -> None:
+        """List once; whoever was touched meanwhile is not judged by it."""
+        before = self.followups.manager.node
+        running = [before.containers[key] for key in before.grants if before.containers[key].state in MAY_RUN]
+        if not running and not before.kept:
+            return
+        try:
+            exited = {item.id for item in await self.followups.runtime.list_exited()}
+            for container in running:
+                if container.key in exited and await self.inquiry.has_ended(container):
+                    await self.followups.ended(ContainerExited(container.key), "lists")
+            await self.inquiry.release_kept()
+        except RuntimeCallError as error:
+            self.followups.log.warning("cannot ask which containers have exited", error=str(error))
+
+    async def _stream(self) -> bool:
+        """Follow one stream to its end; False if the runtime has none for us."""
+        opened = asyncio.get_running_loop().call_later(_SETTLED_S, self._open)
+        try:
+            if await self._gives_events_away():
+                return False
+            async for event in self.followups.runtime.container_events():
+                await self._happened(event)
+            # CRI-O ends it at once and without an error where its option for events is off.
+            return self.has_events
+        except RuntimeCallError as error:
+            if self.has_events:
+                self.followups.log.warning("the runtime's events have ended", error=str(error))
+            return error.code is not StatusCode.UNIMPLEMENTED
+        finally:
+            opened.cancel()
+            self.has_events = False
+
+    def _open(self) -> None:
+        self.has_events = True
+        self.followups.tasks.spawn("list exited containers", self.look())
+
+    async def _gives_events_away(self) -> bool:
+        """Whether each event goes to one subscriber only, so that ours would be missing in the kubelet's stream."""
+        version = await self.followups.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
+        return version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1.")
+
+    async def _happened(self, event: api.ContainerEventResponse) -> None:
+        container = self.followups.manager.node.containers.get(event.container_id)
+        if container is None:
+            return
+        if event.container_event_type == api.CONTAINER_DELETED_EVENT:
+            await self.followups.ended(ContainerGone(container.key), "events")
+        elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
+            states = {status.id: translate.state(status) for status in event.containers_statuses}
+            if states.get(container.key) is ContainerState.EXITED and not self.inquiry.is_doubtful(container.key):
+                await self.followups.ended(ContainerExited(container.key), "events")
+            else:
+                self.inquiry.ask(container.key)  # beside the stream: others' events are behind this one

@@ -1,0 +1,87 @@
+"""The machine while it runs: CPUs that go offline or come online, and what the pods' parent cgroup allows.
+
+A few files are read every few seconds; only when one of them says something new, the machine is discovered again.
+"""
+
+import asyncio
+
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.discovery.cgroup import POD_PARENTS, deciding_files, read_allowed
+from criproxy.discovery.files import read_text
+from criproxy.discovery.machine import discover
+from criproxy.engine.events import TopologyChanged
+from criproxy.errors import CriproxyError
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.topology import Topology
+
+_MACHINE_FILES = ("cpu/online", "node/online", "node/has_memory")
+"""Below /sys/devices/system."""
+
+
+class Hotplug:
+    """Notices that the machine is another; to be made right after it was discovered."""
+
+    def __init__(self, followups: Followups) -> None:
+        self._followups = followups
+        self._root = followups.settings.host_root
+        system = self._root / "sys/devices/system"
+        self._files = [*(system / name for name in _MACHINE_FILES), *deciding_files(self._root)]
+        self._known = self._read()
+        self.error = ""
+        """Why the machine could not be read after it had changed; empty where it could."""
+        self._one = asyncio.Lock()
+
+    def start(self) -> None:
+        """Say whether CPUs were lost to pods before: nobody else tells why a node is smaller than its machine."""
+        topology = self._followups.manager.node.topology
+        parent = read_allowed(self._root).path
+        if parent and parent.name in POD_PARENTS and (missing := topology.online_cpus - topology.cpus):
+            self._warn(missing)
+
+    async def check(self) -> None:
+        """Look once; returns when the node knows the machine as it is now."""
+        async with self._one:
+            if (now := self._read()) != self._known and await self._discover():
+                self._known = now
+
+    async def _discover(self) -> bool:
+        """Discover anew; False if that has to be tried again."""
+        try:
+            topology = await asyncio.to_thread(discover, self._root)
+        except CriproxyError as error:
+            self._complain(str(error))
+            return False
+        self.error = ""
+        old = self._followups.manager.node.topology
+        if topology != old:
+            self._report(old, topology)
+            await self._followups.apply(TopologyChanged(topology))
+        return True
+
+    def _complain(self, error: str) -> None:
+        if error != self.error:  # once: it is tried again every few seconds
+            self.error = error
+            self._followups.log.error("the machine has changed and cannot be read", error=error)
+
+    def _read(self) -> list[str | None]:
+        return [read_text(path) for path in self._files]
+
+    def _report(self, old: Topology, new: Topology) -> None:
+        """Say what the engine does not: CPUs that run, but that pods have lost."""
+        log = self._followups.log
+        log.info("the machine has changed", online=format_cpuset(new.online_cpus), pods=format_cpuset(new.cpus))
+        if missing := _missing(old, new):
+            self._warn(missing)
+
+    def _warn(self, missing: CpuSet) -> None:
+        self._followups.log.warning(
+            "CPUs are online that pods may not use: where cgroup v1 is used, a CPU that was offline is missing in "
+            "every cpuset afterwards, and has to be written back by hand",
+            cpus=format_cpuset(missing),
+            cgroup=str(read_allowed(self._root).path),
+        )
+
+
+def _missing(old: Topology, new: Topology) -> CpuSet:
+    """Of what pods had before, and of what has come online, that which is online now and not theirs."""
+    return (old.cpus | (new.online_cpus - old.online_cpus)) & new.online_cpus - new.cpus

@@ -1,0 +1,144 @@
+"""Gives containers later what they should have had: the size that was refused to the attempt before, exclusive CPUs.
+
+The engine decides whether there is room; here is who is tried, and when. Nothing is tried while the disk, the policy or
+the answer of the runtime fails: these are the very reasons why somebody came without.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import time
+
+from criproxy.control.node.state import PolicyFailed
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.settings import Promote
+from criproxy.engine.events import ContainerResized, Promoted
+from criproxy.engine.guard import PolicyFault
+from criproxy.engine.step import step
+from criproxy.model.entries import changed_keys
+from criproxy.model.node import Node
+from criproxy.model.workload import MAY_RUN, Container, ContainerState
+from criproxy.policy.api import Policy
+from criproxy.store.record import Kind
+from criproxy.views.shortfalls import shortfall
+
+_PLACEABLE = MAY_RUN | {ContainerState.CREATED}
+
+
+@dataclass(slots=True)
+class Promotions:
+    """Looks for room whenever the node has changed.
+
+    Args:
+        followups: the node, and updates to those who make room.
+        is_ready: whether the runtime has told what runs.
+    """
+
+    followups: Followups
+    is_ready: Callable[[], bool]
+    _known: Mapping[str, Container] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+    """Keys of those among `_known` containers that may lack something; so nobody looks at all for each change."""
+    _lacks: dict[str, tuple[Container, bool]] = field(default_factory=dict)
+    """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
+    _asked: Policy | None = None
+    """Which policy that was."""
+
+    async def watch(self) -> None:
+        """Try those who should have more, for ever; one who does not fit is tried again when the node has changed."""
+        manager, tried = self.followups.manager, None
+        while True:
+            node = manager.node
+            self._learn(node)
+            self._forget_silent(node)
+            if node is not tried and self._anybody() and self._may_try():
+                await self._try_all(node)
+                tried = node
+                await asyncio.sleep(self.followups.settings.promote_quiet_s)
+            if manager.node is node:
+                await self._pause()
+
+    def _learn(self, node: Node) -> None:
+        """Look at the containers that have changed."""
+        for key in changed_keys(self._known, node.containers):
+            container = node.containers.get(key)
+            waits = container is not None and (container.missed or container.desired)
+            (self._waiting.add if waits else self._waiting.discard)(key)
+        self._known = node.containers
+
+    def _anybody(self) -> bool:
+        """Whether somebody may have to be tried."""
+        return bool(self._waiting) or self.followups.settings.promote is Promote.WHEN_FREE
+
+    def _forget_silent(self, node: Node) -> None:
+        """End the refusals that nobody wants to be otherwise any more."""
+        followups = self.followups
+        waiting = [node.containers[key] for key in self._waiting]
+        for key in followups.refused.silent(waiting, time(), followups.settings.resize_silence_s):
+            text = "the kubelet does not repeat the resize that was refused: it was taken back"
+            followups.manager.note(key, Kind.RESIZED, text)
+            followups.submit(ContainerResized(key, node.containers[key].sizes))
+
+    def _may_try(self) -> bool:
+        manager = self.followups.manager
+        is_well = manager.store_error is None and not manager.bypassed
+        return is_well and not manager.node.released and self.is_ready()
+
+    async def _pause(self) -> None:
+        """Until the node has changed; not for ever while somebody waits for what is no part of it, such as the disk."""
+        limit_s = self.followups.settings.promote_pause_s if self._anybody() else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.followups.manager.changed()
+
+    async def _try_all(self, node: Node) -> None:
+        manager = self.followups.manager
+        everybody = self.followups.settings.promote is Promote.WHEN_FREE
+        keys = list(node.containers if everybody else self._waiting)
+        for key in await asyncio.to_thread(self._fitting, node, keys, manager.policy):
+            if not self._may_try():
+                return
+            with suppress(PolicyFailed, PolicyFault):  # counted, and told by whoever asks it next
+                before = manager.node
+                after = (await self.followups.apply(Promoted(key))).node
+                manager.counters.promotions += before.containers.get(key) is not after.containers.get(key)
+
+    def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
+        """Those of *keys* for whom there is room on *node*, who waits longest first; slow."""
+        if policy is not self._asked:
+            self._asked, self._lacks = policy, {}
+        self._lacks = {key: self._lacks[key] for key in self._lacks.keys() & node.containers.keys()}
+        candidates = (node.containers[key] for key in keys if self._may_get_more(node, node.containers[key], policy))
+        return [one.key for one in sorted(candidates, key=_since_s) if _fits(node, one.key, policy)]
+
+    def _may_get_more(self, node: Node, container: Container, policy: Policy) -> bool:
+        """Whether it should have more by the policy, and by what is wanted; the policy is asked once for each."""
+        wanted, grant = self.followups.settings.promote, node.grants.get(container.key)
+        if grant is None or container.state not in _PLACEABLE:
+            return False
+        if container.desired and container.desired.told:
+            return True
+        if container.is_unplaced:
+            return wanted is not Promote.OFF
+        if container.cpu_milli // 1000 <= len(grant.exclusive):
+            return False
+        if wanted is not Promote.WHEN_FREE:
+            return False
+        before = self._lacks.get(container.key)
+        if before is None or before[0] is not container:
+            before = container, shortfall(node, policy, container.key) is not None
+            self._lacks[container.key] = before
+        return before[1]
+
+
+def _fits(node: Node, key: str, policy: Policy) -> bool:
+    try:
+        return step(node, Promoted(key), policy).node is not node
+    except Exception:  # noqa: BLE001 (a policy that fails gives nobody more)
+        return False
+
+
+def _since_s(container: Container) -> float:
+    came = container.desired or container.missed
+    return came.since_s if came else 0.0

@@ -1,0 +1,80 @@
+"""Resizes that passed unseen: the sizes in force are those of the runtime, whatever the kubelet asked us for.
+
+During `criproxy bypass on` every call passes untouched, an in-place resize, too. The kubelet believes afterwards that
+the new size is in force and does not ask again, so the runtime is asked instead.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import time
+
+from criproxy.control.containers.cgroups import if_told
+from criproxy.control.reconcile.reconciler import Followups
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerResized, ResizeRefused
+from criproxy.errors import CriproxyError
+from criproxy.model.workload import Container, ContainerState, Sizes
+from criproxy.store.record import Kind
+
+AT_ONCE = 16
+"""Containers whose sizes are asked for side by side."""
+
+
+@dataclass(slots=True)
+class SizesInForce:
+    """Compares the sizes of containers with those of the runtime; raises RuntimeCallError if it cannot be asked."""
+
+    followups: Followups
+
+    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> bool:
+        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made.
+
+        Returns:
+            Whether the runtime told the sizes of all.
+        """
+        is_told = True
+        known = [item for item in items if self._alive(item.id)]
+        for first in range(0, len(known), AT_ONCE):
+            some = known[first : first + AT_ONCE]
+            replies = await asyncio.gather(*(if_told(self.followups.kernel.ask(item.id)) for item in some))
+            is_told &= None not in replies
+            for item, told in zip(some, replies, strict=True):
+                container, reply = self._alive(item.id), told and told[1]
+                if container and reply and not disturbed(item.id, item.pod_sandbox_id):
+                    self._resized(container, reply)
+        return is_told
+
+    def _alive(self, key: str) -> Container | None:
+        container = self.followups.manager.node.containers.get(key)
+        return container if container and container.state is not ContainerState.EXITED else None
+
+    def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
+        manager = self.followups.manager
+        has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
+        # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
+        waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
+        if _alike(has, container.sizes) or _alike(has, waits_for):
+            return
+        manager.note(container, Kind.RESIZED, "it was resized while nobody watched")
+        believe(self.followups, container.key, has)
+
+
+def believe(followups: Followups, key: str, sizes: Sizes) -> None:
+    """Place the container *key* anew by the *sizes* that runtime and kubelet believe in force.
+
+    Where there is no room for them any more, nobody asks again: it gets them as soon as there is.
+    """
+
+    def placed(done: "asyncio.Future[Decision]") -> None:
+        if isinstance(done.exception(), CriproxyError):
+            followups.submit(ResizeRefused(key, sizes, time(), believed=True))
+
+    followups.submit(ContainerResized(key, sizes)).add_done_callback(placed)
+
+
+def _alike(one: Sizes, other: Sizes) -> bool:
+    """Whether two sizes are the same but for what a runtime does not tell, such as a request for memory."""
+    return replace(one, memory_request_bytes=None) == replace(other, memory_request_bytes=None)

@@ -1,0 +1,1 @@
+"""The embedded container runtime, a private containerd and a small kubelet."""

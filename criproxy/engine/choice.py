@@ -1,0 +1,79 @@
+"""What a decision was chosen from: the candidates that the policy compared, and who would have to leave."""
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from criproxy.engine.events import ContainerResized, Event
+from criproxy.engine.guard import Guarded
+from criproxy.engine.keeping import with_keepers
+from criproxy.engine.leavers import Leavers, leavers
+from criproxy.engine.step import placing
+from criproxy.model.node import Node
+from criproxy.model.plain import to_plain
+from criproxy.model.workload import Container
+from criproxy.policy.api import Policy, candidates_of
+from criproxy.policy.candidates import Candidates
+
+MAX_ROWS, MAX_FACTS = 12, 3_500
+"""Candidates, and names of those who would have to leave, that are kept of a decision; and characters of them all."""
+
+
+class Decided(Enum):
+    """What a decision was."""
+
+    PLACED = "placed"
+    REFUSED = "refused"
+    RESIZED = "resized"
+    NOT_RESIZED = "resize refused"
+    NOW = "now"
+    """None: it is what would be compared at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a decision was chosen from."""
+
+    decided: Decided
+    candidates: Candidates | None = None
+    leavers: Leavers | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON says it, in at most `MAX_FACTS` characters."""
+        for rows in range(MAX_ROWS, 0, -1):
+            candidates, leaving = self.candidates, self.leavers
+            kept = Choice(self.decided, candidates and candidates.first(rows), leaving and leaving.first(rows))
+            facts: dict[str, Any] = to_plain(kept)
+            if len(json.dumps(facts)) <= MAX_FACTS:
+                return facts
+        return to_plain(Choice(self.decided))  # type: ignore[no-any-return]
+
+
+def weighed(
+    before: Node, event: Event, policy: Policy, *, refused: bool, search: bool = True
+) -> tuple[Container, Choice] | None:
+    """What a decision was chosen from; None where nothing was chosen.
+
+    Args:
+        before: the node as it was.
+        event: what was decided about.
+        policy: who decided.
+        refused: whether it refused.
+        search: whether to look for those who would have to leave, if it did.
+    """
+    policy = policy.tried() if isinstance(policy, Guarded) else policy
+    asked = placing(before, event, policy)
+    if asked is None:
+        return None
+    candidates = candidates_of(policy, *asked)
+    leaving = leavers(with_keepers(asked[0], before), asked[1], policy) if refused and search else None
+    if candidates is None and leaving is None:
+        return None
+    return asked[1], Choice(_decided(event, refused=refused), candidates, leaving)
+
+
+def _decided(event: Event, *, refused: bool) -> Decided:
+    if isinstance(event, ContainerResized):
+        return Decided.NOT_RESIZED if refused else Decided.RESIZED
+    return Decided.REFUSED if refused else Decided.PLACED

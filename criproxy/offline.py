@@ -1,0 +1,60 @@
+"""Letting everybody go while no daemon runs: a controller of its own, on the state directory, without any proxy."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from criproxy.control.configuration.last_good import is_new
+from criproxy.control.configuration.policy_switch import asked_for
+from criproxy.control.controller import Controller
+from criproxy.control.settings import Log, Settings
+from criproxy.cri.runtime import RuntimeClient
+from criproxy.discovery.machine import discover
+from criproxy.errors import StoreError
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
+from criproxy.store.database import NAME
+from criproxy.store.store import Store
+
+
+async def release(
+    state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool = False, may_create: bool = False
+) -> dict[str, Any]:
+    """Do what the daemon would; returns the same answer. Undone, everybody is placed as soon as a daemon starts.
+
+    Args:
+        state_dir: the daemon's.
+        runtime_endpoint: of the form ``unix:///PATH``.
+        host_root: prefix of /sys and the cgroup tree.
+        log: a structlog logger.
+        undo: end a release.
+        may_create: make *state_dir* where criproxy has not run with it. Otherwise all that are seen to run are let go,
+            since the state may be lost, and the answer says that nothing is remembered: no daemon may ever read it.
+
+    Raises:
+        StoreError: a daemon has the state directory, or it cannot be used, or has nothing that could be undone.
+        CriproxyError: the machine cannot be read.
+    """
+    if may_create or not is_new(state_dir):
+        return await _released(state_dir, runtime_endpoint, host_root, log, undo=undo)
+    unknown = f"there is no state database {state_dir / NAME}: criproxy has not run with this state directory"
+    unknown = f"{unknown}; name the daemon's with --state-dir"
+    if undo:
+        raise StoreError(unknown)
+    with TemporaryDirectory(prefix="criproxy-") as folder:
+        answer = await _released(Path(folder), runtime_endpoint, host_root, log, undo=False)
+    return answer | {"not_remembered": unknown}
+
+
+async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
+    topology = discover(host_root)
+    store = Store(state_dir)
+    try:
+        settings, policy = Settings(host_root=host_root), NonePolicy(Options())
+        controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
+        try:
+            return await (controller.modes.undo_later() if undo else controller.modes.release(asked_for()))
+        finally:
+            await controller.stop()
+    finally:
+        store.close()

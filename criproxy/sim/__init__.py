@@ -1,1 +1,0 @@
-"""Made-up machines and an embedded container runtime."""

@@ -1,0 +1,1 @@
+"""Scenarios, loads and fleets of nodes, scored, on made-up machines."""

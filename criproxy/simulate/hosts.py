@@ -1,0 +1,91 @@
+"""Machines that somebody names on a command line: a shape such as ``2s/4n/16c/2t``, or a copy of a host's /sys."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from criproxy.discovery import discover
+from criproxy.discovery.hardware import inspect
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.topology import Topology
+from criproxy.simulate.archives import unpack
+from criproxy.simulate.machines import machine
+
+T = TypeVar("T")
+SHAPE = "2s/4n/16c/2t"
+MAX_CPUS = 4096
+
+_SHAPE = re.compile(r"([0-9]{1,4})s/([0-9]{1,4})n/([0-9]{1,4})c/([0-9]{1,4})t")
+ACCELERATORS = ("0x0302", "0x0b40", "0x1200")
+"""Classes of PCI functions: 3D controllers, coprocessors, processing accelerators."""
+_VGA, _OF_GPUS = "0x0300", ("0x10de", "0x1002")
+"""Some GPUs are for screens, too; those of other vendors are for screens only."""
+_PARTS = ("sys/devices/", "sys/bus/pci/devices/", "sys/fs/cgroup/", "proc/")
+"""What of a host is read; the rest of an archive stays there."""
+
+
+def shaped(text: str) -> Topology:
+    """A machine of sockets, NUMA nodes and cores, each in all, and threads of a core, such as ``2s/4n/16c/2t``.
+
+    Raises:
+        UsageError: it is no shape, or one that cannot be.
+    """
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"the machine {text[:80]!r} must be a shape such as {SHAPE}: sockets, NUMA nodes, cores, threads"
+        )
+    sockets, nodes, cores, threads = map(int, found.groups())
+    if not sockets or not threads or nodes % sockets or not nodes or cores % nodes or not cores:
+        raise UsageError(
+            f"the machine {text} cannot be: NUMA nodes must be a multiple of sockets, and cores one of NUMA nodes, "
+            f"all counted in the whole machine as in {SHAPE}"
+        )
+    if cores * threads > MAX_CPUS:
+        raise UsageError(f"the machine {text} has {cores * threads} CPUs, more than {MAX_CPUS}")
+    return machine(nodes, cores // nodes, threads, packages=sockets)
+
+
+def of_host(path: Path) -> Topology:
+    """The machine whose /sys is a copy in the folder *path*, or in the archive *path* (tar, also compressed).
+
+    Raises:
+        UsageError: there is no machine in it.
+    """
+    return _read(path, discover)
+
+
+def cards_of_host(path: Path) -> list[CpuSet]:
+    """For each accelerator of the machine of *path* the NUMA nodes next to it; none where nobody knows.
+
+    Raises:
+        UsageError: there is no machine in it.
+    """
+    hardware = _read(path, inspect)
+    topology, found = hardware.topology, list[CpuSet]()
+    for device in hardware.pci:
+        if device.class_id[:6] in ACCELERATORS or (device.class_id[:6] == _VGA and device.vendor in _OF_GPUS):
+            known = device.local_cpus != topology.online_cpus
+            near = topology.nodes_of(device.local_cpus) if known else frozenset[int]()
+            found.append(frozenset({device.numa_node}) if device.numa_node in topology.node_by_id else near)
+    return found
+
+
+def _read(path: Path, by: Callable[[Path], T]) -> T:
+    try:
+        if path.is_dir():
+            return by(path)
+        with TemporaryDirectory(prefix="criproxy-host-") as folder:
+            unpack(path, Path(folder), lambda name: any(part in f"{name}/" for part in _PARTS))
+            return by(_root(Path(folder)))
+    except CriproxyError as error:
+        raise UsageError(f"{path} is no host root: {error}") from error
+
+
+def _root(folder: Path) -> Path:
+    """The folder that has the host's sys: the archive may have put one around it."""
+    inside = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    return next((path for path in inside if (path / "sys").is_dir()), folder)

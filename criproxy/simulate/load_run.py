@@ -1,0 +1,205 @@
+"""A load on a node by one policy: what came of it, in counts, scores over time and pictures of the CPUs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from criproxy.config.schema import summary
+from criproxy.config.settings import Settings
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event, TopologyChanged
+from criproxy.engine.invariants import violations
+from criproxy.engine.step import step
+from criproxy.engine.trace import Traced
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
+from criproxy.model.grant import Grant
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Container
+from criproxy.policy.api import Policy
+from criproxy.simulate.faults import PolicyAtFault, about, told
+from criproxy.simulate.load import Load
+from criproxy.simulate.scores import Scorer, Scores, mean_of
+
+SAMPLES = 120
+"""How many moments of a load are looked at, at equal distances in time."""
+MOST_SENTENCES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A node at one moment."""
+
+    at_s: float
+    scores: Scores
+    owned: CpuSet
+    asked: tuple[tuple[int, float], ...]
+    """See `Scorer.asked`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a load by one policy."""
+
+    name: str
+    mean: Scores
+    asked: int
+    """Containers that came."""
+    refused: int
+    """Those of them that never got a place, and resizes that were refused; each once however often it is tried."""
+    updates: int
+    """Sent to the runtime for containers that were there already."""
+    moves: int
+    """Those of them after which a container is on other NUMA nodes, with its CPUs or its memory."""
+    samples: tuple[Sample, ...]
+    sentences: tuple[str, ...]
+    """Of the first few refusals."""
+    with_cards: int = 0
+    """Containers with cards that got a place."""
+    at_cards: int = 0
+    """Those of them that got CPUs next to their cards only, and memory there if they are kept to some."""
+    policy: str = ""
+    """What the policy file calls it; `name` is whatever its user does."""
+    about: str = ""
+    """What the policy says of itself."""
+
+    @property
+    def at_cards_share(self) -> float:
+        """Of the containers with cards that got a place, from 0 to 1; 1 where there are none."""
+        return self.at_cards / self.with_cards if self.with_cards else 1.0
+
+    @property
+    def refused_share(self) -> float:
+        """Of the containers that came, from 0 to 1."""
+        return self.refused / self.asked if self.asked else 0.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    refused: dict[tuple[str, ...], str] = field(default_factory=dict)
+    updates: int = 0
+    moves: int = 0
+    with_cards: int = 0
+    at_cards: int = 0
+
+
+@dataclass(slots=True)
+class Run:
+    """A node under a load."""
+
+    name: str
+    policy: Policy
+    load: Load
+    checked: bool = False
+    """Whether what the policy answers is checked after every event: it is not ours."""
+    reserved: CpuSet = frozenset()
+    """The CPUs that nobody may own, for that check."""
+    kind: str = ""
+    """The policy's name in policy files."""
+    about: str = ""
+    """What it says of itself."""
+    _node: Node = field(init=False)
+    _scorer: Scorer = field(init=False)
+    _samples: list[Sample] = field(default_factory=list)
+    _counts: _Counts = field(default_factory=_Counts)
+
+    def __post_init__(self) -> None:
+        self._node = Node(self.load.topology)
+        self._scorer = Scorer(self.load.topology)
+
+    @classmethod
+    def by(cls, settings: Settings, name: str, load: Load) -> "Run":
+        """A node with the policy of a policy file; raises ConfigError if it cannot be made."""
+        reserved = settings.options.reserved(load.topology)
+        kind, about = settings.common.policy, summary(settings.entry)
+        return cls(name, settings.build_policy(), load, settings.external, reserved, kind, about)
+
+    def play(self, events: Iterable[Traced] | None = None) -> Outcome:
+        """Take the load's events one after the other; *events* are the same ones, such as those with a progress bar.
+
+        Raises:
+            PolicyAtFault: the policy raised something else than a refusal, or broke a rule.
+        """
+        every_s = self.load.duration_s / SAMPLES
+        for traced in self.load.events if events is None else events:
+            while len(self._samples) < SAMPLES and traced.at_s > (len(self._samples) + 1) * every_s:
+                self._sample((len(self._samples) + 1) * every_s)
+            self._take(traced)
+        while len(self._samples) < SAMPLES:
+            self._sample((len(self._samples) + 1) * every_s)
+        return self._outcome()
+
+    def _take(self, traced: Traced) -> None:
+        event = traced.event
+        identity = self._identity(event)
+        if isinstance(event, ContainerCreating):
+            self._counts.asked.add((event.container.pod, event.container.name))
+        before = self._node
+        try:
+            decision = step(before, event, self.policy)
+        except Refused as error:
+            self._counts.refused.setdefault(identity, str(error))
+            return
+        except Exception as error:
+            raise self._fault(traced, told(error)) from error
+        if self.checked and (broken := violations(decision.node, self.reserved)):
+            raise self._fault(traced, f"its placement is broken: {broken[0]}")
+        self._counts.refused.pop(identity, None)
+        self._node = decision.node
+        self._count_updates(before, decision)
+        if isinstance(event, ContainerCreating) and event.container.hints:
+            self._count_cards(event.container)
+        if isinstance(event, TopologyChanged):
+            self._scorer = Scorer(event.topology)
+
+    def _fault(self, traced: Traced, what: str) -> PolicyAtFault:
+        when = f"{traced.at_s:.1f} s after the beginning, at {about(traced.event, self._node)}"
+        return PolicyAtFault(f"the policy {self.name!r} is at fault {when}: {what}")
+
+    def _identity(self, event: Event) -> tuple[str, ...]:
+        """By which repeated tries of the same are known; empty where there is nothing to refuse."""
+        if isinstance(event, ContainerCreating):
+            return event.container.pod, event.container.name
+        return (event.key,) if isinstance(event, ContainerResized) else ()
+
+    def _count_cards(self, newcomer: Container) -> None:
+        near, (cpus, mems) = frozenset[int]().union(*newcomer.hints), self._scorer.place(self._node, newcomer)
+        topology = self._node.topology
+        self._counts.with_cards += 1
+        self._counts.at_cards += topology.nodes_of(cpus) <= near and (mems <= near or mems == topology.mems)
+
+    def _count_updates(self, before: Node, decision: Decision) -> None:
+        self._counts.updates += len(decision.updates)
+        for update in decision.updates:
+            old = before.grants.get(update.key)
+            self._counts.moves += old is not None and _moved(before.topology, old, update.grant)
+
+    def _sample(self, at_s: float) -> None:
+        asked = self._scorer.asked(self._node)
+        scores = self._scorer.score(self._node)
+        self._samples.append(Sample(at_s, scores, self._node.exclusive_cpus, tuple(sorted(asked.items()))))
+
+    def _outcome(self) -> Outcome:
+        counts = self._counts
+        return Outcome(
+            name=self.name,
+            mean=mean_of(sample.scores for sample in self._samples),
+            asked=len(counts.asked),
+            refused=len(counts.refused),
+            updates=counts.updates,
+            moves=counts.moves,
+            samples=tuple(self._samples),
+            sentences=tuple(counts.refused.values())[:MOST_SENTENCES],
+            policy=self.kind,
+            about=self.about,
+            with_cards=counts.with_cards,
+            at_cards=counts.at_cards,
+        )
+
+
+def _moved(topology: Topology, old: Grant, new: Grant) -> bool:
+    everywhere = topology.mems
+    if (old.mems or everywhere) != (new.mems or everywhere):
+        return True
+    return old.cpus != new.cpus and topology.nodes_of(old.cpus) != topology.nodes_of(new.cpus)

@@ -1,0 +1,1 @@
+"""Pure: what status, explain and devices show, as values that JSON can say."""

@@ -1,0 +1,85 @@
+"""What decisions were chosen from, as values that JSON can say: a part of what `criproxy explain` tells."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from criproxy.alloc.rank import Unit
+from criproxy.engine.choice import Choice
+from criproxy.engine.leavers import Leavers
+from criproxy.model.plain import from_plain
+from criproxy.policy.candidates import Candidates, Measure, Row
+from criproxy.store.record import Record
+from criproxy.views.notices import Values, timestamp
+
+
+def recorded(records: Iterable[Record]) -> Iterator[Values]:
+    """Records of the kind `CONSIDERED`, without those that another version has written in its own way."""
+    for record in records:
+        with suppress(ValueError):
+            yield values(from_plain(Choice, record.facts), timestamp(record.at_s))
+
+
+def values(choice: Choice, time: str) -> Values:
+    """A choice that was made at *time*; empty: at this moment."""
+    return {
+        "time": time,
+        "decision": choice.decided.value,
+        "candidates": _candidates(choice.candidates) if choice.candidates else None,
+        "leavers": _leavers(choice.leavers) if choice.leavers else None,
+    }
+
+
+def _candidates(candidates: Candidates) -> Values:
+    return {
+        "of": candidates.of,
+        "chosen": candidates.chosen,
+        "decided_by": _name(candidates.decided_by),
+        "note": candidates.note,
+        "criteria": [{"name": measure.name, "unit": measure.unit.value} for measure in candidates.measures],
+        "rows": [_row(candidates, row) for row in candidates.rows],
+        "omitted": candidates.omitted,
+    }
+
+
+def _row(candidates: Candidates, row: Row) -> Values:
+    first = candidates.rows[0]
+    measures = zip(candidates.measures, row.values, strict=False)
+    return {
+        "name": row.name,
+        "values": [_natural(measure, value) for measure, value in measures],
+        "loses_by": _name(candidates.between(first, row)) if row is not first else None,
+        "lacks": row.lacks,
+        "note": row.note,
+    }
+
+
+def _natural(measure: Measure, value: int) -> int | bool:
+    """The value as people mean it: for sorting, what is better is smaller."""
+    if measure.unit is Unit.HOLDS:
+        return not value
+    return value if measure.unit is Unit.FEWER else -value
+
+
+def _name(measure: Measure | None) -> str | None:
+    return measure.name if measure else None
+
+
+def _leavers(leaving: Leavers) -> Values:
+    return {
+        "containers": list(leaving.containers),
+        "omitted": leaving.omitted,
+        "shortest": leaving.shortest,
+        "steps": leaving.steps,
+        "text": _sentence(leaving),
+    }
+
+
+def _sentence(leaving: Leavers) -> str:
+    count = len(leaving.containers) + leaving.omitted
+    if not count and leaving.shortest:
+        return "it would not fit if all containers of other pods left"
+    if not count:
+        return f"no list of containers was found within {leaving.steps} steps of search whose leaving makes room"
+    whom = "this container" if count == 1 else f"these {count} containers"
+    sure = "no shorter list would do" if leaving.shortest else "a shorter list may do: the search was cut short"
+    return f"it would fit if {whom} left; {sure}"

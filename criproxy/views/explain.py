@@ -1,0 +1,205 @@
+"""The story of one container, as values that JSON can say: what `criproxy explain` tells.
+
+Pure functions of the node and of the history, like `report`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from criproxy.engine.choice import Choice
+from criproxy.errors import CriproxyError
+from criproxy.model.node import Node
+from criproxy.model.workload import SHORT_ID, Container, ContainerState
+from criproxy.store.record import LAST, Kind, Record
+from criproxy.views import candidates as choices
+from criproxy.views.notices import Values, timestamp
+from criproxy.views.shortfalls import shortfall
+from criproxy.views.status import Situation, row
+
+CANDIDATES = 8
+"""So many an error names."""
+EARLIER = 100
+"""So many earlier containers of the same name are told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One container, from its create to its end."""
+
+    name: str
+    """As `Container.life`."""
+    container: Container | None
+    """None: the node does not know it any more, or never took it in."""
+    records: Sequence[Record]
+    considered: Sequence[Record] = ()
+    """What its decisions were chosen from."""
+
+    @property
+    def title(self) -> str:
+        """NAMESPACE/POD/CONTAINER."""
+        return self.container.title if self.container else self.records[-1].container
+
+    @property
+    def id(self) -> str:
+        """The runtime's id; empty while it has none, or where it never got one."""
+        if self.container and self.container.key != self.container.reservation:
+            return self.container.key
+        return next((record.key for record in reversed(self.records) if record.key != self.name), "")
+
+    @property
+    def state(self) -> str:
+        """As in `status`; for those that the node does not know, how its story ended (`LAST`)."""
+        if self.container:
+            return self.container.state.value
+        last = self.records[-1].kind
+        return last.value if last in LAST else "gone"
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The one that is meant by a name is the one with the highest: who lives, then who was heard of last."""
+        lives = self.container is not None and self.container.state is not ContainerState.EXITED
+        return lives, self.records[-1].at_s if self.records else 0.0
+
+
+def lives(node: Node, records: Iterable[Record], text: str) -> list[Life]:
+    """The containers that *text* may mean, among those of the node and of the history, the one that is meant first.
+
+    A whole name means all containers that had it, else *text* is the beginning of an id or of a reservation.
+    """
+    told: dict[str, list[Record]] = {}
+    considered: dict[str, list[Record]] = {}
+    for record in records:
+        (considered if record.kind is Kind.CONSIDERED else told).setdefault(record.life, []).append(record)
+    known = {c.life: c for c in node.containers.values() if _may_mean(c, text) or c.life in told}
+    names = dict.fromkeys([*known, *told])
+    found = [Life(name, known.get(name), told.get(name, ()), considered.get(name, ())) for name in names]
+    named = [life for life in found if life.title == text]
+    chosen = named or [life for life in found if life.id.startswith(text) or life.name.startswith(text)]
+    return sorted(chosen, key=lambda life: life.rank, reverse=True)
+
+
+def _may_mean(container: Container, text: str) -> bool:
+    return container.key.startswith(text) or container.reservation.startswith(text) or container.title == text
+
+
+def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = ()) -> Life:
+    """The container that *text* means.
+
+    Args:
+        node: for names to propose.
+        found: what `lives` found.
+        text: what the user said.
+        known: more names to propose, of containers that are gone.
+
+    Raises:
+        CriproxyError: nobody, or more than one is meant; the text names candidates.
+    """
+    if not found:
+        raise CriproxyError(_unknown(node, text, known))
+    if len(found) > 1 and found[0].title != text:
+        names = [f"{life.id[:SHORT_ID] or life.name} ({life.title}, {life.state})" for life in found]
+        raise CriproxyError(
+            f"{text!r} is the beginning of {len(found)} ids: {_listed(names)}; give more of the id, or "
+            "NAMESPACE/POD/CONTAINER"
+        )
+    return found[0]
+
+
+def tell(
+    situation: Situation,
+    life: Life,
+    others: Sequence[Life],
+    waits_for: Sequence[str] = (),
+    now: Choice | None = None,
+) -> Values:
+    """Everything about *life*.
+
+    Args:
+        situation: the node.
+        life: who is meant.
+        others: containers of the same name.
+        waits_for: names of those who still use CPUs that it was granted.
+        now: what would be compared for it at this moment, for one of whose decisions the history does not tell.
+    """
+    container, asked = life.container, _last(life.records, Kind.ASKED)
+    who = life.records[-1] if life.records else None
+    namespace, pod, name = _parts(who.container) if who else ("", "", "")
+    blank: Values = {"id": life.id, "namespace": namespace, "pod": pod, "container": name, "state": life.state}
+    return {
+        "container": row(situation, container) if container else blank,
+        "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
+        "why": _why(life.records),
+        "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
+        "should_own": _should_own(situation, container),
+        "waits_for": list(waits_for),
+        "events": [event(record) for record in life.records],
+        "earlier": [_line(other) for other in others[:EARLIER]],
+    }
+
+
+def _should_own(situation: Situation, container: Container | None) -> Values | None:
+    """The exclusive CPUs that it should have, and why it has not; None where it has what it should have."""
+    if container is None or situation.placer is None or situation.node.released:
+        return None
+    found = shortfall(situation.node, situation.placer, container.key)
+    return found.to_json() if found else None
+
+
+def event(record: Record) -> Values:
+    """One record of the history."""
+    return {
+        "time": timestamp(record.at_s),
+        "kind": record.kind.value,
+        "sentences": list(record.sentences),
+        "facts": dict(record.facts),
+    }
+
+
+_PLACING = frozenset({Kind.GRANTED, Kind.RESIZED, Kind.ADOPTED, Kind.REFUSED, Kind.PASSED})
+_MOVING = frozenset({Kind.UPDATED, Kind.RELEASED})
+
+
+def _why(records: Sequence[Record]) -> list[str]:
+    """The reasons of its present place, or of its refusal: how it was placed, and what moved it last."""
+    moved: list[str] = []
+    for record in reversed(records):
+        if record.kind in _MOVING and not moved and record.facts.get("why"):
+            moved = [f"then {sentence}" for sentence in record.sentences[:1]]
+        if record.kind in _PLACING and (record.facts.get("cpus") or record.kind is not Kind.RESIZED):
+            return [*record.sentences, *moved]
+    return moved
+
+
+def _last(records: Sequence[Record], kind: Kind) -> Record | None:
+    return next((record for record in reversed(records) if record.kind is kind), None)
+
+
+def _line(life: Life) -> Values:
+    last = life.records[-1] if life.records else None
+    return {
+        "id": life.id,
+        "state": life.state,
+        "time": timestamp(last.at_s) if last else "",
+        "text": last.sentences[0] if last and last.sentences else "",
+    }
+
+
+def _parts(title: str) -> tuple[str, str, str]:
+    parts = title.split("/")
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", title)
+
+
+def _unknown(node: Node, text: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    titles = sorted({container.title for container in node.containers.values()} | set(known))
+    near = [title for title in titles if text and text in title] or get_close_matches(text, titles, CANDIDATES, 0.5)
+    said = f"criproxy knows no container {text!r}"
+    if not near:
+        return f"{said}; `criproxy status` lists those that it knows"
+    return f"{said}; did you mean {_listed(near)}?"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - CANDIDATES} more" if len(names) > CANDIDATES else ""
+    return ", ".join(names[:CANDIDATES]) + more

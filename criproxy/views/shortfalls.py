@@ -1,0 +1,188 @@
+"""Which containers have less than they should have, and why, in words: for `status`, its check and `explain`.
+
+Pure: a refused size is in the node; who should have exclusive CPUs and shares, the policy says, asked about the empty
+machine.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from criproxy.engine.complete import complete
+from criproxy.errors import Refused
+from criproxy.model.amounts import format_bytes, format_milli
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
+from criproxy.policy.api import Policy
+from criproxy.policy.exclusive import exclusive_of
+from criproxy.views.notices import Refusal, Values, timestamp
+
+NOBODY: Mapping[str, Refusal] = {}
+_GROWS = "it came back with the size that it had, and grows when there is room"
+
+
+def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
+    """The resizes of which nothing has come, the newest first; *told* is what is known of them beside the node."""
+    found = [
+        _refusal(container, container.desired, told.get(container.key))
+        for container in node.containers.values()
+        if container.desired and container.state is not ContainerState.EXITED
+    ]
+    return sorted(found, key=lambda refusal: -refusal.at_s)
+
+
+def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
+    text = _sentence(container, desired, told)
+    return Refusal(container.title, text, told.times if told else 1, told.at_s if told else desired.since_s)
+
+
+def undersized(node: Node, told: Mapping[str, Refusal] = NOBODY) -> Iterator[str]:
+    """A sentence about each container whose size is not the one that it should have."""
+    yield from (refusal.text for refusal in refusals(node, told))
+
+
+def _sentence(container: Container, desired: Desired, told: Refusal | None) -> str:
+    sizes = f"{_size(desired.sizes)}, and has {_size(container.sizes, desired.sizes)}"
+    since = f" since {timestamp(desired.since_s)}" if desired.since_s else ""
+    if desired.told:
+        return f"{container.title} should have {sizes}{since}: {_GROWS}"
+    why = f": {told.text}" if told else ""
+    return f"{container.title} should have {sizes}: its resize is refused{since}{why}"
+
+
+def _size(sizes: Sizes, like: Sizes | None = None) -> str:
+    """CPU and, where there is a limit, memory; in the words of *like*, with which it is compared."""
+    milli = sizes.cpu_milli
+    parts = [f"{format_milli(milli)} CPU{'' if milli == 1000 else 's'}"]
+    limit = sizes.memory_limit_bytes
+    if limit is not None or (like and like.memory_limit_bytes is not None):
+        parts.append("no memory limit" if limit is None else format_bytes(limit))
+    return " and ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A container that should have exclusive CPUs, and shares."""
+
+    key: str
+    title: str
+    cpus: int
+    """How many it should have."""
+    has: int
+    """How many it has."""
+    why: str
+    """Why that is so, as the end of a sentence."""
+    missed: bool
+    """Whether it came while the policy was not asked: then something is wrong, not only different."""
+    since_s: float = 0.0
+    """In seconds since the epoch; 0 where nobody knows."""
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for people."""
+        now = "shares" if not self.has else f"has {self.has}"
+        since = f" since {timestamp(self.since_s)}" if self.since_s else ""
+        count = f"{self.cpus} CPU{'' if self.cpus == 1 else 's'}"
+        return f"{self.title} should own {count}, {now}{since}: {self.why}"
+
+    def to_json(self) -> Values:
+        """As in the answer of `explain`."""
+        since = timestamp(self.since_s) if self.since_s else ""
+        return {"should_own_cpus": self.cpus, "owns_cpus": self.has, "since": since, "why": self.why}
+
+
+_WHY = {
+    Miss.FAILED: "criproxy failed while it was created",
+    Miss.BYPASSED: "it was created during a bypass",
+    Miss.UNFIT: "the policy had no place for it when all were placed anew, or when it was found",
+}
+
+
+def _missed(missed: Missed) -> str:
+    if missed.why is Miss.BYPASSED and not missed.since_s:
+        return "the policy was not asked about it during a bypass, or while the state could not be stored"
+    return _WHY[missed.why]
+
+
+def unplaced(node: Node) -> list[str]:
+    """The keys of the containers that share where there was room when the policy was not asked about them.
+
+    Some should own CPUs: those `shortfalls` tells.
+    """
+    if node.released:
+        return []
+    alive = (each for each in node.containers.values() if each.is_unplaced and each.state is not ContainerState.EXITED)
+    found = ((each.key, node.grants.get(each.key)) for each in alive)
+    return [key for key, grant in found if grant and not grant.exclusive]
+
+
+def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
+    """One of those `unplaced`, for people; *policy* is asked whether it would be refused."""
+    container = node.containers[key]
+    missed, refusal = container.missed, ""
+    assert missed is not None  # what makes it one of them
+    if policy is not None:
+        try:
+            complete(policy).place(node, container)
+        except Refused as error:
+            refusal = f"; {error}"
+        except Exception:  # noqa: BLE001, S110 (a stranger's policy: nobody can say)
+            pass
+    since = f" since {timestamp(missed.since_s)}" if missed.since_s else ""
+    return f"{container.title} shares{since} without having been placed: {_missed(missed)}{refusal}"
+
+
+def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
+    """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
+
+    Slow: it asks the policy once for each Guaranteed container that shares. None while the node is released.
+    """
+    if policy is None or node.released:
+        return []
+    found = (shortfall(node, policy, key) for key in node.grants)
+    return [one for one in found if one]
+
+
+def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
+    """What the container *key* lacks; None where it has what it should have, or nobody can say."""
+    container, grant = node.containers.get(key), node.grants.get(key)
+    if container is None or grant is None or container.state is ContainerState.EXITED:
+        return None
+    if container.desired and container.desired.told:
+        return None  # that is told as a size
+    whole = container.cpu_milli // 1000
+    if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
+        return None
+    missed = container.missed
+    count, refusal = _owed(node, policy, container)
+    if refusal and missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
+        count = whole  # it will not come to have them, whatever room there is
+    if count <= len(grant.exclusive):
+        return None
+    why = _missed(missed) if missed else _other(container)
+    return Shortfall(
+        key=key,
+        title=container.title,
+        cpus=count,
+        has=len(grant.exclusive),
+        why=f"{why}; {refusal}" if refusal else why,
+        missed=missed is not None,
+        since_s=missed.since_s if missed else 0.0,
+    )
+
+
+def _owed(node: Node, policy: Policy, container: Container) -> tuple[int, str]:
+    """How many exclusive CPUs it would get if it were alone on the machine; why none, if it would be refused."""
+    alone = Node(node.topology, node.pods, containers={container.key: container})
+    try:
+        grant = policy.place(alone, container).grants.get(container.key)
+    except Refused as error:
+        return 0, str(error)
+    except Exception:  # noqa: BLE001 (a stranger's policy: nobody can say)
+        return 0, ""
+    return len(grant.exclusive) if grant else 0, ""
+
+
+def _other(container: Container) -> str:
+    if not container.reservation:
+        return "it was found running, and stays as it was found"
+    return "it shared already when it came to need them, under another policy or for lack of room"

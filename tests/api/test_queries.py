@@ -1,0 +1,308 @@
+"""The daemon's answers about itself, over its control socket, in front of the embedded runtime."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from criproxy.api.queries import Answers
+from criproxy.cli.client import ask
+from criproxy.control.settings import OnError, StoreLimits
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.kubelet import MiniKubelet
+from criproxy.engine.events import ContainerCreating
+from criproxy.engine.step import step
+from criproxy.errors import CriproxyError, UsageError
+from criproxy.model.grant import in_place
+from criproxy.model.workload import Container, ContainerState
+from criproxy.observe.control_socket import ControlServer
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.views.notices import Notice
+from criproxy.wire.sockets import listen
+from tests.control.reconcile.test_trouble import FailingStore
+from tests.control.world import FAST, STATIC, World, owner, sharer
+
+LIMIT_S = 30.0
+MANY = 1_000
+
+
+@asynccontextmanager
+async def asked(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[Any]:
+    """A function that asks the controller of *world* over a control socket."""
+    listener = listen(str(directory / "control.sock"), 0o600)
+    server = ControlServer(Answers(world.controller, lambda: notices).commands())
+    await server.start(listener.sock)
+    try:
+        yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
+    finally:
+        await server.stop()
+        listener.close()
+
+
+def calm(world: World) -> bool:
+    """Whether everybody runs, and where they belong."""
+    node = world.controller.node
+    running = all(each.state is ContainerState.RUNNING for each in node.containers.values())
+    return running and all(in_place(grant, node.applied.get(key)) for key, grant in node.grants.items())
+
+
+async def test_status_of_a_node_at_work(tmp_path: Path) -> None:
+    """Who owns, who shares, and that the check finds nothing wrong."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        shared = await world.run(sharer("web"))
+        owned = await world.run(owner("trader", 2))
+        await world.until(lambda: calm(world))
+
+        values = await say("status", check=True)
+
+        assert {row["id"]: row["cpus"] for row in values["containers"]} == {owned: "1-2", shared: "0,3"}
+        assert all(row["in_place"] and row["state"] == "running" for row in values["containers"])
+        assert (values["source"], values["cpus"]["free"]) == ("daemon", "3")
+        assert (values["problems"], values["under_way"]) == ([], [])
+
+
+async def test_filters_and_notices(tmp_path: Path) -> None:
+    """Filters choose rows, totals stay those of the node, and what the daemon knows comes along."""
+    notice = Notice("bypass", "bypass is on")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path, [notice]) as say:
+        await world.run(sharer("web"))
+        await world.run(owner("trader", 1))
+
+        values = await say("status", exclusive=True, check=True)
+
+        assert [row["pod"] for row in values["containers"]] == ["trader"]
+        assert values["totals"]["containers"] == 2
+        assert values["notices"] == [{"kind": "bypass", "wrong": True, "text": "bypass is on"}]
+        assert values["problems"][0] == "bypass is on"
+
+
+async def test_a_kubelet_that_sets_cpusets_is_told_of(tmp_path: Path) -> None:
+    """Two managers of the same cpusets compete, and status says which setting ends that."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        web = await world.run(sharer("web"))
+        for cpus in ("0", "0-1"):
+            await world.client.update_container_resources(web, api.LinuxContainerResources(cpuset_cpus=cpus))
+
+        (notice,) = (await say("status"))["notices"]
+
+        assert notice["kind"] == "competing-manager"
+        assert "2 times" in notice["text"]
+        assert "CPUs 0-1 for default/web/main" in notice["text"]
+        assert "cpuManagerPolicy: none" in notice["text"]
+        assert "or another criproxy on this runtime" in notice["text"]
+
+
+async def test_explain_by_id_and_by_name(tmp_path: Path) -> None:
+    """The story is the same under both, and another container of that name is told of in either."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        first = await world.run(owner("trader", 1))
+        await world.kubelet.remove_pod(world.controller.node.containers[first].pod)
+        second = await world.run(owner("trader", 2))
+
+        by_id, by_name = (
+            await say("explain", container=second[:10]),
+            await say("explain", container="default/trader/main"),
+        )
+
+        assert by_id["events"] == by_name["events"]
+        assert by_id["container"]["exclusive_cpus"] == "1-2"
+        assert by_id["asked"]["sent"]["cpu_shares"] == 2048
+        assert [other["id"] for other in by_id["earlier"]] == [other["id"] for other in by_name["earlier"]] == [first]
+
+
+async def test_explain_a_refusal(tmp_path: Path) -> None:
+    """A create that was refused is found by name, with what it asked and why not."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        values = await say("explain", container="default/greedy/main")
+
+        assert values["container"]["state"] == "refused"
+        assert values["why"] == [caught.value.details]
+
+
+async def test_status_tells_who_cannot_be_created(tmp_path: Path) -> None:
+    """A refusal is told with its reason and how often it was repeated, until the container is placed."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        pod = owner("greedy", 3)
+        trader = await world.run(owner("trader", 1))
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        for _ in range(2):
+            with pytest.raises(RuntimeCallError, match="asks for 3 exclusive CPUs"):
+                await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        (refusal,) = (await say("status"))["refusals"]
+        await world.kubelet.remove_pod(world.controller.node.containers[trader].pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+
+        assert (refusal["container"], refusal["times"]) == ("default/greedy/main", 2)
+        assert refusal["text"].startswith(
+            "container default/greedy/main asks for 3 exclusive CPUs, but 2 are available"
+        )
+        assert (await say("status"))["refusals"] == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_status_forgets_who_was_refused_in_a_sandbox_that_is_gone(tmp_path: Path, *, seen: bool) -> None:
+    """Also when nobody saw its removal; a stop alone says nothing, and what was counted stays."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        sandboxes = list[str]()
+        for name in ("gone", "stays"):
+            pod = owner(name, 4)
+            sandboxes.append(await world.kubelet.run_sandbox(pod))
+            with pytest.raises(RuntimeCallError, match="asks for 4 exclusive CPUs"):
+                await world.kubelet.create(pod, sandboxes[-1], pod.containers[0])
+        await world.kubelet.stop_sandbox(sandboxes[0])
+        assert len((await say("status"))["refusals"]) == 2
+
+        kubelet = world.kubelet if seen else MiniKubelet(world.direct)
+        await kubelet.remove_pod(sandboxes[0])
+        if not seen:
+            world.controller.resync()
+        await world.until(lambda: sandboxes[0] not in world.controller.node.pods)
+        await world.poll(lambda: len(world.controller.situation().refusals) == 1)
+
+        (refusal,) = (await say("status"))["refusals"]
+        assert refusal["container"] == "default/stays/main"
+        assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 2}
+
+
+async def test_explain_nobody(tmp_path: Path) -> None:
+    """Unknown names are an answer with names near by, no name is wrong use."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(sharer("web"))
+
+        with pytest.raises(CriproxyError, match=r"did you mean default/web/main\?"):
+            await say("explain", container="web")
+        with pytest.raises(UsageError, match="which container"):
+            await say("explain")
+        with pytest.raises(UsageError, match="container: must be a str, not 7"):
+            await say("explain", container=7)
+
+
+async def test_names_for_completion(tmp_path: Path) -> None:
+    """Each name once, in order."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(sharer("web"))
+        await world.run(sharer("api"))
+
+        assert await say("names") == ["default/api/main", "default/web/main"]
+
+
+async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
+    """The answer is complete, and the event loop does less for it than one step for each container."""
+    quiet = replace(FAST, unknown_pause_s=60.0)  # the runtime is not asked again, which knows none of them
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=quiet) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        node = world.controller.node
+        for number in range(MANY):
+            found = Container(
+                key=f"{number:064x}",
+                pod=f"s{number}",
+                name="main",
+                pod_name=f"pod-{number}",
+                namespace="default",
+                state=ContainerState.RUNNING,
+                reservation=f"r-{number}",
+            )
+            node = step(node, ContainerCreating(found), STATIC).node
+        world.controller._manager.node = node
+        await say("names")  # the client's modules are loaded
+
+        answers, calls = Answers(world.controller, list), list[str]()
+
+        def count(frame: FrameType, what: str, argument: object) -> None:
+            if what == "call":
+                calls.append(frame.f_code.co_name)
+
+        sys.setprofile(count)  # of this thread only
+        try:
+            answer = await answers.status({"check": True})
+        finally:
+            sys.setprofile(None)
+
+        assert len(json.loads(answer)["containers"]) == MANY == len((await say("status"))["containers"])
+        assert 0 < len(calls) < MANY
+        assert "_encoded" not in calls, "one call, but as long as the answer"
+
+
+async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -> None:
+    """A configuration that is not in force and a runtime that is away are notices, each of its kind."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(sharer("web"))  # from then on the node is known
+        world.controller.config_problem = "policy.yaml:3: no such option"
+        await world.runtime.stop()
+        world.controller.resync()
+        notices: dict[str, str] = {}
+        while "runtime" not in notices:
+            notices = {notice["kind"]: notice["text"] for notice in (await say("status"))["notices"]}
+        await world.runtime.start()
+
+        assert notices["config"] == "the policy file is not the one in force: policy.yaml:3: no such option"
+        assert notices["runtime"].startswith("the runtime cannot be asked what runs: ")
+
+
+@pytest.mark.parametrize(("on_error", "kind"), [(OnError.SHARED, "passed"), (OnError.REFUSE, "refused")])
+async def test_a_create_at_which_we_fail_is_in_the_history(tmp_path: Path, on_error: OnError, kind: str) -> None:
+    """What our own failure was, and whether the container went on without us."""
+    settings = replace(FAST, on_error=on_error, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.02))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
+        await world.stop_criproxy()
+        store = FailingStore(tmp_path / "state")
+        world.make_store = lambda: store
+        await world.start_criproxy()
+        with suppress(RuntimeCallError):
+            await world.run(owner("trader", 1))
+        store.full = False
+        while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)
+            await asyncio.sleep(0.01)
+        await world.run(sharer("web"))
+
+        records = await world.controller.history("default/trader/main")
+
+    told = {record.kind.value: record.sentences[0] for record in records}
+    assert "disk is full" in told[kind]
+
+
+async def test_a_released_node(tmp_path: Path) -> None:
+    """Nobody is placed and nothing is wrong; each story ends with the update that let its container go."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
+        owned = await world.run(owner("trader", 2))
+        await world.until(lambda: calm(world))
+        await world.controller.modes.release("by hand")
+
+        values, told = await say("status", check=True), await say("explain", container=owned)
+
+        assert (values["problems"], values["under_way"]) == ([], [])
+        assert [notice["kind"] for notice in values["notices"]] == ["released"]
+        assert values["totals"]["unplaced"] == 1
+        assert told["why"][-1] == "then CPUs 1-2 → 0-3, because the node was released; read back"
+
+
+async def test_one_of_whose_place_nothing_is_remembered_is_compared_now(tmp_path: Path) -> None:
+    """What its policy would choose from if it placed it anew; a policy that fails at that hides nothing else."""
+    policy = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
+        trader = await world.run(owner("trader", 2))
+        await world.stop_criproxy()
+        for part in (tmp_path / "state").glob("criproxy.db*"):
+            part.unlink()
+        await world.start_criproxy()
+        await world.until(lambda: trader in world.controller.node.grants)
+        async with asked(world, tmp_path) as say:
+            (choice,) = (await say("explain", container=trader))["choices"]
+            policy.options = None  # type: ignore[assignment]
+            broken = await say("explain", container=trader)
+
+    assert (choice["decision"], choice["time"], choice["candidates"]["chosen"]) == ("now", "", "the machine")
+    assert broken["choices"] == []
+    assert [notice["kind"] for notice in broken["notices"]] == ["policy"]
+    assert broken["container"]["id"] == trader

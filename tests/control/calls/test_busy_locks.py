@@ -1,0 +1,83 @@
+"""A call of the kubelet that hangs in the runtime holds up nobody but its own container."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.model.workload import ContainerState
+from tests.control.calls.test_update import size
+from tests.control.sync.test_drift import change
+from tests.control.world import FAST, GIB, Slow, World, owner, sharer
+
+LIMIT_S = 20.0
+NO_EVENTS = frozenset({"GetContainerEvents"})
+HANGS_S = 60.0
+
+
+def listing(slow: Slow) -> RuntimeOptions:
+    """A runtime that sends no events."""
+    return RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+
+
+async def other_ends_beside_a_hanging_update(world: World, slow: Slow) -> tuple[str, "asyncio.Task[None]"]:
+    """Two containers have ended, and an update of the kubelet for one of them hangs: the other one, and that update."""
+    busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+    await world.rested()
+    slow["UpdateContainerResources"] = HANGS_S
+    resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+    await slow.asked.wait()
+    world.runtime.exit_container(busy)
+    world.runtime.exit_container(other)
+    return other, resize
+
+
+async def test_a_create_without_room_does_not_wait_for_it(tmp_path: Path) -> None:
+    """Its container has ended: of the others that have, the places are given back, and the newcomer fits."""
+    slow, settings = Slow(), replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
+        other, resize = await other_ends_beside_a_hanging_update(world, slow)
+
+        await world.run(owner("next", 2))
+
+        assert world.controller.node.containers[other].state is ContainerState.EXITED
+        assert not resize.done()
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_ends_of_others_are_seen_meanwhile(tmp_path: Path) -> None:
+    """Also of those that come after it in the list."""
+    slow, settings = Slow(), replace(FAST, exit_list_s=0.1, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(slow), settings) as world:
+        other, resize = await other_ends_beside_a_hanging_update(world, slow)
+
+        await world.until(lambda: world.controller.node.containers[other].state is ContainerState.EXITED)
+
+        assert not resize.done()
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_updates_of_others_go_on(tmp_path: Path) -> None:
+    """However many wait for the end of such calls: there are only so many at once."""
+    slow = Slow()
+    settings = replace(FAST, concurrent_updates=1, drift_period_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+        owned = await world.run(owner("owned"))
+        await world.poll(lambda: world.groups() == {owned})
+        pod = sharer("starting")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        starting = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        slow["StartContainer"] = HANGS_S
+        start = asyncio.create_task(world.kubelet.start(starting))
+        await slow.asked.wait()
+        coming = owner("coming")
+        await world.kubelet.create(coming, await world.kubelet.run_sandbox(coming), coming.containers[0])
+        await world.poll(lambda: world.controller._followups.lanes._users.get(starting) == 2)
+
+        await change(world, owned, "0-3")
+
+        await world.poll(lambda: world.cpus(owned) == "1")
+        start.cancel()
+        await asyncio.wait([start])

@@ -1,0 +1,219 @@
+"""A handler that failed is in `status` and ``--check`` for an hour, with the container's name and one sentence."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.calls import status as replies
+from criproxy.control.calls.create import Creates
+from criproxy.control.calls.start import Starts, Updates
+from criproxy.control.calls.table import Handlers
+from criproxy.control.failures import KEPT_S, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.engine.guard import Guarded
+from criproxy.model.grant import Applied, Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.options import Options
+from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.simulate.machines import machine
+from criproxy.views import status as report
+from criproxy.views.status import Situation
+from tests.control.calls.test_update import size
+from tests.control.world import FAST, World, owner, sharer
+
+LIMIT_S = 20.0
+QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
+WEB = "default/web/main"
+
+Life = Callable[[World], Awaitable[None]]
+
+
+async def whole(world: World) -> None:
+    """A pod comes, is resized and goes; whatever the kubelet is refused, it goes on."""
+    sandbox_id = await world.kubelet.run_sandbox(owner("web", 1))
+    container_id = await world.kubelet.create(owner("web", 1), sandbox_id, owner("web", 1).containers[0])
+    steps: list[Callable[[], Awaitable[object]]] = [
+        lambda: world.kubelet.start(container_id),
+        lambda: world.kubelet.update(container_id, size(2000)),
+        lambda: world.kubelet.stop(container_id),
+        lambda: world.kubelet.remove(container_id),
+        lambda: world.kubelet.remove_pod(sandbox_id),
+    ]
+    for step in steps:
+        with suppress(RuntimeCallError):
+            await step()
+
+
+def problems(world: World) -> list[str]:
+    """What ``--check`` says is wrong."""
+    found: list[str] = report.problems(world.controller.situation())["problems"]
+    return found
+
+
+HANDLERS = [
+    pytest.param(Creates, "hold", "CreateContainer", WEB, id="create"),
+    pytest.param(Creates, "done", "CreateContainer", WEB, id="create-done"),
+    pytest.param(Starts, "hold", "StartContainer", WEB, id="start"),
+    pytest.param(Updates, "hold", "UpdateContainerResources", WEB, id="update"),
+    pytest.param(Handlers, "sandbox_run", "RunPodSandbox", "default/web", id="sandbox-run"),
+    pytest.param(Handlers, "sandbox_removed", "RemovePodSandbox", "", id="sandbox-removed"),
+    pytest.param(Handlers, "container_stopped", "StopContainer", WEB, id="stop"),
+    pytest.param(Handlers, "container_removed", "RemoveContainer", WEB, id="remove"),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "call", "title"), HANDLERS)
+async def test_a_handler_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: str, title: str
+) -> None:
+    """Held and watched calls alike; the kubelet's call is answered by us or by the runtime all the same."""
+
+    def fails(*args: object, **keys: object) -> object:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(kind, method, fails)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET) as world:
+        await whole(world)
+
+        await world.poll(lambda: any(call in text for text in problems(world)))
+        (text,) = [text for text in problems(world) if call in text]
+        assert title in text
+        assert "planted" in text
+        assert world.controller.failures.counts["call"] >= 1
+        assert text in [notice.text for notice in world.controller.situation().notices]
+
+
+async def test_an_edit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet gets the runtime's own reply then."""
+
+    def fails(*args: object) -> bytes:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(replies, "as_asked", fails)
+    lifting = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "cpuQuota": "lift"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET, policy=lifting) as world:
+        container_id = await world.run(owner("web", 1))
+        status = await world.client.container_status(container_id)
+
+        assert status.status.id == container_id
+        assert any("ContainerStatus" in text and WEB in text and "planted" in text for text in problems(world))
+
+
+class FailsAt(StaticPolicy):
+    """A policy with a mistake at the release of containers, or at their placement."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
+        self.method = method
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Fail, or place."""
+        if self.method == "place" and container.pod_name == "web":
+            raise ZeroDivisionError("planted")
+        layout = super().place(node, container)
+        if self.method == "wrong" and container.pod_name == "web":
+            return replace(layout, grants={**layout.grants, container.key: Grant(frozenset(), frozenset())})
+        return layout
+
+    def release(self, node: Node, key: str) -> Layout:
+        """Fail, or release."""
+        if self.method == "release":
+            raise ZeroDivisionError("planted")
+        return super().release(node, key)
+
+
+POLICIES = [
+    pytest.param(FailsAt("place"), "planted", id="place"),
+    pytest.param(FailsAt("release"), "planted", id="release"),
+    pytest.param(Guarded(FailsAt("wrong"), "acme", Options()), "has no CPU", id="wrong-layout"),
+    pytest.param(Guarded(FailsAt("release"), "acme", Options()), "planted", id="guarded-release"),
+]
+
+
+@pytest.mark.parametrize(("policy", "said"), POLICIES)
+async def test_a_policy_that_fails_is_told(tmp_path: Path, policy: FailsAt, said: str) -> None:
+    """Whatever became of the call: it went on sharing, nobody moved, or it was refused."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET, policy=policy) as world:
+        try:
+            container_id = await world.run(owner("web", 1))
+        except RuntimeCallError as error:
+            said_to_kubelet = str(error)
+            assert "is wrong" in said_to_kubelet  # no other is refused
+        else:
+            await world.kubelet.stop(container_id)
+
+        await world.poll(lambda: any(WEB in text and said in text for text in problems(world)))
+
+
+async def test_a_runtime_that_has_not_told_yet_is_no_failure_of_ours(tmp_path: Path) -> None:
+    """That is told as what it is."""
+    hasty = replace(QUIET, resync_timeout_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, hasty) as world:
+        await world.poll(lambda: world.controller.ready)
+        sandbox_id = await world.kubelet.run_sandbox(owner("web", 1))
+        world.controller._resync._ready.clear()
+        with pytest.raises(RuntimeCallError, match="does not know yet what runs"):
+            await world.kubelet.create(owner("web", 1), sandbox_id, owner("web", 1).containers[0])
+
+        assert not world.controller.failures.recent()
+
+
+def test_what_failed_is_bounded_and_forgotten() -> None:
+    """In number, length and time; what comes again is one, with its number."""
+    now_s = [1000.0]
+    failures = Failures(clock=lambda: now_s[0])
+    for number in range(MAX_KEPT + 5):
+        failures.add("call", f"{number} " + "x" * 10_000)
+    assert len(failures.recent()) == MAX_KEPT
+    assert len(list(failures.notices())) == MAX_NOTICES + 1
+    assert all(len(failure.text) <= MAX_TEXT + 1 for failure in failures.recent())
+
+    now_s[0] += KEPT_S / 2
+    for _ in range(3):
+        failures.add("call", "again")
+    now_s[0] += KEPT_S / 2 + 1
+
+    (notice,) = failures.notices()
+    assert notice.wrong
+    assert notice.text.startswith("again (3 times, last at 1970-01-01T00:")
+    now_s[0] += KEPT_S
+    assert not failures.recent()
+    assert failures.counts["call"] == MAX_KEPT + 8
+
+
+def test_who_has_no_place_and_may_run_on_anothers_cpus_is_found() -> None:
+    """Nobody guards the owner against it."""
+    own = frozenset({1})
+    here = {key: Container(key=key, pod="s", name=key, state=ContainerState.RUNNING) for key in ("own", "lost")}
+    node = Node(
+        machine(nodes=1, cores=4, threads=1),
+        containers=here,
+        grants={"own": Grant(own, frozenset({0}), own)},
+        applied={"own": Applied(own, frozenset({0})), "lost": Applied(frozenset({0, 1}), frozenset({0}))},
+    )
+
+    assert "lost has no place and may run on CPUs 1, which another container owns" in problems_of(node)
+    apart = node.replace(applied={**node.applied, "lost": Applied(frozenset({0}), frozenset({0}))})
+    assert problems_of(apart) == []
+
+
+def problems_of(node: Node) -> list[str]:
+    """What ``--check`` says of a node."""
+    found: list[str] = report.problems(Situation(node=node))["problems"]
+    return found
+
+
+async def test_a_machine_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPUs may have come or gone of which nobody knows."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET) as world:
+        await world.run(sharer("shared"))
+        world.controller._watch._hotplug._complain("no CPU is online")
+
+        assert any("no CPU is online" in text for text in problems(world))

@@ -1,0 +1,92 @@
+"""The kubelet, and with it whoever reads a pod's events, hears sentences of ours: texts of errors are in the log."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.calls.create import Creates
+from criproxy.control.node.state import PolicyFailed
+from criproxy.control.settings import OnError
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.views import status as report
+from tests.control.world import FAST, World, owner
+
+REFUSING = replace(FAST, on_error=OnError.REFUSE)
+SECRET = "Object of type date at /etc/secret"  # noqa: S105 (no password)
+
+
+def caused(error: Exception, cause: Exception | None) -> Exception:
+    """*error* as ``raise error from cause`` has it."""
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(TypeError(SECRET), "criproxy failed; its log has the cause", id="any"),
+        pytest.param(
+            caused(PolicyFailed(f"the policy failed: {SECRET}"), TypeError(SECRET)),
+            "the policy failed; criproxy's log has the cause", id="policy",
+        ),
+        pytest.param(
+            caused(StoreError(f"the state could not be stored: {SECRET}"), OSError(SECRET)),
+            "the state could not be stored; criproxy's log has the cause", id="store",
+        ),
+        pytest.param(StoreError("no answer for 2 s"), "no answer for 2 s", id="slow-disk"),
+        pytest.param(NotEnough("c asks for 9 CPUs"), "c asks for 9 CPUs", id="refusal"),
+    ],
+)  # fmt: skip
+def test_what_the_kubelet_hears(error: Exception, said: str) -> None:
+    """What we wrote ourselves, and of everything else that the log has it."""
+    assert for_kubelet(error) == said
+
+
+class Failing(StaticPolicy):
+    """A policy with a mistake."""
+
+    def __init__(self) -> None:
+        super().__init__(StaticOptions.model_validate({"reservedCpus": "0"}))
+
+    def place(self, node: Node, container: Container) -> Layout:
+        """Fail."""
+        raise TypeError(SECRET)
+
+
+async def refusal(world: World) -> RuntimeCallError:
+    """What the kubelet hears at a create."""
+    with pytest.raises(RuntimeCallError) as caught:
+        await world.run(owner("web"))
+    return caught.value
+
+
+async def test_a_policy_that_fails(tmp_path: Path) -> None:
+    """The refusal and the history have our sentence, `status` has the cause."""
+    async with asyncio.timeout(20), World(tmp_path, settings=REFUSING, policy=Failing()) as world:
+        error = await refusal(world)
+        assert (StatusCode(error.code), error.details) == (
+            StatusCode.UNAVAILABLE,
+            "the policy failed; criproxy's log has the cause",
+        )
+        assert any(SECRET in text for text in report.problems(world.controller.situation())["problems"])
+
+
+@pytest.mark.parametrize("fallback", ["works", "fails"])
+async def test_a_handler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fallback: str) -> None:
+    """Whether what is done then fails, too, or not."""
+
+    async def hold(*_: object) -> None:
+        raise TypeError(SECRET)
+
+    monkeypatch.setattr(Creates, "hold", hold)
+    async with asyncio.timeout(20), World(tmp_path, settings=REFUSING) as world:
+        if fallback == "fails":
+            monkeypatch.setattr(world.proxy, "on_error", hold)
+        assert (await refusal(world)).details.endswith("its log has the cause")

@@ -1,0 +1,285 @@
+"""Evidence from a kubelet: a node between the embedded runtime and a kubelet's podresources and checkpoint."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.counters import Counters
+from criproxy.control.devices import guard as guarding
+from criproxy.control.devices import kubelet as module
+from criproxy.control.devices.kubelet import Kubelet
+from criproxy.cri import api_pb2 as api
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.evidence import Known, Subject
+from criproxy.devices.rules import DeviceRules, KubeletFiles
+from criproxy.emulator.allocations import Allocated, Allocations
+from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from tests.control.devices.test_guard import VOID, envs, world
+from tests.control.world import RecordingLog, World, sharer
+
+GPU = "nvidia.com/gpu"
+FILES = KubeletFiles(socket="/k/sock", checkpoint="/k/checkpoint", timeout_s=60.0)
+"""With so long a bound, whatever is not silent is waited for on a busy machine, too."""
+RULES = DeviceRules(classes=(NVIDIA,), kubelet=FILES)
+WEB = Allocated(pod="web", pod_uid="u1", resource=GPU, ids=("GPU-b",), numa=1)
+MAIN = Subject(sandbox_id="s1", pod_uid="u1", namespace="default", pod="web", container="main")
+GIVEN = Known("podresources", {GPU: ("GPU-b",)}, complete=True)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same holds for the bound of every source."""
+    monkeypatch.setattr(guarding, "SOURCE_TIMEOUT_S", FILES.timeout_s)
+
+
+@pytest.fixture
+async def allocations(tmp_path: Path) -> AsyncIterator[Allocations]:
+    """A kubelet that has given the pod ``web`` a card, serves podresources, and has no checkpoint yet."""
+    kubelet = Allocations(tmp_path / "k/sock", tmp_path / "k/checkpoint")
+    kubelet.entries = [WEB]
+    await kubelet.start()
+    yield kubelet
+    await kubelet.stop()
+
+
+@pytest.fixture
+async def source(allocations: Allocations, tmp_path: Path) -> AsyncIterator[Kubelet]:
+    """The source that asks it."""
+    source = Kubelet(FILES, tmp_path, Counters(), RecordingLog())
+    yield source
+    await source.close()
+
+
+async def told(source: Kubelet, who: Subject) -> Known | None:
+    """What it says of allocations; on which NUMA nodes cards are is another matter."""
+    known = await source.known(who)
+    return known and replace(known, near={})
+
+
+def of(pod_uid: str, sandbox_id: str = "") -> Subject:
+    """The container of another pod of that name."""
+    return replace(MAIN, pod_uid=pod_uid, sandbox_id=sandbox_id or f"s-{pod_uid}")
+
+
+async def create(node: World, uid: str, *variables: str) -> Mapping[str, bytes]:
+    """Run the pod ``web`` with this UID; returns the variables that its container got."""
+    pod = PodSpec("web", sharer("web").containers, given_uid=uid)
+    run = api.RunPodSandboxRequest(config=sandbox_config(pod, attempt=len(node.runtime.core.records.sandboxes)))
+    sandbox = await node.client.call("RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
+    request = api.CreateContainerRequest(
+        pod_sandbox_id=sandbox.pod_sandbox_id,
+        config=container_config(pod, pod.containers[0], 8 << 30),
+        sandbox_config=run.config,
+    )
+    for value in variables:
+        request.config.envs.add(key="NVIDIA_VISIBLE_DEVICES", value=value.encode())
+    reply = await node.client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
+    return envs(node.runtime.core.records.containers[reply.container_id].config)
+
+
+async def test_a_container_of_a_pod_with_a_card_gets_it(allocations: Allocations, tmp_path: Path) -> None:
+    """With NVIDIA's plugin as it comes, which leaves a variable only, the kubelet tells whose card it is."""
+    async with world(tmp_path, rules=RULES) as node:
+        assert await create(node, "u1", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert node.counters.device_evidence == {("podresources", "answered"): 1, ("checkpoint", "absent"): 1}
+        assert allocations.asked == {"Get": 1}
+
+
+async def test_a_pod_made_anew_does_not_inherit(allocations: Allocations, tmp_path: Path) -> None:
+    """While podresources still tells of the former pod of a name, the checkpoint says whose card it is."""
+    allocations.write()
+    async with world(tmp_path, rules=RULES) as node:
+        assert await create(node, "u2", "all") == VOID
+        assert node.counters.device_evidence["podresources", "another-pod"] == 1
+
+        allocations.entries = [replace(WEB, pod_uid="u3", ids=("GPU-a",))]
+        allocations.write()
+
+        assert await create(node, "u3", "GPU-a") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-a"}
+
+
+async def test_a_silent_kubelet_holds_no_create(allocations: Allocations, tmp_path: Path) -> None:
+    """The create goes on after its bound, as one of which nobody can tell."""
+    allocations.answers.clear()
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, timeout_s=0.05))) as node:
+        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+        assert node.counters.devices["nvidia", "no-evidence"] == 1
+        assert node.counters.device_evidence["podresources", "late"] == 1
+        assert allocations.asked == {"Get": 1}
+
+
+async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
+    """No socket and no file are no evidence, and not evidence of none: the log says so once."""
+    async with world(tmp_path, rules=RULES) as node:
+        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert await create(node, "u2", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+        assert node.counters.devices["nvidia", "no-evidence"] == 2
+        assert node.log.events().count("the kubelet does not tell what it allocated") == 1
+
+
+async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path) -> None:
+    """Other paths in the policy file are those that are asked from then on."""
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, socket="/elsewhere"))) as node:
+        await create(node, "u1", "GPU-b")
+        assert not allocations.asked
+
+        node.controller._followups.settings = replace(node.controller.settings, devices=RULES)
+
+        assert await create(node, "u2", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert allocations.asked == {"Get": 1}
+
+
+async def test_what_was_prefetched_is_not_asked_again(allocations: Allocations, source: Kubelet) -> None:
+    """One question for all containers of a pod, however late they come, until its sandbox is gone."""
+    allocations.entries.append(Allocated(pod="web", pod_uid="u1", container="plain"))
+    await source.prefetch(replace(MAIN, container=""))
+    assert await told(source, MAIN) == GIVEN
+    allocations.entries.clear()
+
+    assert await told(source, replace(MAIN, container="plain")) == Known("podresources", {}, complete=True)
+    assert allocations.asked == {"Get": 1}
+
+    source.forget("s1")
+
+    assert await told(source, MAIN) is None
+    assert allocations.asked == {"Get": 2}
+
+
+async def test_a_pod_that_is_not_there_yet_is_asked_for_again(allocations: Allocations, source: Kubelet) -> None:
+    """A kubelet that does not list the pod has not said that it has no card."""
+    allocations.entries.clear()
+    await source.prefetch(MAIN)
+    assert await told(source, MAIN) is None
+
+    allocations.entries = [WEB]
+
+    assert await told(source, MAIN) == GIVEN
+
+
+async def test_init_containers_are_in_the_checkpoint_only(allocations: Allocations, source: Kubelet) -> None:
+    """Podresources leaves them out: that says nothing, and the checkpoint has them."""
+    init = replace(MAIN, container="init")
+    assert await told(source, init) is None
+    allocations.entries.append(replace(WEB, container="init", ids=("GPU-a",)))
+    allocations.write()
+    allocations.entries.pop()
+
+    assert await told(source, replace(init, sandbox_id="s2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
+
+
+async def test_a_kubelet_that_restarts(allocations: Allocations, source: Kubelet) -> None:
+    """While it is away the checkpoint tells; the next pod after that is asked for again, and the log says both."""
+    allocations.write()
+    assert await told(source, MAIN) == GIVEN
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    assert await told(source, of("u1", "s2")) == replace(GIVEN, source="checkpoint")
+
+    await allocations.start()
+
+    assert await told(source, of("u1", "s3")) == GIVEN
+    assert isinstance(source.log, RecordingLog)
+    assert [(event.split(" what")[0], keys["source"]) for event, keys in source.log.lines] == [
+        ("the kubelet does not tell", "podresources"),
+        ("the kubelet tells again", "podresources"),
+    ]
+
+
+async def test_a_kubelet_that_failed_is_not_asked_at_every_create(
+    allocations: Allocations, source: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one pod it is asked again after a pause, and not before."""
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    for _ in range(5):
+        assert await told(source, MAIN) is None
+    assert source.counters.device_evidence["podresources", "failed"] == 1
+    await allocations.start()
+
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+    assert await told(source, MAIN) == GIVEN
+
+
+async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_path: Path) -> None:
+    """The second container of a pod does not wait for an answer that the first has waited for in vain.
+
+    What the checkpoint says counts meanwhile, and the answer as soon as it comes.
+    """
+    allocations.answers.clear()
+    allocations.write()
+    source = Kubelet(replace(FILES, timeout_s=0.05), tmp_path, Counters(), RecordingLog())
+    await source.known(MAIN)
+    source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
+    await source._looks["s1"].reading
+
+    assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
+    assert source.counters.device_evidence["podresources", "late"] == 2
+
+    allocations.answers.set()
+    await asyncio.wait(source._looks["s1"].tasks)
+    assert await told(source, MAIN) == GIVEN
+    await source.close()
+    assert await told(source, MAIN) is None
+
+
+async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocations, source: Kubelet) -> None:
+    """What it said before still counts; that somebody is not in it says nothing any more, until it is whole again."""
+    await allocations.stop()
+    allocations.socket.unlink(missing_ok=True)
+    allocations.write()
+    assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
+    whole = allocations.checkpoint.read_bytes()
+    allocations.checkpoint.write_bytes(whole[: len(whole) // 2])
+
+    assert await told(source, of("u1", "s2")) == Known("checkpoint", {GPU: ("GPU-b",)}, complete=False)
+    assert await told(source, of("u2", "s3")) == Known("checkpoint", {}, complete=False)
+    assert source.counters.device_evidence["checkpoint", "failed"] == 2
+    assert isinstance(source.log, RecordingLog)
+    problems = [str(keys["error"]) for _, keys in source.log.lines if keys["source"] == "checkpoint"]
+    assert [problem.partition(":")[2][:9] for problem in problems] == [" no JSON:"]
+
+    allocations.checkpoint.write_bytes(whole)
+
+    assert await told(source, of("u2", "s4")) == Known("checkpoint", {}, complete=True)
+
+
+async def test_a_checkpoint_that_was_never_whole(allocations: Allocations, source: Kubelet) -> None:
+    """Podresources alone decides."""
+    allocations.checkpoint.write_bytes(b"{")
+
+    assert await told(source, MAIN) == GIVEN
+    assert await told(source, replace(MAIN, container="init")) is None
+
+
+async def test_two_pods_of_one_name(allocations: Allocations, source: Kubelet) -> None:
+    """Where the kubelet lists both, only the checkpoint can tell them apart; without it nobody can."""
+    allocations.get = "unknown"
+    allocations.entries.append(replace(WEB, pod_uid="u2", ids=("GPU-a",)))
+    assert await told(source, MAIN) is None
+    allocations.write()
+
+    assert await told(source, of("u2")) == Known("checkpoint", {GPU: ("GPU-a",)}, complete=True)
+    assert await told(source, of("u1")) == replace(GIVEN, source="checkpoint")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_nodes_of_cards_come_from_the_checkpoint(
+    allocations: Allocations, source: Kubelet, answers: bool
+) -> None:
+    """Whichever of both tells what was given."""
+    if not answers:
+        await allocations.stop()
+        allocations.socket.unlink(missing_ok=True)
+    allocations.write()
+
+    known = await source.known(MAIN)
+
+    assert known is not None
+    assert (known.source == "podresources") is answers
+    assert known.near == {"GPU-b": frozenset({1})}

@@ -1,0 +1,96 @@
+"""The log has one line per decision, and nothing for what decides nothing."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.node.decision_log import tell
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import PolicyChanged
+from criproxy.model.node import Node
+from criproxy.simulate.machines import machine
+from tests.control.world import GIB, RecordingLog, World, owner, sharer
+
+LIMIT_S = 20.0
+
+
+def lines(world: World) -> list[tuple[str, dict[str, object]]]:
+    """What was logged, without how long it took."""
+    return [
+        (event, {key: value for key, value in keys.items() if key != "decision_ms"}) for event, keys in world.log.lines
+    ]
+
+
+async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
+    """Who came, what it asked for, what it got and why; then that it gave its place back. Nothing twice."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.run(sharer("shared"))
+        await world.rested()
+        world.log.lines.clear()
+        sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 2))
+        reservation = world.controller.node.containers[ids["main"]].reservation
+        await world.booked()
+        await world.kubelet.remove_pod(sandbox_id)
+        await world.poll(lambda: len(world.log.lines) == 2)
+
+        placed, given_back = lines(world)
+
+        assert placed == (
+            "container placed",
+            {
+                "container": "default/owner/main",
+                "id": reservation,
+                "qos": "Guaranteed",
+                "cpu_milli": 2000,
+                "cpu_limit_milli": 2000,
+                "memory_limit_bytes": GIB,
+                "cpus": "1-2",
+                "mems": "0",
+                "exclusive": "1-2",
+                "moved": 1,
+                "reasons": placed[1]["reasons"],
+            },
+        )
+        assert "default/owner/main owns CPUs 1-2" in str(placed[1]["reasons"])
+        assert given_back == (
+            "place given back",
+            {"container": "default/owner/main", "id": ids["main"], "exclusive": "1-2", "moved": 1},
+        )
+
+
+async def test_a_refusal_is_one_line(tmp_path: Path) -> None:
+    """It has the sentence that the pod shows, and is counted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        ((event, keys),) = lines(world)
+        assert (event, keys["container"]) == ("container refused", "default/greedy/main")
+        assert keys["error"] == caught.value.details
+        assert world.counters.refusals == {"RESOURCE_EXHAUSTED": 1}
+
+
+async def test_a_resize_is_one_line(tmp_path: Path) -> None:
+    """It says the new size and the new place."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        owned = await world.run(owner("owner", 2))
+        await world.rested()
+        world.log.lines.clear()
+        smaller = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
+
+        await world.client.update_container_resources(owned, smaller)
+
+        ((event, keys),) = lines(world)
+        assert (event, keys["cpu_milli"], keys["cpus"]) == ("container resized", 1000, "1")
+
+
+def test_a_policy_that_is_looked_at_again_is_no_news() -> None:
+    """As after each start with a container that is left alone."""
+    log, node = RecordingLog(), Node(machine())
+    tell(log, PolicyChanged(), node, Decision(node, reasons=("it has changed",)), 0.1)
+    assert log.lines == []
+    tell(log, PolicyChanged(), node, Decision(node.replace(configuration="b")), 0.1)
+    assert log.events() == ["policy changed"]

@@ -1,0 +1,161 @@
+"""Real disks that are full or read-only: placing goes on as onError says, and all is written when they are back."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.settings import OnError, Promote, StoreLimits
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.errors import StatusCode
+from criproxy.model.node import Node
+from criproxy.simulate.machines import machine
+from criproxy.store.record import Record
+from criproxy.store.store import Store
+from tests.control.world import FAST, World, owner, sharer
+from tests.disks import fill, free, remount, small_disk
+
+LIMIT_S = 20.0
+QUICK = replace(FAST, store=StoreLimits(timeout_s=1.0, retry_pause_s=0.05, retry_limit_s=0.1))
+REFUSE = replace(QUICK, on_error=OnError.REFUSE)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Return the state directory, on a small disk of its own."""
+    with small_disk(tmp_path / "state") as state:
+        yield state
+
+
+async def back(world: World) -> None:
+    """Wait until the controller says that the disk works."""
+    while world.controller.problem:  # noqa: ASYNC110 (health is asked for, as by Kubernetes)
+        await asyncio.sleep(0.01)
+
+
+async def test_on_a_full_disk_only_what_needs_it_is_refused(tmp_path: Path, disk: Path) -> None:
+    """Running containers, ends and lists go on; the kubelet reads the reason; space heals it without any call."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+        first = await world.run(owner("first", 1))
+        shared = await world.run(sharer("shared"))
+        fill(disk)
+
+        with pytest.raises(RuntimeCallError, match="disk is full") as caught:
+            await world.run(owner("second", 1))
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert "disk is full" in str(world.controller.problem)
+        await world.kubelet.stop(first)
+        await world.until(lambda: world.cpus(shared) == "0-3")
+
+        free(disk)
+        await back(world)
+        await world.stop_criproxy()
+        with_store = Store(disk)
+        try:
+            node = with_store.load(machine(nodes=1, cores=4, threads=1))
+        finally:
+            with_store.close()
+        assert node.exclusive_cpus == frozenset()
+        assert {key: grant.cpus for key, grant in node.grants.items()} == {shared: {0, 1, 2, 3}}
+        await world.start_criproxy()
+
+
+async def test_on_a_full_disk_newcomers_share(tmp_path: Path, disk: Path) -> None:
+    """By default pods start all the same, never on owned CPUs; with space, who comes next owns again."""
+    stays = replace(QUICK, promote=Promote.OFF)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=stays) as world:
+        first = await world.run(owner("first", 2))
+        fill(disk)
+        second = await world.run(owner("second", 1))
+        assert (world.cpus(first), world.cpus(second)) == ("1-2", "0,3")
+
+        free(disk)
+        await back(world)
+
+        third = await world.run(owner("third", 1))
+        assert world.cpus(third) == "3"
+        await world.until(lambda: world.cpus(second) == "0")
+
+
+async def test_a_start_on_a_read_only_disk(tmp_path: Path, disk: Path) -> None:
+    """Criproxy comes up, says what is wrong, and keeps its state once the disk can be written."""
+    remount(disk, "ro")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+        with pytest.raises(RuntimeCallError, match=r"[Rr]ead-only"):
+            await world.run(owner("first", 2))
+        assert "ead-only" in str(world.controller.problem)
+
+        remount(disk, "rw")
+        await back(world)
+
+        first = await world.run(owner("second", 2))
+        assert world.cpus(first) == "1-2"
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        assert world.owned() == {1, 2}
+
+
+async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Path) -> None:
+    """No call has to come before criproxy says that its state was removed, and stores all there is anew."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(QUICK, resync_interval_s=0.05)) as world:
+        first = await world.run(owner("first", 2))
+        await world.rested()
+        shutil.rmtree(tmp_path / "state")
+
+        await world.poll(lambda: "state is stored again" in world.log.events())
+        assert "state cannot be stored; going on in memory" in world.log.events()
+
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        assert world.cpus(first) == "1-2"
+        assert world.owned() == {1, 2}
+
+
+class SlowDisk(Store):
+    """A disk that does not answer while `answers` is cleared."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        self.answers.wait()
+        super()._save(before, after, records)
+
+    def close(self) -> None:
+        """Answer, so that a test that fails meanwhile ends."""
+        self.answers.set()
+        super().close()
+
+
+async def test_a_disk_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> None:
+    """Other calls pass at once, a held one gets its answer after the limit, and all of it is written in the end."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=REFUSE) as world:
+        await world.stop_criproxy()
+        slow = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: slow
+        await world.start_criproxy()
+        first = await world.run(owner("first", 1))
+        slow.answers.clear()
+
+        pod = owner("second", 1)
+        held = asyncio.create_task(world.run(pod))
+        begun_s = asyncio.get_running_loop().time()
+        await asyncio.gather(*(world.client.version() for _ in range(20)))
+        assert asyncio.get_running_loop().time() - begun_s < REFUSE.store.timeout_s
+        with pytest.raises(RuntimeCallError, match="the disk has not answered for 1 s") as caught:
+            await held
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        with pytest.raises(RuntimeCallError, match="the disk has not answered"):
+            await world.run(owner("third", 1))
+
+        slow.answers.set()
+        await back(world)
+        await world.run(owner("fourth", 1))
+        assert world.cpus(first) == "1"
+        assert len(world.owned()) == 2

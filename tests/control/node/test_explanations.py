@@ -1,0 +1,242 @@
+"""Decisions are looked at again when there is time for it: what they were chosen from, and who is in the way."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from criproxy.control.node import explanations as considering
+from criproxy.control.node.explanations import MAX_WAITING, Considered, Considering
+from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
+from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
+from criproxy.engine.guard import Guarded
+from criproxy.engine.leavers import Leavers
+from criproxy.engine.step import step
+from criproxy.errors import BadAnnotation, NotEnough, Refused
+from criproxy.model.grant import Grant, Layout
+from criproxy.model.node import Node
+from criproxy.model.plain import from_plain
+from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.policy.api import Policy
+from criproxy.policy.candidates import Candidates, Measure, Row
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
+from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
+from criproxy.simulate.machines import machine
+from tests.control.world import RecordingLog
+
+TOPOLOGY_AWARE = TopologyAwarePolicy(TopologyAwareOptions.model_validate({"reservedCpus": "0"}))
+
+
+def owner(name: str, milli: int = 1000) -> ContainerCreating:
+    """The create of a container that owns CPUs."""
+    return ContainerCreating(
+        Container(key=f"r-{name}", pod=f"p-{name}", name=name, qos=QosClass.GUARANTEED, cpu_milli=milli)
+    )
+
+
+@dataclass
+class Heard:
+    """A node to which containers come, and what is found out about its decisions."""
+
+    policy: Policy = TOPOLOGY_AWARE
+    node: Node = field(default_factory=lambda: Node(machine(nodes=2, cores=4, threads=1)))
+    told: list[Considered] = field(default_factory=list)
+    log: RecordingLog = field(default_factory=RecordingLog)
+
+    def __post_init__(self) -> None:
+        self.considering = Considering(self.told.append, self.log)
+
+    def happens(self, event: Event) -> None:
+        """Apply an event as the manager does."""
+        before = self.node
+        try:
+            decision = step(before, event, self.policy)
+        except Refused as error:
+            self.considering.hear(before, event, self.policy, error)
+            return
+        self.node = decision.node
+        self.considering.hear(before, event, self.policy, decision)
+
+    async def after(self, *events: Event) -> list[Decided]:
+        """What decisions are told of after these events."""
+        for event in events:
+            self.happens(event)
+        await self.considering.settled()
+        return [each.choice.decided for each in self.told]
+
+
+async def test_places_resizes_and_refusals_are_considered() -> None:
+    """Each with its candidates; a refusal also with those who would have to leave; nothing else that happens."""
+    heard = Heard()
+    events: list[Event] = [owner("a", 2000), ContainerStarted("r-a"), ContainerResized("r-a", Sizes(cpu_milli=3000))]
+
+    decided = await heard.after(*events, owner("b", 5000), ContainerResized("r-a", Sizes(cpu_milli=9000)))
+
+    # A container that is resized again before anybody has looked is told of once: as it is in the end.
+    assert decided == [Decided.PLACED, Decided.REFUSED, Decided.NOT_RESIZED]
+    placed, refused, stuck = (each.choice for each in heard.told)
+    assert placed.candidates
+    assert (placed.candidates.chosen, placed.leavers) == ("NUMA node 1", None)
+    assert refused.candidates
+    assert refused.candidates.chosen == ""
+    assert refused.leavers == Leavers(("a",), shortest=True, steps=refused.leavers.steps if refused.leavers else 0)
+    assert stuck.leavers == Leavers((), shortest=True, steps=1)
+    assert [each.about.name for each in heard.told] == ["a", "b", "a"]
+
+
+async def test_it_begins_by_itself_when_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause that each further decision makes longer, up to a limit."""
+    monkeypatch.setattr(considering, "QUIET_S", 0.01)
+    told = asyncio.Event()
+    heard = Heard()
+    heard.considering = Considering(lambda considered: told.set(), heard.log)
+    heard.happens(owner("a"))
+    async with asyncio.timeout(30):
+        await told.wait()
+
+
+async def test_the_last_of_several_tries_counts() -> None:
+    """A create that is refused, and is tried again after room was made, is told of as placed."""
+    heard = Heard()
+    heard.happens(owner("a", 7000))
+    heard.happens(owner("b", 1000))
+    heard.node = Node(heard.node.topology)
+
+    assert await heard.after(owner("b", 1000)) == [Decided.PLACED, Decided.PLACED]
+
+
+async def test_waiting_decisions_are_bounded() -> None:
+    """Of too many the oldest are forgotten."""
+    heard = Heard()
+    for number in range(MAX_WAITING + 3):
+        heard.happens(owner(f"c{number}", 9000))
+    await heard.considering.close()
+
+    assert len(heard.told) == MAX_WAITING
+    assert heard.told[0].about.name == "c3"
+
+
+async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds the node as it was then: what they hold together is bounded, too, and the last one always waits."""
+    heard = Heard()
+    monkeypatch.setattr(considering, "MAX_REMEMBERED", 18)
+    for number in range(6):
+        heard.happens(owner(f"c{number}", 100))
+    await heard.considering.settled()
+    assert [told.about.name for told in heard.told] == ["c3", "c4", "c5"]
+
+    monkeypatch.setattr(considering, "MAX_REMEMBERED", 1)
+    assert len(await heard.after(owner("c6", 100), owner("c7", 100))) == 4
+    assert heard.told[-1].about.name == "c7"
+
+
+async def test_at_the_end_nobody_searches() -> None:
+    """What was chosen from is told still, not who would have to leave."""
+    heard = Heard()
+    heard.happens(owner("a", 9000))
+    await heard.considering.close()
+
+    (told,) = heard.told
+    assert (told.choice.decided, told.choice.leavers) == (Decided.REFUSED, None)
+
+
+class Broken(NonePolicy):
+    """Decides, and fails when it is asked how."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(Options())
+        self._error = error
+
+    def candidates(self, node: Node, container: Container) -> Candidates | None:
+        """Raise."""
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("policy", "logged"),
+    [
+        pytest.param(lambda: Broken(ZeroDivisionError()), ["a decision cannot be explained"], id="fails"),
+        pytest.param(lambda: Broken(NotEnough("no")), [], id="refuses"),
+        pytest.param(lambda: NonePolicy(Options()), [], id="shows-nothing"),
+    ],
+)
+async def test_a_policy_need_not_explain(policy: Callable[[], Policy], logged: list[str]) -> None:
+    """Nor does it harm others if it fails at that."""
+    heard = Heard(policy())
+
+    assert await heard.after(owner("a")) == []
+    assert heard.log.events() == logged
+    heard.policy = TOPOLOGY_AWARE
+    assert await heard.after(owner("b")) == [Decided.PLACED]
+
+
+async def test_what_is_no_answer_of_a_policy_is_not_considered() -> None:
+    """A malformed annotation, a failure, and a node whose containers were let go."""
+    heard = Heard()
+    for result in (BadAnnotation("no"), ZeroDivisionError()):
+        heard.considering.hear(heard.node, owner("a"), heard.policy, result)
+    heard.node = heard.node.replace(released="somebody asked for it")
+    heard.happens(owner("b"))
+
+    assert await heard.after() == []
+
+
+@pytest.mark.parametrize("rows", [1, 12, 500])
+def test_what_is_kept_is_bounded(rows: int) -> None:
+    """However many candidates there are and however long their names."""
+    table = Candidates(
+        "pools",
+        tuple(Measure(f"criterion {number} with a name of some length") for number in range(12)),
+        tuple(Row(f"pool {number} {'x' * rows}", tuple(range(12))) for number in range(rows)),
+        f"pool 0 {'x' * rows}",
+    )
+    names = tuple(f"namespace/pod-{number}/container" for number in range(rows))
+    choice = Choice(Decided.REFUSED, table, Leavers(names, shortest=False, steps=100))
+    facts = choice.facts()
+    kept = from_plain(Choice, facts)
+
+    assert len(json.dumps(facts)) <= MAX_FACTS
+    assert kept.decided is Decided.REFUSED
+    assert kept.candidates
+    assert kept.leavers
+    assert len(kept.candidates.rows) + kept.candidates.omitted == rows
+    assert len(kept.leavers.containers) + kept.leavers.omitted == rows
+
+
+def test_what_is_much_too_long_is_left_out() -> None:
+    """Rather than cut in the middle: only what was decided is kept."""
+    choice = Choice(Decided.PLACED, Candidates("pools", (), (Row("x" * 9_000),), "x" * 9_000))
+
+    assert choice.facts() == {"decided": "placed"}
+
+
+async def test_what_is_only_tried_is_no_fault_of_the_policy() -> None:
+    """Who would have to leave is searched with steps that nobody takes: what the policy answers there harms nobody."""
+
+    class Full:
+        """Has no room, and fails when somebody leaves."""
+
+        def place(self, node: Node, container: Container) -> Layout:
+            if node.grants:
+                raise NotEnough("full")
+            return Layout({container.key: Grant(frozenset({0}), frozenset({0}))})
+
+        def release(self, node: Node, key: str) -> Layout:
+            raise ZeroDivisionError
+
+    guard = Guarded(Full(), "acme", Options())
+    grant = Grant(frozenset({0}), frozenset({0}))
+    names = ("r-a", "r-b")
+    node = Node(
+        machine(nodes=1, cores=4, threads=1),
+        containers={key: Container(key=key, pod=f"p-{key}", name=key) for key in names},
+        grants=dict.fromkeys(names, grant),
+    )
+
+    found = weighed(node, owner("new"), guard, refused=True)
+
+    assert found is not None
+    assert guard.faults == 0

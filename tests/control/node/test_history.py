@@ -1,0 +1,277 @@
+"""The history tells what was asked, granted, refused, waited for and updated, of those who live and who ended."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.node import state as manager
+from criproxy.control.node.history import MAX_PENDING, MAX_REFUSALS, REFUSAL_S, Entry, Journal, cause, entries_of
+from criproxy.control.settings import StoreLimits
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerGone,
+    Event,
+    Found,
+    PodCreated,
+    PodGone,
+    PolicyChanged,
+    Present,
+)
+from criproxy.engine.step import step
+from criproxy.model.grant import Applied
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState, Pod
+from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.simulate.machines import machine
+from criproxy.store.reader import open_reader
+from criproxy.store.record import Kind, Record
+from tests.control.reconcile.test_trouble import FailingStore
+from tests.control.world import FAST, World, owner, sharer
+
+LIMIT_S = 20.0
+
+
+async def story(world: World, text: str) -> list[Record]:
+    """The history that a user would see."""
+    return await world.controller.history(text)
+
+
+def kinds(records: Sequence[Record]) -> list[Kind]:
+    """What happened, in order."""
+    return [record.kind for record in records]
+
+
+def of_kind(records: Sequence[Record], kind: Kind) -> list[Record]:
+    """Those of one kind."""
+    return [record for record in records if record.kind is kind]
+
+
+async def test_the_life_of_an_owner(tmp_path: Path) -> None:
+    """From what its message said to what it gave back, under its id and its name."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        container_id = await world.run(owner("trader", 2))
+        await world.booked()
+        await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
+
+        records = await story(world, container_id[:12])
+        told = [record for record in records if record.kind is not Kind.CONSIDERED]  # which comes at any time later
+
+        assert kinds(told) == [Kind.ASKED, Kind.GRANTED, Kind.CREATED, Kind.STARTED, Kind.EXITED, Kind.GONE]
+        assert len(of_kind(records, Kind.CONSIDERED)) == 1
+        assert records == await story(world, "default/trader/main")
+        asked, granted, *_, exited, _ = told
+        assert asked.facts["cpu_shares"] == 2048
+        assert asked.facts["cpu_quota"] == 200_000
+        assert "CPU request 2, from cpu_shares 2048" in asked.sentences
+        assert granted.facts["exclusive_cpus"] == "1-2"
+        assert "its pod is Guaranteed and it asks for 2" in granted.sentences[0]
+        assert exited.sentences == ("it ended: CPUs 1-2, which it owned, are free",)
+
+
+async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path) -> None:
+    """Who is moved off CPUs finds the newcomer's name in its story, and the newcomer for whom its start waited."""
+    slow = RuntimeOptions(latency_s={"UpdateContainerResources": 0.1})
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, slow) as world:
+        web = await world.run(sharer("web"))
+        await world.run(owner("trader", 2))
+
+        (update,) = of_kind(await story(world, web), Kind.UPDATED)
+        (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
+
+        assert (update.facts["had_cpus"], update.facts["cpus"]) == ("0-3", "0,3")
+        assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main came; read back",)
+        assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
+
+
+async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are in one transaction: after kill -9 there is no move that nobody explains."""
+    monkeypatch.setattr(manager, "FLUSH_S", 3600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        web, pod = await world.run(sharer("web")), owner("trader", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
+
+        with open_reader(tmp_path / "state") as reader:
+            assert Kind.UPDATED in kinds(reader.find(web))
+
+
+async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
+    """It has no id, but what it asked and why it was refused is told."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.run(owner("greedy", 4))
+
+        records = await story(world, "default/greedy/main")
+        (refused,) = of_kind(records, Kind.REFUSED)
+
+        assert {*kinds(records)} == {Kind.ASKED, Kind.REFUSED, Kind.CONSIDERED}
+        assert refused.sentences == (caught.value.details,)
+
+
+async def test_failures_of_an_update_are_told_once(tmp_path: Path) -> None:
+    """An update that fails again and again in the same way is one entry."""
+    stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, stuck, replace(FAST, barrier_timeout_s=0.3)) as world:
+        web = await world.run(sharer("web"))
+        with pytest.raises(RuntimeCallError, match="cannot start"):
+            await world.run(owner("trader", 1))
+        assert world.log.events().count("update failed") > 2
+
+        (failed,) = of_kind(await story(world, web), Kind.FAILED)
+        (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
+
+        assert "UNIMPLEMENTED" in failed.sentences[0]
+        assert "default/web/main" in waited.sentences[0]
+
+
+async def test_a_resize_tells_what_the_kubelet_sent(tmp_path: Path) -> None:
+    """Only the fields that the update sets are told, then what came of it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        container_id = await world.run(owner("trader", 1))
+        linux = api.LinuxContainerResources(cpu_shares=2048, cpu_quota=200_000, cpu_period=100_000)
+        await world.client.update_container_resources(container_id, linux)
+
+        asked, placed = of_kind(await story(world, container_id), Kind.RESIZED)
+
+        assert asked.sentences == (
+            "the kubelet resizes it",
+            "CPU request 2, from cpu_shares 2048",
+            "CPU limit 2, from cpu_quota 200000 µs of 100000 µs",
+        )
+        assert placed.facts["exclusive_cpus"] == "1-2"
+
+
+async def test_the_history_outlives_a_restart(tmp_path: Path) -> None:
+    """A new criproxy tells what the old one did, and goes on with the same story."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        container_id = await world.run(owner("trader", 1))
+        before = await story(world, container_id)
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.booked()
+        await world.kubelet.remove_pod(world.controller.node.containers[container_id].pod)
+
+        assert kinds(await story(world, container_id)) == [*kinds(before), Kind.EXITED, Kind.GONE]
+
+
+async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> None:
+    """While the disk fails, the history does not tell of places that nobody got."""
+    quick = replace(FAST, store=StoreLimits(retry_pause_s=0.02, retry_limit_s=0.02))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=quick) as world:
+        await world.stop_criproxy()
+        store = FailingStore(tmp_path / "state")
+        world.make_store = lambda: store
+        await world.start_criproxy()
+        await world.run(owner("trader", 1))
+        store.full = False
+        while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)
+            await asyncio.sleep(0.01)
+        await world.run(sharer("web"))
+
+        records = await story(world, "default/trader/main")
+
+        assert Kind.ASKED in kinds(records)
+        assert Kind.GRANTED not in kinds(records)
+        assert Kind.ADOPTED in kinds(records)
+
+
+def test_what_cannot_be_written_is_bounded() -> None:
+    """While nobody takes them, the newest entries are kept."""
+    journal = Journal(clock=lambda: 1.0)
+    for number in range(MAX_PENDING + 5):
+        journal.add(Entry(None, Kind.NODE, (f"{number}",), {}))
+    taken = journal.take()
+    assert (len(taken), taken[0].sentences) == (MAX_PENDING, ("5",))
+    assert not journal
+
+
+def test_a_decision_about_everybody_is_told_to_each(tmp_path: Path) -> None:
+    """What became of the node is told once, and to each container the reasons that name it and those that follow."""
+    here = Container(key="id1", pod="s", name="main", pod_name="web", namespace="shop", reservation="r-1")
+    node = Node(machine(), containers={"id1": here})
+    reasons = ("the policy has changed: 1 of 1 containers move", "shop/web/main owns CPUs 1", "memory from node 0")
+    entries = list(entries_of(node, PolicyChanged(), Decision(node, reasons=reasons)))
+
+    assert [(entry.about, entry.kind, entry.sentences) for entry in entries] == [
+        (None, Kind.NODE, reasons[:1]),
+        (here, Kind.GRANTED, reasons[1:]),
+    ]
+
+
+def test_who_is_taken_in_learns_where_and_whose_it_is(tmp_path: Path) -> None:
+    """Ours by its stamp, or somebody else's: either is told with its place."""
+    policy, empty = StaticPolicy(StaticOptions()), Node(machine())
+    ours = Container(key="id1", pod="s", name="main", pod_name="web", reservation="r-1", state=ContainerState.RUNNING)
+    foreign = Container(key="id2", pod="s", name="side", pod_name="web", state=ContainerState.RUNNING)
+    has = Applied(empty.topology.cpus, empty.topology.mems)
+    event = Found(containers=(Present(ours, has), Present(foreign, has)), watch=True)
+    first, second, node = entries_of(empty, event, step(empty, event, policy))
+
+    assert (first.kind, first.sentences[0]) == (
+        Kind.ADOPTED,
+        "it was found running and is ours by its stamp; it is placed on CPUs 0-7",
+    )
+    assert second.sentences[0] == (
+        "it was found running and was started by somebody else; unplaced, it stays on CPUs 0-7"
+    )
+    assert (node.about, node.kind) == (None, Kind.NODE)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        pytest.param(ContainerCreating(Container(key="r", pod="s", name="new")), "new came", id="came"),
+        pytest.param(ContainerGone("id1"), "shop/web/main ended", id="ended"),
+        pytest.param(ContainerGone("nobody"), "", id="nobody"),
+        pytest.param(PodGone("s"), "shop/web ended", id="pod"),
+        pytest.param(PolicyChanged(), "the policy changed", id="policy"),
+        pytest.param(PodCreated(Pod(key="x")), "", id="moves-nobody"),
+    ],
+)
+def test_the_cause_of_a_move(event: Event, expected: str) -> None:
+    """Whoever is moved finds in its story because of whom."""
+    here = Container(key="id1", pod="s", name="main", pod_name="web", namespace="shop")
+    node = Node(machine(), pods={"s": Pod(key="s", name="web", namespace="shop")}, containers={"id1": here})
+
+    assert cause(event, node) == expected
+
+
+def test_refusals_are_bounded_and_forgotten() -> None:
+    """The newest come first; what is not repeated for an hour is no longer told."""
+    now_s = [0.0]
+    journal = Journal(clock=lambda: now_s[0])
+    for number in range(MAX_REFUSALS + 1):
+        now_s[0] += 1
+        refused = Container(key="r", pod="s", name=f"c{number}")
+        journal.add(Entry(refused, Kind.REFUSED, ("no room",), {}))
+    names = [refusal.container for refusal in journal.refusals()]
+    assert (len(names), names[0], names[-1]) == (MAX_REFUSALS, f"c{MAX_REFUSALS}", "c1")
+
+    now_s[0] = 10 + REFUSAL_S
+    assert journal.refusals()[-1].container == "c10"
+
+
+def test_what_cannot_be_put_into_words_is_left_out() -> None:
+    """It is given to whoever counts such things, and what comes before and after it is written."""
+    failed = list[Exception]()
+    journal = Journal(failed=failed.append)
+    one = Container(key="r", pod="s", name="one")
+
+    def fails() -> Entry:
+        raise ValueError("no words")
+
+    journal.add(Entry(one, Kind.GRANTED, ("first",), {}))
+    journal.add_later(fails)
+    journal.add(Entry(one, Kind.STARTED, ("last",), {}))
+
+    assert [record.sentences for record in journal.take()] == [("first",), ("last",)]
+    assert not journal
+    assert [str(error) for error in failed] == ["no words"]

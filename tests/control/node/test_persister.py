@@ -1,0 +1,300 @@
+"""What is on disk while the disk fails, hangs and comes back."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from criproxy.control.counters import Counters
+from criproxy.control.node.persister import MAX_WAITING, Change, Keeper
+from criproxy.control.settings import StoreLimits
+from criproxy.errors import StoreError
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.model.workload import Pod
+from criproxy.simulate.machines import machine
+from criproxy.store.record import Kind, Record
+from criproxy.store.writing import LeftOut
+from tests.control.world import RecordingLog
+
+EMPTY = Node(machine(nodes=1, cores=4))
+QUICK = StoreLimits(timeout_s=0.05, retry_pause_s=0.01, retry_limit_s=0.02)
+LIMIT_S = 10.0
+
+
+@dataclass
+class Disk:
+    """A store in memory whose disk fails, or hangs, as told."""
+
+    problem: Exception | None = None
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    tries: int = 0
+    written: list[tuple[Node, Node, tuple[str, ...]]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    """The history, oldest first."""
+    wrote: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with each write."""
+
+    left_out: tuple[LeftOut, ...] = ()
+    lost_records: int = 0
+
+    def load(self, topology: Topology) -> Node:
+        """Nothing yet."""
+        return EMPTY
+
+    async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        """Write, as soon as `answers` is set, or fail."""
+        self.tries += 1
+        await self.answers.wait()
+        if self.problem:
+            raise self.problem
+        self.written.append((before, after, tuple(record.sentences[0] for record in records)))
+        self.records += records
+        self.wrote.set()
+
+    async def find(self, text: str) -> list[Record]:
+        """Nothing is ever asked."""
+        return []
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """The same."""
+        return []
+
+    @property
+    def reasons(self) -> list[str]:
+        """The history, oldest first."""
+        return [reason for *_, reasons in self.written for reason in reasons]
+
+
+def decided(number: int) -> Change:
+    """A change with a node and a reason of its own."""
+    pod = Pod(key=f"pod{number}")
+    record = Record(0, "", "", Kind.NODE, (f"reason {number}",))
+    return Change(EMPTY.replace(pods={pod.key: pod}), [record])
+
+
+def new(disk: Disk, *, hangs: bool = False) -> tuple[Keeper, RecordingLog]:
+    """A keeper of *disk* and its log."""
+    log = RecordingLog()
+    if not hangs:
+        disk.answers.set()
+    return Keeper(EMPTY, disk, QUICK, Counters(), log), log
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for *happened*, which the keeper's timer brings about."""
+    async with asyncio.timeout(LIMIT_S):
+        while not happened():  # noqa: ASYNC110 (a keeper tells nobody)
+            await asyncio.sleep(0.005)
+
+
+async def test_an_event_loop_that_stood_still_is_no_failing_disk() -> None:
+    """A virtual machine was paused, or the CPU was somebody else's: the disk has had no time to answer."""
+    disk, log, limit_s = Disk(), RecordingLog(), 1.0
+    keeper = Keeper(EMPTY, disk, replace(QUICK, timeout_s=limit_s), Counters(), log)
+    saving = asyncio.create_task(keeper.save(decided(1), needed=True))
+    while not disk.tries:  # noqa: ASYNC110 (it has begun)
+        await asyncio.sleep(0)
+    time.sleep(1.5 * limit_s)  # noqa: ASYNC251 (that is it)
+    asyncio.get_running_loop().call_later(0.01, disk.answers.set)
+
+    await saving
+
+    assert keeper.error is None
+    assert not log.lines
+
+
+async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
+    """What must not be lost is refused, everything else is written in order when the disk is back, without an event."""
+    disk = Disk(StoreError("disk is full"))
+    keeper, log = new(disk)
+
+    await keeper.save(decided(1), needed=False)
+    with pytest.raises(StoreError, match="disk is full"):
+        await keeper.save(decided(2), needed=True)
+    last = decided(3)
+    await keeper.save(last, needed=False)
+    assert str(keeper.error) == "disk is full"
+    assert log.events() == ["state cannot be stored; going on in memory"]
+
+    disk.problem = None
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == ["reason 1", "reason 3"]
+    assert disk.written[0][0] is EMPTY
+    assert disk.written[-1][1] is last.node
+    assert log.events()[1:] == ["state is stored again"]
+    await keeper.close()
+
+
+async def test_a_failing_disk_is_tried_without_anything_to_write() -> None:
+    """Where only a reservation failed, health comes back by itself, too."""
+    disk = Disk(StoreError("disk is full"))
+    keeper, _ = new(disk)
+    with pytest.raises(StoreError):
+        await keeper.save(decided(1), needed=True)
+
+    disk.problem = None
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == []
+    await keeper.close()
+
+
+async def test_only_the_timer_tries_a_failing_disk() -> None:
+    """A disk with errors may take long for each: no event waits for it."""
+    disk = Disk(OSError("input/output error"))
+    keeper, _ = new(disk)
+    for number in range(50):
+        await keeper.save(decided(number), needed=False)
+
+    assert disk.tries == 1
+    assert "input/output error" in str(keeper.error)
+    await keeper.close()
+
+
+async def test_a_disk_that_hangs_stops_nobody() -> None:
+    """After the limit a write counts as failed, no other is begun before it ends, and late success is success."""
+    disk = Disk()
+    keeper, _ = new(disk, hangs=True)
+
+    with pytest.raises(StoreError, match=r"has not answered for 0\.05 s"):
+        await keeper.save(decided(1), needed=True)
+    waiting = asyncio.create_task(keeper.save(decided(2), needed=False))
+    await asyncio.sleep(0)
+    assert waiting.done()
+    await asyncio.sleep(3 * QUICK.retry_limit_s)
+    assert disk.tries == 1
+
+    disk.answers.set()
+    await until(lambda: keeper.error is None)
+
+    befores = [before for before, *_ in disk.written]
+    afters = [after for _, after, _ in disk.written]
+    assert befores == [EMPTY, *afters[:-1]]
+    assert disk.reasons == ["reason 1", "reason 2"]
+    await keeper.close()
+
+
+async def test_a_late_write_is_not_repeated() -> None:
+    """What hung and then succeeded is not written into the history twice."""
+    disk = Disk()
+    keeper, _ = new(disk, hangs=True)
+    await keeper.save(decided(1), needed=False)
+
+    disk.answers.set()
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == ["reason 1"]
+    await keeper.close()
+
+
+async def test_memory_is_bounded_while_the_disk_is_away() -> None:
+    """A day without a disk keeps the latest state and the latest history."""
+    disk = Disk(StoreError("read-only"))
+    keeper, _ = new(disk)
+    last = decided(0)
+    for number in range(1, MAX_WAITING + 10):
+        last = decided(number)
+        await keeper.save(last, needed=False)
+
+    disk.problem = None
+    await until(lambda: keeper.error is None)
+
+    assert len(disk.reasons) == MAX_WAITING
+    assert disk.written[0][0] is EMPTY
+    assert disk.written[-1][1] is last.node
+    await keeper.close()
+
+
+class MoodyDisk(Disk):
+    """A disk that works, fails, or takes long and then works or fails, in the order of *moods*; it works at last."""
+
+    def __init__(self, moods: list[str]) -> None:
+        super().__init__()
+        self.moods = moods
+        self.content = EMPTY
+        self.busy = False
+
+    async def save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
+        """Write on top of *before*, which must be what is there."""
+        assert not self.busy
+        assert before is self.content
+        self.busy = True
+        mood = self.moods.pop(0) if self.moods else "works"
+        await asyncio.sleep(0.01 if mood.startswith("hangs") else 0)
+        self.busy = False
+        if mood.endswith("fails"):
+            raise StoreError("an error of the disk")
+        self.content = after
+        self.written.append((before, after, tuple(record.sentences[0] for record in records)))
+
+
+MOODS = ["works", "fails", "hangs and works", "hangs and fails"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(MOODS), max_size=12), st.lists(st.booleans(), min_size=1, max_size=12))
+def test_whatever_the_disk_does_it_ends_with_the_truth(moods: list[str], needs: list[bool]) -> None:
+    """Each write builds on what is there, the history has every line once and in order, and the last state is kept."""
+
+    async def life() -> tuple[MoodyDisk, list[str], Node]:
+        disk, log = MoodyDisk(list(moods)), RecordingLog()
+        keeper = Keeper(EMPTY, disk, StoreLimits(timeout_s=0.003, retry_pause_s=0.001), Counters(), log)
+        happened, node = list[str](), EMPTY
+        for number, needed in enumerate(needs):
+            change = decided(number)
+            try:
+                await keeper.save(change, needed=needed)
+            except StoreError:
+                assert needed
+                continue
+            happened, node = [*happened, f"reason {number}"], change.node
+            await asyncio.sleep(0)
+        await until(lambda: keeper.error is None)
+        await keeper.close()
+        return disk, happened, node
+
+    disk, happened, node = asyncio.run(life())
+    told = [reason for reason in disk.reasons if reason in happened]
+
+    assert told == happened
+    assert disk.content is node
+
+
+async def test_the_end_tries_once_more() -> None:
+    """A disk that came back just before we stop gets what waits for it; one that did not is told of."""
+    for problem, reasons in ((None, ["reason 1"]), (StoreError("still full"), [])):
+        disk = Disk(StoreError("disk is full"))
+        keeper, log = new(disk)
+        await keeper.save(decided(1), needed=False)
+        disk.problem = problem
+        await keeper.close()
+
+        assert disk.reasons == reasons
+        assert ("state lost: the runtime is asked at the next start" in log.events()) is (problem is not None)
+
+
+async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised while the disk is tried: it is tried again, else nobody would own CPUs any more."""
+    disk = Disk(StoreError("disk is full"))
+    keeper, _ = new(disk)
+    catch_up, planted = Keeper._catch_up, [ValueError("planted")]
+
+    async def fails_once(self: Keeper) -> None:
+        if planted:
+            raise planted.pop()
+        await catch_up(self)
+
+    monkeypatch.setattr(Keeper, "_catch_up", fails_once)
+    await keeper.save(decided(1), needed=False)
+    disk.problem = None
+
+    await until(lambda: keeper.error is None)
+
+    assert disk.reasons == ["reason 1"]
+    await keeper.close()

@@ -1,0 +1,170 @@
+"""Cpusets that somebody else writes are found and put back, and nobody is blamed for what the machine did."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.containers.cgroups import CpusetGroup
+from criproxy.control.sync.drift import as_applied
+from criproxy.cri import api_pb2 as api
+from criproxy.engine.events import PodCreated
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.model.grant import Applied, Grant
+from criproxy.model.workload import Pod
+from tests.control.node.test_disk import SlowDisk
+from tests.control.world import FAST, PATIENT, World, owner, sharer
+
+LIMIT_S = 20.0
+WATCHFUL = replace(FAST, drift_period_s=0.05)
+FOUND = "somebody has changed the cpuset of a container"
+
+
+async def change(world: World, container_id: str, cpus: str) -> None:
+    """Set a cpuset beside criproxy."""
+    await world.direct.update_container_resources(container_id, api.LinuxContainerResources(cpuset_cpus=cpus))
+
+
+async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
+    """It is logged with what was found, and counted."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.poll(lambda: world.groups() == {shared, owned})
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(lambda: world.counters.drift_repaired == 1)
+        assert world.counters.drift_found == 1
+        (line,) = [keys for event, keys in world.log.lines if event == FOUND]
+        assert (line["cpus"], line["instead_of"]) == ("0-3", "0,2-3")
+
+
+async def test_a_look_that_is_asked_for_during_another_is_not_lost(tmp_path: Path) -> None:
+    """Somebody writes after we have read and before that is booked: we read again."""
+    deaf = replace(PATIENT, drift_period_s=60.0, exit_list_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.poll(lambda: world.groups() == {shared, owned})
+        await world.stop_criproxy()
+        disk = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: disk
+        await world.start_criproxy()
+        followups = world.controller._followups
+        await world.poll(lambda: world.groups() == {shared, owned} and not followups._workers)
+        disk.answers.clear()
+        followups.submit(PodCreated(Pod(key="other")))  # what is booked after it has to wait
+
+        followups.kick([shared], look=True)
+        await world.poll(lambda: followups.lanes.busy(shared))
+        await asyncio.sleep(0)
+        await change(world, shared, "0-3")
+        followups.kick([shared], look=True)
+        disk.answers.set()
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+
+
+async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:
+    """Where the cgroups are is found out again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.poll(lambda: world.groups() == {shared, owned})
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(lambda: world.counters.drift_repaired == 1)
+
+
+async def test_what_is_as_it_should_be_is_left_alone(tmp_path: Path) -> None:
+    """Comings, goings, moves and resizes of our own are no drift, however often the cgroups are read."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=0.001)) as world:
+        shared = await world.run(sharer("shared"))
+        for number in range(20):
+            sandbox_id, ids = await world.kubelet.run_pod(owner(f"owner-{number}", 1 + number % 2))
+            await world.kubelet.update(ids["main"], api.LinuxContainerResources(cpu_shares=1024 * (2 - number % 2)))
+            await world.kubelet.remove_pod(sandbox_id)
+        await world.poll(lambda: world.cpus(shared) == "0-3")
+
+        assert world.counters.drift_found == 0
+
+
+async def test_a_change_again_and_again_is_left_for_a_while_where_it_does_no_harm(tmp_path: Path) -> None:
+    """After three times, somebody is named who may be doing it, and the pauses grow."""
+    period_s, loop = 0.2, asyncio.get_running_loop()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, drift_period_s=period_s)) as world:
+        shared = await world.run(sharer("shared"))
+        await world.poll(lambda: shared in world.groups())
+        for number in (1, 2):
+            await change(world, shared, "1")
+            await world.poll(partial(repaired, world, number))
+
+        begun_s = loop.time()
+        await change(world, shared, "1")
+        await world.poll(lambda: world.cpus(shared) == "0-3")
+
+        assert loop.time() - begun_s >= period_s
+        assert any("CPU manager" in str(keys.get("suspect")) for _, keys in world.log.lines)
+
+
+async def test_an_owners_cpus_are_put_back_every_time(tmp_path: Path) -> None:
+    """Exclusive CPUs are worth every update, however often somebody takes them."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.poll(lambda: owned in world.groups())
+        for number in range(6):
+            await change(world, owned, "0-3")
+            await world.poll(lambda: world.cpus(owned) == "1")
+            await world.poll(partial(repaired, world, number + 1))
+
+
+def repaired(world: World, times: int) -> bool:
+    """Whether so many foreign changes were put back."""
+    return world.counters.drift_repaired == times
+
+
+async def test_a_file_that_somebody_writes_is_put_back(tmp_path: Path) -> None:
+    """Also where the runtime knows nothing of it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
+        await world.poll(lambda: world.groups() == {shared, owned})
+        (file,) = (path / "cpuset.cpus" for path in (tmp_path / "sys/fs/cgroup/cpuset").rglob(shared))
+        file.write_text("0-3\n")
+
+        await world.poll(lambda: file.read_text() == "0,2-3\n")
+
+        assert world.counters.drift_found == 1
+
+
+def group_of(root: Path, suffix: str, sets: dict[str, str]) -> CpusetGroup:
+    """A cgroup with CPUs by suffix of the file."""
+    for end, cpus in sets.items():
+        (root / f"cpuset.cpus{end}").write_text(cpus)
+        (root / f"cpuset.mems{end}").write_text("0")
+    return CpusetGroup(str(root), suffix)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "sets", "expected"),
+    [
+        pytest.param("", {"": "1-2"}, True, id="v1"),
+        pytest.param("", {"": "1"}, False, id="v1-other"),
+        pytest.param(".effective", {"": "1-2", ".effective": "1-2"}, True, id="v2"),
+        pytest.param(".effective", {"": "1-2", ".effective": "1"}, True, id="v2-parent-shrank"),
+        pytest.param(".effective", {"": "", ".effective": "1-2"}, True, id="v2-inherited"),
+        pytest.param(".effective", {"": "", ".effective": "0-3"}, False, id="v2-emptied"),
+        pytest.param(".effective", {"": "3", ".effective": "3"}, False, id="v2-other"),
+        pytest.param("", {}, False, id="gone"),
+    ],
+)
+def test_a_container_has_what_was_applied(tmp_path: Path, suffix: str, sets: dict[str, str], expected: bool) -> None:
+    """With cgroup v2 its own setting counts, too: the cgroups above may allow less."""
+    cpus, mems = parse_cpuset("1-2"), parse_cpuset("0")
+    group = group_of(tmp_path, suffix, sets)
+
+    assert as_applied(group, Grant(cpus, mems), Applied(cpus, mems)) is expected

@@ -1,0 +1,149 @@
+"""Containers that end by themselves: noticed without a call of the kubelet, whatever the runtime offers for that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.control.settings import Settings
+from criproxy.control.sync.exits import Exits
+from criproxy.cri import api_pb2 as api
+from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.engine.events import ContainerExited
+from criproxy.model.workload import ContainerState
+from tests.control.node.test_disk import SlowDisk
+from tests.control.world import FAST, PATIENT, World, owner, sharer
+
+LIMIT_S = 20.0
+NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
+ONLY_EVENTS = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
+ONLY_LISTS = replace(FAST, exit_list_s=0.05, drift_period_s=60.0)
+ONLY_CGROUPS = replace(FAST, exit_list_s=60.0, drift_period_s=0.05)
+
+
+async def streaming(world: World) -> None:
+    """Wait until criproxy listens to the runtime."""
+    await world.poll(lambda: bool(world.runtime.core.events.listeners))
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "how"),
+    [
+        pytest.param(RuntimeOptions(), ONLY_EVENTS, "events", id="events"),
+        pytest.param(NO_EVENTS, ONLY_LISTS, "lists", id="lists"),
+        pytest.param(NO_EVENTS, ONLY_CGROUPS, "cgroups", id="cgroups"),
+    ],
+)
+async def test_who_ends_by_itself_gives_its_cpus_back(
+    tmp_path: Path, options: RuntimeOptions, settings: Settings, how: str
+) -> None:
+    """Those that share get them without any call of the kubelet."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, settings) as world:
+        if how == "events":
+            await streaming(world)
+        shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 2))
+        assert world.cpus(shared) == "0,3"
+        await world.rested()  # else it is a look of the start that finds the end
+        assert owned in world.groups()
+
+        world.runtime.exit_container(owned)
+
+        await world.poll(lambda: world.cpus(shared) == "0-3")
+        assert world.controller.node.containers[owned].state is ContainerState.EXITED
+        assert world.counters.exits == {how: 1}
+        assert owned not in world.groups()
+
+
+async def test_one_that_is_removed_beside_us_is_gone(tmp_path: Path) -> None:
+    """Its end and its removal come as events, in this order."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+        await streaming(world)
+        owned = await world.run(owner("owner", 2))
+        remove = api.RemoveContainerRequest(container_id=owned)
+
+        await world.direct.call("RemoveContainer", remove, api.RemoveContainerResponse)
+
+        await world.until(lambda: not world.controller.node.containers)
+        assert world.counters.exits == {"events": 1}
+
+
+async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_path: Path) -> None:
+    """What ended meanwhile is listed, what ends later comes as an event."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=ONLY_EVENTS) as world:
+        await streaming(world)
+        first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
+        await world.runtime.stop()
+        await world.poll(lambda: not world.runtime.core.events.listeners)
+        world.runtime.exit_container(first)
+        await world.runtime.start()
+
+        await world.until(lambda: world.controller.node.containers[first].state is ContainerState.EXITED)
+        await streaming(world)
+        world.runtime.exit_container(second)
+        await world.until(lambda: world.controller.node.containers[second].state is ContainerState.EXITED)
+
+        assert sum(world.counters.exits.values()) == 2
+
+
+async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> None:
+    """The disk is slow: the second list is asked for before the node shows what the first one told."""
+    patient = replace(ONLY_EVENTS, store=PATIENT.store, unknown_pause_s=60.0)  # nobody else lists
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
+        await world.stop_criproxy()
+        disk = SlowDisk(tmp_path / "state")
+        world.make_store = lambda: disk
+        await world.start_criproxy()
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        disk.answers.clear()
+        world.runtime.exit_container(owned)
+        queue = world.controller._manager._queue
+        exits = Exits(world.controller._followups, world.controller._creates.inquiry)
+        looks = [asyncio.create_task(exits.look()) for _ in range(2)]
+        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
+        disk.answers.set()
+        await asyncio.gather(*looks)
+
+        assert world.counters.exits == {"lists": 1}
+
+
+async def test_a_runtime_without_containers_of_ours_is_not_asked(tmp_path: Path) -> None:
+    """A node on which nothing runs costs no lists."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, ONLY_LISTS) as world:
+        asked = count_calls(world, "list_exited")
+        await asyncio.sleep(0.3)
+        assert not asked
+
+        await world.run(owner("owner", 1))
+
+        await world.poll(lambda: len(asked) > 1)
+
+
+async def test_events_are_not_taken_away_from_the_kubelet(tmp_path: Path) -> None:
+    """The containerd of line 1 gives each event to one subscriber only: it is listed there."""
+    containerd = RuntimeOptions(name="containerd", version="v1.7.22")
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, containerd, ONLY_LISTS) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.poll(lambda: owned in world.groups())
+
+        world.runtime.exit_container(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+        assert world.counters.exits == {"lists": 1}
+        assert not world.runtime.core.events.listeners
+
+
+def count_calls(world: World, method: str) -> list[None]:
+    """Grows by one with each call of *method* of the controller's client."""
+    calls: list[None] = []
+    client = world.controller._followups.runtime
+    original: Callable[[], Awaitable[object]] = getattr(client, method)
+
+    async def counted() -> object:
+        calls.append(None)
+        return await original()
+
+    setattr(client, method, counted)
+    return calls

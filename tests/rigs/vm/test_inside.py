@@ -1,0 +1,28 @@
+"""What a guest says of its checks, and that every check has a guest."""
+
+import inspect
+
+from tests.rigs.vm import checks, policy_checks, topology_checks
+from tests.rigs.vm.inside import Verdict, parse
+from tests.rigs.vm.plans import CASES, PLANS, Case
+
+
+def test_a_verdict_survives_its_line() -> None:
+    """Errors have several lines, and a verdict has one."""
+    verdict = Verdict(Case("four-nodes", "x"), "first\nsecond «third»", 1.5)
+
+    assert "\n" not in verdict.line()
+    assert parse(verdict.line()) == verdict
+
+
+def test_no_check_is_forgotten() -> None:
+    """Each function that takes a world belongs to a plan, and no plan has one twice."""
+    written = {
+        name
+        for module in (checks, policy_checks, topology_checks)
+        for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+    assert {case.check for case in CASES} == written
+    assert len(set(CASES)) == len(CASES) == sum(len(plan.checks) for plan in PLANS.values())

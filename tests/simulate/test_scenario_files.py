@@ -1,0 +1,145 @@
+"""Scenario files as a whole: what is in them, and what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.errors import UsageError
+from criproxy.model.cpuset import format_cpuset
+from criproxy.simulate.scenario.vectors import load, read
+
+CASE = "{id: %s, topology: {threads: none, nodes: {0: {cpus: 0-3, mem: 1G}}}, policy: static, steps: []}"
+
+NEAR_MISS = """
+vectors:
+  - {id: A, topology: four_4, policy: static, steps: []}
+topologies:
+  four4: {threads: none, nodes: {0: {cpus: 0, mem: 1G}}}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    """A file with *text*."""
+    file = folder / "cases.yaml"
+    file.write_text(text)
+    return file
+
+
+def cases(*names: str) -> str:
+    """A file with cases of these ids."""
+    return "vectors:\n" + "".join(f"  - {CASE % name}\n" for name in names)
+
+
+def test_all_cases_or_some(tmp_path: Path) -> None:
+    """Those that are named, in the order of the file."""
+    file = written(tmp_path, cases("A", "B", "C"))
+
+    assert [vector.id for vector in load(file)] == ["A", "B", "C"]
+    assert [vector.id for vector in load(file, ["C", "A"])] == ["A", "C"]
+    with pytest.raises(UsageError, match="has no case 'D'; it has A, B, C"):
+        load(file, ["D"])
+
+
+def test_the_vectors(shared_dir: Path) -> None:
+    """Each has the rules that it applies to; those about functions have nothing to run."""
+    vectors = {vector.id: vector for vector in load(shared_dir / "scenarios/crirm-vectors.yaml")}
+
+    assert len(vectors) == 25
+    assert vectors["V01"].rules == ("crirm", "nri")
+    assert vectors["V14"].rules == ("nri",)
+    assert [name for name, vector in vectors.items() if vector.unit] == [
+        "V24",
+        "V25",
+        "V26",
+        "V27",
+        "V28",
+        "V29",
+        "V30",
+    ]
+    assert all(vector.unit or (vector.topology and vector.steps) for vector in vectors.values())
+    assert [name for name, vector in vectors.items() if vector.pools] == ["V23"]
+    assert not vectors["V09"].configuration, "its first step starts the policy"
+
+
+def test_a_machine_of_its_own_and_isolated_cpus() -> None:
+    """A case may describe its machine in place, or change one that has a name."""
+    text = cases("A").replace("steps: []", "isolcpus: 2-5, steps: []")
+
+    contents = read(text, Path("cases.yaml"))
+
+    assert not contents.all_mistakes
+    assert contents.vectors[0].topology is not None
+    assert format_cpuset(contents.vectors[0].topology.isolated_cpus) == "2-3"
+
+
+def test_a_file_of_many_values_is_read(tmp_path: Path) -> None:
+    """What bounds a policy file is no bound for scenarios."""
+    file = written(tmp_path, cases(*(f"C{number}" for number in range(2000))))
+
+    assert len(load(file)) == 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cases.yaml:1:1: must be a group such as {name: value}, not nothing"),
+        ("a: [", "cases.yaml:1:"),
+        ("version: 1", "cases.yaml:1:1: 'vectors' is missing"),
+        ("vectors: []\nvektors: []", "cases.yaml:2:1: vektors: there is no 'vektors' here; did you mean 'vectors'?"),
+        ("vectors: [{id: A}]", "'topology' is missing"),
+        ("vectors: [{title: x}]", "'id' is missing"),
+        (cases("A", "A"), "cases.yaml:3:1: a case with the id 'A' is in line 2 already"),
+        (cases("A").replace("static,", "static, polisy: x,"), "there is no 'polisy' here; did you mean 'policy'?"),
+        (cases("A").replace("steps: []", "kind: units, steps: []"), "did you mean 'unit'?"),
+        (cases("A").replace("steps: []", "applies: [all], steps: []"), "must be one of crirm, nri"),
+        ("topologies: {n4: {nodes: {}}}\nvectors: []", "topologies.n4.nodes: no node has a CPU"),
+        (NEAR_MISS, "there is no topology 'four_4'; did you mean 'four4'?"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
+    """Exit status 2, and every mistake with its place."""
+    with pytest.raises(UsageError) as error:
+        load(written(tmp_path, text))
+
+    assert said in str(error.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """Neither what is not there nor what is no text."""
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+
+    for file in (tmp_path / "none", binary, tmp_path):
+        with pytest.raises(UsageError, match=r"there is no such file|it must be a scenario file|not UTF-8"):
+            load(file)
+
+
+def test_what_is_not_known_beside_the_cases() -> None:
+    """It is told, and the cases are read all the same."""
+    contents = read(f"{cases('A')}machines: {{}}\nx: 1\n", Path("cases.yaml"))
+
+    assert [mistake.line for mistake in contents.mistakes] == [3, 4]
+    assert [vector.id for vector in contents.vectors] == ["A"]
+
+
+def test_all_mistakes_at_once() -> None:
+    """One wrong case does not hide another, wrong or not."""
+    contents = read(f"vectors: [{{id: A}}, {{id: B}}, 3, {CASE % 'C'}]", Path("cases.yaml"))
+
+    assert list(contents.wrong) == ["A", "B"]
+    assert len(contents.mistakes) == 1
+    assert [vector.id for vector in contents.vectors] == ["C"]
+
+
+def test_a_wrong_case_matters_only_to_who_asks_for_it(tmp_path: Path) -> None:
+    """With ids, the rest of the file is not judged; a machine that is wrong is told once for all its cases."""
+    file = written(tmp_path, cases("A") + "  - {id: B}\n")
+    machine = "topologies: {m: {nodes: {}}}\nvectors:\n"
+    both = read(f"{machine}  - {{id: A, topology: m, policy: x, steps: []}}\n" + "  - 3\n", file)
+
+    assert [vector.id for vector in load(file, ["A"])] == ["A"]
+    with pytest.raises(UsageError, match="'topology' is missing"):
+        load(file, ["B"])
+    with pytest.raises(UsageError, match="'topology' is missing"):
+        load(file)
+    assert len(both.all_mistakes) == 2
