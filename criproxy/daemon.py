@@ -38,6 +38,7 @@ from criproxy.wire.sockets import Listener, listen, unix_path
 
 if TYPE_CHECKING:
     from criproxy.api.recordings import Recorder
+    from criproxy.api.situation import Situations
     from criproxy.control.configuration.last_good import Keeping
     from criproxy.control.configuration.load import BadFile, Configuration
     from criproxy.control.configuration.reload import Reload
@@ -178,6 +179,7 @@ class Daemon:
         self._behind = ""
         """That the runtime is no runtime, in a sentence."""
         self._recorder: Recorder | None = None
+        self._situations: Situations | None = None
         self._stop = asyncio.Event()
 
     async def serve(self) -> None:
@@ -307,8 +309,8 @@ class Daemon:
             structlog.get_logger("criproxy.control"),
         )
         if configuration.problem:
-            controller.config_problem = first_of(configuration.problem)
-            controller.config_instead = configuration.instead
+            controller.context.in_force.problem = first_of(configuration.problem)
+            controller.context.in_force.instead = configuration.instead
         stack.push_async_callback(controller.stop)
         await controller.start()
         self._controller = controller
@@ -317,16 +319,22 @@ class Daemon:
         if not (configuration.misfits or configuration.problem):
             keeping.keep(configuration.good)
         self._reload = Reload(
-            self._options.config, configuration, controller, self._notifier, self._status_text, log, keeping.keep
+            self._options.config,
+            configuration,
+            controller.context,
+            controller.policy_switch,
+            self._notifier,
+            self._status_text,
+            keeping.keep,
         )
         return controller
 
     def _touch(self, controller: "Controller", early: Early) -> None:
         """From now on the controller says what becomes of which calls, of those that wait, too."""
         main, table = self._proxies[0], self._table(controller.table())
-        controller.modes.changed = partial(self._mode_changed, controller, main)
+        controller.policy_switch.changed = partial(self._mode_changed, controller, main)
         main.on_error = self._on_error(controller)
-        main.on_runtime_lost = controller.resync
+        main.on_runtime_lost = controller.runtime_lost
         main.use(table)
         early.settle(table, main.on_error)
 
@@ -343,11 +351,11 @@ class Daemon:
         """Who wants refusals gets them: only otherwise failures that repeat switch the bypass on."""
         from criproxy.control.settings import OnError
 
-        watched = self._bypass.watch(controller.on_error)
+        watched = self._bypass.watch(controller.fallback.on_error)
 
         async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
             refuses = controller.settings.on_error is OnError.REFUSE  # another one after a reload
-            return await (controller.on_error if refuses else watched)(call, message, error)
+            return await (controller.fallback.on_error if refuses else watched)(call, message, error)
 
         return on_error
 
@@ -368,12 +376,15 @@ class Daemon:
         async def ask(command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
             await asyncio.to_thread(import_module, "criproxy.api.queries")  # not before somebody asks
             from criproxy.api.queries import Answers
+            from criproxy.api.situation import Situations
 
             unreachable = (
                 await self._unreachable(controller) if command != "names" else ""
             )  # the latter sits at a prompt
             notices = partial(self._notices, unreachable)
-            return await Answers(controller, notices, started_s).commands()[command](arguments)
+            self._situations = self._situations or Situations(controller)
+            answers = Answers(self._situations, notices, started_s)
+            return await answers.commands()[command](arguments)
 
         async def record(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
             await asyncio.to_thread(import_module, "criproxy.api.recordings")
@@ -384,7 +395,7 @@ class Daemon:
 
         asked = {command: partial(ask, command) for command in ("status", "explain", "devices", "names")}
         server = ControlServer(
-            {"bypass": self._bypass.command, "release": controller.modes.command, "record": record, **asked}
+            {"bypass": self._bypass.command, "release": controller.policy_switch.command, "record": record, **asked}
         )
         await server.start(listener.sock)
         stack.push_async_callback(server.stop)
@@ -394,7 +405,7 @@ class Daemon:
 
         With the policy none it asks nobody, and of a separate image service it knows nothing.
         """
-        asked = (MAIN,) if controller.modes.active else ()
+        asked = (MAIN,) if controller.policy_switch.active else ()
         for name, (_, path) in self._endpoints.pairs.items():
             if name not in asked and (problem := await _probe(path, name)) is not None:
                 return problem
@@ -424,8 +435,9 @@ class Daemon:
         """Serve metrics and health; who asks earlier waits, and the kubelet does not."""
         if listener is None:
             return
-        for module in ("criproxy.observe.http", "criproxy.observe.metrics"):
+        for module in ("criproxy.observe.http", "criproxy.observe.metrics", "criproxy.api.measures"):
             await asyncio.to_thread(import_module, module)  # 0.1 s, in which calls shall not wait
+        from criproxy.api.measures import measure
         from criproxy.cri.methods import KNOWN_METHODS
         from criproxy.observe.http import HttpServer, Sources
         from criproxy.observe.metrics import Gauges, Metrics
@@ -437,7 +449,7 @@ class Daemon:
             dropped_log_lines=lambda: self._log_writer.dropped_lines,
         )
         stats = [proxy.stats for proxy in self._proxies]
-        metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS, controller.measure)
+        metrics = Metrics(stats, self._heartbeat, gauges, KNOWN_METHODS, partial(measure, controller))
         server = HttpServer(Sources(metrics.render, self._healthy, lambda: self._ready(controller)))
         stack.push_async_callback(server.stop)
         await server.start(listener)
@@ -453,7 +465,7 @@ class Daemon:
         from criproxy.control.configuration.load import DEFAULT_CONFIG
         from criproxy.control.tasks import Tasks
 
-        tasks = Tasks(log, controller.failures)
+        tasks = Tasks(log, controller.context.failures)
         stack.push_async_callback(tasks.stop)
         tasks.forever("reload", self._reload.run)
         tasks.forever("look for a criproxy behind", lambda: self._look_behind(controller))
@@ -462,7 +474,7 @@ class Daemon:
 
     async def _look_behind(self, controller: "Controller") -> None:
         """See again and again whether what is behind is another criproxy: both would place the same containers."""
-        while not controller.modes.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
+        while not controller.policy_switch.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
             await asyncio.sleep(BEHIND_PAUSE_S)
         from criproxy.cri.here import criproxy_behind
         from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
@@ -511,9 +523,9 @@ class Daemon:
         unusual = [self._bypass_text] if self._bypass_text else []
         if controller is not None and controller.node.released:
             unusual.append(f"RELEASED, no container is placed: {controller.node.released}")
-        if controller is not None and controller.config_problem is not None:
-            instead = controller.config_instead or "the one before is in force"
-            unusual.append(f"POLICY FILE NOT USED, {instead}: {controller.config_problem}")
+        if controller is not None and controller.context.in_force.problem is not None:
+            instead = controller.context.in_force.instead or "the one before is in force"
+            unusual.append(f"POLICY FILE NOT USED, {instead}: {controller.context.in_force.problem}")
         return "; ".join(unusual) or self._serving
 
     async def _healthy(self) -> str | None:
@@ -535,7 +547,9 @@ class Daemon:
             self._dropped_lines = dropped
 
     def _beat_failed(self, error: Exception) -> None:
-        if self._controller is None or self._controller.failures.add("watcher", f"a heartbeat failed: {error!r}"):
+        if self._controller is None or self._controller.context.failures.add(
+            "watcher", f"a heartbeat failed: {error!r}"
+        ):
             log.error("a heartbeat failed", exc_info=error)
 
     def _handle_signals(self) -> None:

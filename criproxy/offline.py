@@ -53,7 +53,8 @@ async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log
         settings, policy = Settings(host_root=host_root), NonePolicy(Options())
         controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
         try:
-            return await (controller.modes.undo_later() if undo else controller.modes.release(asked_for()))
+            switch = controller.policy_switch
+            return await (switch.undo_later() if undo else switch.release(asked_for()))
         finally:
             await controller.stop()
     finally:

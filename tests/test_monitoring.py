@@ -12,6 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from criproxy.api.measures import measure
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
 from criproxy.cri.methods import KNOWN_METHODS
@@ -70,7 +71,7 @@ def registry(controller: Controller) -> Metrics:
     for entry in stats.entries.values():
         entry.calls = 1
         entry.held.add(0.001)
-    return Metrics([stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, controller.measure)
+    return Metrics([stats], Heartbeat(lambda: None), gauges, KNOWN_METHODS, lambda: measure(controller))
 
 
 @pytest.fixture

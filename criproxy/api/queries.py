@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from criproxy import __version__
-from criproxy.control.controller import Controller
+from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
 from criproxy.engine.choice import Choice
 from criproxy.errors import StoreError, UsageError
@@ -39,7 +39,7 @@ UNGUARDED = Notice(
 class Answers:
     """The commands that ask how things are; none of them changes anything."""
 
-    controller: Controller
+    situations: Situations
     notices: Callable[[], Sequence[Notice]]
     """What the daemon knows and the controller does not: bypass, configuration."""
     started_s: float = field(default_factory=time.time)
@@ -75,14 +75,14 @@ class Answers:
             raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
         situation = self._situation()
         try:
-            records = await self.controller.history(text)
+            records = await self.situations.controller.context.state.find_history(text)
         except StoreError as error:
             records = []
             missing = Notice("history", f"the history cannot be read: {error}")
             situation = replace(situation, notices=[*situation.notices, missing])
         life, found = await asyncio.to_thread(_choose, situation.node, records, text)
         others = await self._namesakes(life, found, text)
-        waits_for = self.controller.waits_for(life.id) if life.container else []
+        waits_for = self.situations.blockers(life.id) if life.container else []
         now, failed = await self._choice_now(life)
         situation = replace(situation, notices=[*situation.notices, *failed])
         head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
@@ -92,16 +92,16 @@ class Answers:
 
     async def _choice_now(self, life: story.Life) -> tuple[Choice | None, list[Notice]]:
         """What a container would be placed by now, if the history does not tell of its place."""
-        if life.container is None or life.considered or self.controller.node.released:
+        if life.container is None or life.considered or self.situations.controller.node.released:
             return None, []
         try:
-            return await asyncio.to_thread(self.controller.choice_now, life.container.key), []
+            return await asyncio.to_thread(self.situations.choice_now, life.container.key), []
         except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
             return None, [Notice("policy", f"the policy cannot tell what it would choose from: {error!r}")]
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, which has no arguments."""
-        guard, situation = self.controller.devices, self._situation()
+        guard, situation = self.situations.controller.devices, self._situation()
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
         head = {
@@ -120,19 +120,19 @@ class Answers:
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
-        return sorted({container.title for container in self.controller.node.containers.values()})
+        return sorted({container.title for container in self.situations.controller.node.containers.values()})
 
     async def _namesakes(self, life: story.Life, found: Sequence[story.Life], text: str) -> list[story.Life]:
         """Other containers that had the same name."""
         if text != life.title:
             records: list[Record] = []
             with suppress(StoreError):  # told already
-                records = await self.controller.history(life.title)
-            found = await asyncio.to_thread(story.lives, self.controller.node, records, life.title)
+                records = await self.situations.controller.context.state.find_history(life.title)
+            found = await asyncio.to_thread(story.lives, self.situations.controller.node, records, life.title)
         return [other for other in found if other.name != life.name]
 
     def _situation(self) -> Situation:
-        situation = self.controller.situation()
+        situation = self.situations.now()
         return replace(situation, notices=[*self.notices(), *situation.notices])
 
     def _head(self) -> Values:

@@ -112,7 +112,7 @@ class Recorder:
             raise CriproxyError("there is nothing to record: with the policy none, this daemon hears of no container")
         if len(self._recordings) >= MAX_RECORDINGS:
             raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
-        now_s, node = time.monotonic(), controller.listen(self._hear)
+        now_s, node = time.monotonic(), controller.context.state.listen(self._hear)
         if not self._recordings:
             self._topology = node.topology
         name, recording = token_hex(8), Recording(now_s, now_s)
@@ -124,7 +124,7 @@ class Recorder:
     def _end(self, name: str) -> None:
         self._recordings.pop(name).ended = "it was ended"
         if not self._recordings:
-            self._controller.listen(None)
+            self._controller.context.state.listen(None)
 
     def _drop_forgotten(self) -> None:
         limit_s = time.monotonic() - PATIENCE_S

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from criproxy.control.containers.cgroups import Kernel
+from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
 from criproxy.emulator import containerd, runtime
@@ -52,7 +52,7 @@ class Stage:
     runtime: Runtime
     kubelet: MiniKubelet
     """Talks to criproxy."""
-    kernel: Kernel
+    kernel: Cgroups
     """Looks at containers past criproxy."""
     process: asyncio.subprocess.Process | None = None
 
@@ -144,7 +144,7 @@ async def open_stage(stack: AsyncExitStack) -> Stage:
         topology=topology,
         runtime=behind,
         kubelet=MiniKubelet(through, behind.cgroups),
-        kernel=Kernel(past, Path("/")),
+        kernel=Cgroups(past, Path("/")),
     )
     stack.push_async_callback(stage.end_criproxy, signal.SIGTERM)
     stack.push_async_callback(past.close)

@@ -118,7 +118,7 @@ class Harmless:
         return True
 
 
-class CarefulLog:
+class SafeLog:
     """Passes lines to another log; one that it cannot take is counted.
 
     Args:

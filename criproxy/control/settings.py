@@ -102,6 +102,17 @@ class Settings:
     """Prefix of /proc and /sys/fs/cgroup."""
 
 
+@dataclass(slots=True)
+class InForce:
+    """Which configuration is in force at this moment."""
+
+    settings: Settings
+    problem: str | None = None
+    """Why the configuration in the file is not the one in force; None where it is."""
+    instead: str = ""
+    """What is in force in its place, in a sentence."""
+
+
 class Log(Protocol):
     """A structlog logger, as far as the controller uses one."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
 from criproxy.cli.client import ask
 from criproxy.control.settings import OnError, StoreLimits
 from criproxy.cri import api_pb2 as api
@@ -28,7 +29,7 @@ from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePo
 from criproxy.views.notices import Notice
 from criproxy.wire.sockets import listen
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.control.world import FAST, STATIC, World, owner, sharer, situation
 
 LIMIT_S = 30.0
 MANY = 1_000
@@ -38,7 +39,7 @@ MANY = 1_000
 async def asked(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[Any]:
     """A function that asks the controller of *world* over a control socket."""
     listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer(Answers(world.controller, lambda: notices).commands())
+    server = ControlServer(Answers(Situations(world.controller), lambda: notices).commands())
     await server.start(listener.sock)
     try:
         yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
@@ -166,9 +167,9 @@ async def test_status_forgets_who_was_refused_in_a_sandbox_that_is_gone(tmp_path
         kubelet = world.kubelet if seen else MiniKubelet(world.direct)
         await kubelet.remove_pod(sandboxes[0])
         if not seen:
-            world.controller.resync()
+            world.controller.runtime_lost()
         await world.until(lambda: sandboxes[0] not in world.controller.node.pods)
-        await world.poll(lambda: len(world.controller.situation().refusals) == 1)
+        await world.poll(lambda: len(situation(world.controller).refusals) == 1)
 
         (refusal,) = (await say("status"))["refusals"]
         assert refusal["container"] == "default/stays/main"
@@ -214,10 +215,10 @@ async def test_a_thousand_containers_hold_up_nobody(tmp_path: Path) -> None:
                 reservation=f"r-{number}",
             )
             node = step(node, ContainerCreating(found), STATIC).node
-        world.controller._manager.node = node
+        world.controller.context.state.node = node
         await say("names")  # the client's modules are loaded
 
-        answers, calls = Answers(world.controller, list), list[str]()
+        answers, calls = Answers(Situations(world.controller), list), list[str]()
 
         def count(frame: FrameType, what: str, argument: object) -> None:
             if what == "call":
@@ -238,9 +239,9 @@ async def test_what_keeps_the_controller_from_its_work_is_told(tmp_path: Path) -
     """A configuration that is not in force and a runtime that is away are notices, each of its kind."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
         await world.run(sharer("web"))  # from then on the node is known
-        world.controller.config_problem = "policy.yaml:3: no such option"
+        world.controller.context.in_force.problem = "policy.yaml:3: no such option"
         await world.runtime.stop()
-        world.controller.resync()
+        world.controller.runtime_lost()
         notices: dict[str, str] = {}
         while "runtime" not in notices:
             notices = {notice["kind"]: notice["text"] for notice in (await say("status"))["notices"]}
@@ -266,7 +267,7 @@ async def test_a_create_at_which_we_fail_is_in_the_history(tmp_path: Path, on_er
             await asyncio.sleep(0.01)
         await world.run(sharer("web"))
 
-        records = await world.controller.history("default/trader/main")
+        records = await world.controller.context.state.find_history("default/trader/main")
 
     told = {record.kind.value: record.sentences[0] for record in records}
     assert "disk is full" in told[kind]
@@ -277,7 +278,7 @@ async def test_a_released_node(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world, asked(world, tmp_path) as say:
         owned = await world.run(owner("trader", 2))
         await world.until(lambda: calm(world))
-        await world.controller.modes.release("by hand")
+        await world.controller.policy_switch.release("by hand")
 
         values, told = await say("status", check=True), await say("explain", container=owned)
 

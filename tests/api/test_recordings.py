@@ -82,7 +82,7 @@ async def test_what_comes_while_it_begins_is_told_once(tmp_path: Path, state: Co
         begun = await recorder.command({})
         await running
         await world.booked()
-        await world.controller._manager.flush()
+        await world.controller.context.state.flush()
         events = [parse_line(line) for line in begun["lines"][1:]]
         events += await told(recorder, begun["recording"], len(begun["lines"]))
 
@@ -171,10 +171,10 @@ async def test_who_has_gone_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mon
         name = (await recorder.command({}))["recording"]
         ended = (await recorder.command({}))["recording"]
         await recorder.command({"recording": ended, "end": True})
-        listening = world.controller._manager.heard
+        listening = world.controller.context.state.heard
         monkeypatch.setattr(recording, "PATIENCE_S", -1.0)
         await world.run(sharer("p"))
-        after = world.controller._manager.heard
+        after = world.controller.context.state.heard
         with pytest.raises(UsageError, match="there is no recording"):
             await recorder.command({"recording": name})
 

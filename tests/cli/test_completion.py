@@ -56,7 +56,7 @@ async def test_names_of_containers(tmp_path: Path) -> None:
         words = ("criproxy", "explain", *places(tmp_path)[:4], "default/w")
         async with answering(world, tmp_path):
             asked = await asyncio.to_thread(completed, *words)
-        await world.controller.history("")  # all of it is on disk
+        await world.controller.context.state.find_history("")  # all of it is on disk
         await world.stop_criproxy()
         read = await asyncio.to_thread(completed, *words)
         nothing = await asyncio.to_thread(completed, *words[:5], str(tmp_path / "nowhere"), "default/w")

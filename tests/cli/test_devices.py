@@ -216,7 +216,7 @@ async def test_the_state_tells_while_the_daemon_is_down(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT_S), world(tmp_path) as node:
         knows(node, Podresources(main="GPU-b"))
         await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
-        await node.controller.history("")  # all of it is on disk
+        await node.controller.context.state.find_history("")  # all of it is on disk
         await node.stop_criproxy()
         write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
         policy = tmp_path / "policy.yaml"

@@ -25,7 +25,7 @@ from tests.control.world import World, owner, sharer
 async def answering(world: World, directory: Path) -> AsyncIterator[None]:
     """The daemon's side of the control socket in *directory*."""
     listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer({"release": world.controller.modes.command})
+    server = ControlServer({"release": world.controller.policy_switch.command})
     await server.start(listener.sock)
     try:
         yield
@@ -156,7 +156,7 @@ async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
     await world.start_criproxy()
     async with asyncio.timeout(10):
         while world.cpus(first) != "1":
-            await world.controller.changed()
+            await world.controller.context.state.changed()
 
 
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
 from criproxy.cli import main, status
 from criproxy.cli.render.status import render
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
@@ -44,7 +45,7 @@ NAMED = replace(FAST, policy_name="static")
 async def answering(world: World, directory: Path, notices: Sequence[Notice] = ()) -> AsyncIterator[None]:
     """The daemon's side of the control socket in *directory*."""
     listener = listen(str(directory / "control.sock"), 0o600)
-    server = ControlServer(Answers(world.controller, lambda: notices).commands())
+    server = ControlServer(Answers(Situations(world.controller), lambda: notices).commands())
     await server.start(listener.sock)
     try:
         yield

@@ -64,7 +64,7 @@ class Placing(World):
         """Connect the bypass, too."""
         await super().start_criproxy()
         self.bypass = Bypass([self.proxy], self.controller.bypass, lambda _text: None)
-        self.proxy.on_error = self.bypass.watch(self.controller.on_error)
+        self.proxy.on_error = self.bypass.watch(self.controller.fallback.on_error)
 
     async def stop_criproxy(self) -> None:
         """End the bypass's timer first."""
@@ -116,7 +116,7 @@ async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnErro
     async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(HURRY, on_error=on_error)) as world:
         owned = await world.run(owner("owner", 2))
         released = asyncio.Event()
-        world.controller._creates.inquiry = Hanging(released)  # type: ignore[assignment]
+        world.controller.outcomes = Hanging(released)  # type: ignore[assignment]
         pod = owner("owner", 2)
         sandbox_id = next(iter(world.controller.node.pods))
         late = replace(pod, containers=(*pod.containers, replace(owner("owner", 1).containers[0], name="late")))
@@ -199,7 +199,7 @@ async def test_handlers_that_hang_engage_the_bypass(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT_S), Placing(tmp_path, HURRY) as world:
         owned = await world.run(owner("owner", 2))
         sandbox_id = next(iter(world.controller.node.pods))
-        world.controller._creates.inquiry = Hanging(asyncio.Event())  # type: ignore[assignment]
+        world.controller.outcomes = Hanging(asyncio.Event())  # type: ignore[assignment]
         spec = owner("owner", 1).containers[0]
 
         async def create(name: str) -> str:
@@ -241,7 +241,7 @@ async def test_lists_from_during_the_bypass_say_nothing_of_what_came_after_them(
         world.bypass.set(BypassMode.ORDERED, "for the test")
         await world.run(sharer("listed"))
         slow.asked.clear()
-        world.controller.resync()
+        world.controller.runtime_lost()
         await slow.asked.wait()  # the lists are in, and it asks about the one that is new
         running = await world.run(sharer("unseen"))
 

@@ -235,6 +235,6 @@ class Garbage:
 async def test_every_touched_call_is_known_to_wait(world: World) -> None:
     """What may have a rule waits while the controller is still being loaded, and nothing else."""
     held_and_watched = world.controller.table().keys()
-    world.controller.modes.edits = True  # as while quotas are lifted
+    world.controller.policy_switch.edits = True  # as while quotas are lifted
 
     assert held_and_watched < world.controller.table().keys() == touched_paths()

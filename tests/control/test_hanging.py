@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
 from criproxy.control.devices import guard as guarding
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
@@ -201,7 +202,7 @@ async def test_devices_is_answered_while_a_driver_hangs(tmp_path: Path) -> None:
     node = world(tmp_path)
     hang(tmp_path / INFORMATION)
     async with node, asyncio.timeout(20):
-        answers = Answers(node.controller, list)
+        answers = Answers(Situations(node.controller), list)
         told = [bytes(await answers.devices({})) for _ in range(12)]
         assert [b"GPU-a" in each for each in told] == [True] * 12
         await pool_is_free()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration.policy_switch import Modes
+from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.containers.cgroups import CpusetGroup
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures
@@ -27,7 +27,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.views import status as report
 from tests.conftest import ROOT
 from tests.control.sync.test_cold_starts import starting_cold
-from tests.control.world import FAST, RecordingLog, World, owner, sharer
+from tests.control.world import FAST, RecordingLog, World, owner, sharer, situation
 
 LIMIT_S = 120.0
 """Only what never comes takes so long."""
@@ -159,8 +159,8 @@ WATCHERS = [
     pytest.param(Drift, "_forget", "watch cgroups", id="cgroups"),
     pytest.param(ColdStarts, "_look", "end cold starts", id="cold-starts"),
     pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),
-    pytest.param(Modes, "_see_quotas_again", "follow lifted quotas", id="quotas"),
-    pytest.param(Modes, "_go_on", "go on as the node was left", id="go-on"),
+    pytest.param(PolicySwitch, "_see_quotas_again", "follow lifted quotas", id="quotas"),
+    pytest.param(PolicySwitch, "_go_on", "go on as the node was left", id="go-on"),
     pytest.param(Watch, "_load", "watch", id="loading"),
     pytest.param(DeviceGuard, "begin", "look for cards", id="cards"),
 ]
@@ -186,10 +186,10 @@ async def test_each_watcher_survives_one_exception(
 
         await world.poll(lambda: len(calls) > 1)
 
-        situation = world.controller.situation()
-        assert any(name in notice.text and "planted" in notice.text for notice in situation.notices)
-        assert any(name in text for text in report.problems(situation)["problems"])
-        assert world.controller.failures.counts["watcher"] == 1
+        now = situation(world.controller)
+        assert any(name in notice.text and "planted" in notice.text for notice in now.notices)
+        assert any(name in text for text in report.problems(now)["problems"])
+        assert world.controller.context.failures.counts["watcher"] == 1
         await world.poll(lambda: world.controller.node.containers[cold].warm)
 
 

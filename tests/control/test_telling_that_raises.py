@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from criproxy.api.recordings import Recorder
-from criproxy.control.calls.failed_calls import Failing
+from criproxy.control.calls.failed_calls import FailedCalls
 from criproxy.control.counters import Counters, Times
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import explanations as considering
 from criproxy.control.node import history as journal
-from criproxy.control.node.explanations import Considering
-from criproxy.control.node.history import Journal
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.node.explanations import Explanations
+from criproxy.control.node.history import History
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.cpuset import format_cpuset
-from criproxy.store.history import History
+from criproxy.store import history as stored
 from criproxy.wire.stats import Histogram
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, World, owner, sharer
@@ -37,14 +37,14 @@ QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.0
 TELLING = (journal, telling, considering, asked)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
-    Journal: {"refusals"},
-    Considering: {"settled", "close"},
+    History: {"refusals"},
+    Explanations: {"settled", "close"},
     Recorder: {"command"},
-    History: {"commit", "rollback"},
+    stored.History: {"commit", "rollback"},
     Times: set(),
     Histogram: set(),
-    Failing: {"told"},
-    Followups: {name for name, _ in inspect.getmembers(Followups) if name != "_tell"},
+    FailedCalls: {"told"},
+    Reconciler: {name for name, _ in inspect.getmembers(Reconciler) if name != "_tell"},
 }
 """Classes that tell, and those of their methods that do something else."""
 

@@ -44,7 +44,7 @@ async def test_no_annotation_leads_to_the_bypass(tmp_path: Path, policy: str, va
         annotations = {f"cri-resource-manager.intel.com/{KEYS[policy]}": value}
         assert await outcomes(world, annotations) <= {None, StatusCode.INVALID_ARGUMENT}
         assert world.counters.policy_failures == 0
-        assert not world.controller._manager.bypassed
+        assert not world.controller.context.state.bypassed
         assert not world.counters.fallbacks.total()
         await world.run(owner("victim"))
 

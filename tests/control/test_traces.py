@@ -21,7 +21,7 @@ from criproxy.store.store import Store
 from criproxy.views.status import problems
 from tests.conftest import ROOT
 from tests.control.traces import EmbeddedEnds, Player, Recorded, dies_before, ends_of, read, recordings
-from tests.control.world import FAST, World
+from tests.control.world import FAST, World, situation
 
 LIMIT_S = 60.0
 REST_S = 10.0
@@ -78,11 +78,11 @@ class Look:
                 await self.world.poll(lambda: not any(self._found().values()))
         except TimeoutError:
             pytest.fail(f"after line {call.line} ({call.method}): {self._found()}")
-        assert violations(self.world.controller.node, self.world.controller.situation().reserved) == []
+        assert violations(self.world.controller.node, situation(self.world.controller).reserved) == []
         assert list(self._intruders()) == [], f"after line {call.line} ({call.method})"
 
     def _found(self) -> dict[str, object]:
-        return problems(self.world.controller.situation())
+        return problems(situation(self.world.controller))
 
     def _intruders(self) -> Iterator[str]:
         """Containers whose cgroup has CPUs that another is to have for itself."""

@@ -14,7 +14,7 @@ from criproxy.model.workload import ContainerState
 from criproxy.views.shortfalls import Shortfall
 from criproxy.views.status import Situation
 from tests.control.containers.test_in_flight import group_of, left_running
-from tests.control.world import FAST, GIB, World, owner, sharer
+from tests.control.world import FAST, GIB, World, owner, sharer, situation
 
 LIMIT_S = 20.0
 
@@ -40,16 +40,16 @@ async def test_a_competing_manager_is_told_until_it_is_off(tmp_path: Path) -> No
     """With the static one on, each create has a cpuset; a create without one tells that it was switched off."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         await create(world, "first", "2")
-        assert kinds(world.controller.situation()) == ["competing-manager"]
+        assert kinds(situation(world.controller)) == ["competing-manager"]
         await create(world, "second", "0-3")
-        assert kinds(world.controller.situation()) == ["competing-manager"]
+        assert kinds(situation(world.controller)) == ["competing-manager"]
         assert len([event for event in world.log.events() if "CPU manager" in event]) == 1
 
         await create(world, "third", "")
-        assert kinds(world.controller.situation()) == []
+        assert kinds(situation(world.controller)) == []
 
         await create(world, "fourth", "2")
-        assert kinds(world.controller.situation()) == ["competing-manager"]
+        assert kinds(situation(world.controller)) == ["competing-manager"]
         assert len([event for event in world.log.events() if "CPU manager" in event]) == 2
 
 
@@ -59,17 +59,17 @@ async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bo
     settings = replace(FAST, drift_period_s=0.02, lost_after_s=60.0 if ends else 0.5)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
         late = await left_running(world, tmp_path, owner("late"))
-        await world.poll(lambda: world.controller._followups.kernel.still_runs(late))
+        await world.poll(lambda: world.controller.context.cgroups.still_runs(late))
         assert world.owned() == {1}
-        assert kinds(world.controller.situation()) == []
+        assert kinds(situation(world.controller)) == []
         assert not any("whose processes run" in event for event in world.log.events())
         if not ends:
-            await world.poll(lambda: kinds(world.controller.situation()) == ["left-running"])
+            await world.poll(lambda: kinds(situation(world.controller)) == ["left-running"])
             await world.poll(lambda: any("whose processes run" in event for event in world.log.events()))
         shutil.rmtree(group_of(tmp_path, late))
         gone = ContainerState.EXITED
         await world.until(lambda: world.controller.node.containers[late].state is gone)
-        assert kinds(world.controller.situation()) == []
+        assert kinds(situation(world.controller)) == []
 
 
 async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:

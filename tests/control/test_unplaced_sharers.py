@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.api.measures import measure
 from criproxy.control.settings import Promote
 from criproxy.emulator.kubelet import PodSpec
 from criproxy.model.cpuset import CpuSet
@@ -24,7 +25,7 @@ from tests.control.node.test_disk import QUICK as QUICK_DISK
 from tests.control.node.test_disk import back
 from tests.control.reconcile.test_promotion import wrong
 from tests.control.test_bypass import Placing
-from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.control.world import FAST, STATIC, World, owner, sharer, situation
 from tests.disks import fill, free, small_disk
 
 LIMIT_S = 20.0
@@ -82,7 +83,7 @@ async def come_during(trouble: BypassMode | str, world: Placing, pod: PodSpec, d
     return key
 
 
-class Failing(StaticPolicy):
+class FailedCalls(StaticPolicy):
     """A policy with a mistake, for as long as it is told so, that keeps the last CPU for nobody."""
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ class Failing(StaticPolicy):
 
 def unplaced(world: World) -> list[str]:
     """What status says of those who are not placed."""
-    notices = summary(world.controller.situation())["notices"]
+    notices = summary(situation(world.controller))["notices"]
     return [each["text"] for each in notices if "without having been placed" in each["text"]]
 
 
@@ -113,7 +114,7 @@ async def late(world: World) -> str:
 
 async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> None:
     """By itself; nothing is wrong then."""
-    policy = Failing()
+    policy = FailedCalls()
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=policy) as world:
         container_id = await late(world)
         (text,) = unplaced(world)
@@ -126,7 +127,7 @@ async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> N
 
 async def test_it_is_told_of_over_a_restart(tmp_path: Path) -> None:
     """And as long as it lives, where nobody is promoted."""
-    policy = Failing()
+    policy = FailedCalls()
     settings = replace(QUICK, promote=Promote.OFF)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings, policy=policy) as world:
         await late(world)
@@ -169,7 +170,7 @@ async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
         (text,) = wrong(world)
         assert text.startswith("default/late/main shares since 20")
         assert text.endswith("without having been placed: it was created during a bypass")
-        assert world.controller.measure().unpromoted == 1
+        assert measure(world.controller).unpromoted == 1
 
 
 async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
         told = unplaced(world)
         assert len(told) == MAX_NAMED + 1
         assert told[-1] == "2 more containers share without having been placed, for such reasons"
-        assert world.controller.measure().unpromoted == MAX_NAMED + 2
+        assert measure(world.controller).unpromoted == MAX_NAMED + 2
 
 
 FEW = {"balloonTypes": [{"name": "few", "namespaces": ["default"], "minCPUs": 1, "maxCPUs": 2, "maxBalloons": 1}]}
@@ -205,12 +206,12 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=POLICIES[before]) as world:
         keys = [await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)]
         settings = replace(world.controller.settings, configuration="new", apply_all=True)
-        await world.controller.modes.change(policy, settings)
+        await world.controller.policy_switch.change(policy, settings)
         await world.poll(lambda: world.controller.ready)
         grants = world.controller.node.grants
         homeless = [key for key in keys if not grants[key].pool]
         told = unplaced(world)
-        assert len(homeless) == len(told) == world.controller.measure().unpromoted > 0
+        assert len(homeless) == len(told) == measure(world.controller).unpromoted > 0
         assert all("the policy had no place for it when all were placed anew" in text and why in text for text in told)
         assert set(told) <= set(wrong(world))
         await world.poll(lambda: "policy changed" in world.log.events())
@@ -225,7 +226,7 @@ async def test_who_fitted_no_balloon_comes_into_one_when_there_is_room(tmp_path:
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
         keys = {await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)}
         settings = replace(world.controller.settings, configuration="new", apply_all=True)
-        await world.controller.modes.change(policy, settings)
+        await world.controller.policy_switch.change(policy, settings)
         (homeless,) = [key for key in keys if not world.controller.node.grants[key].pool]
         (inside,) = keys - {homeless}
         await world.kubelet.stop(inside)

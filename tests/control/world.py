@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pytest
 
+from criproxy.api.situation import Situations
 from criproxy.control.controller import Controller
 from criproxy.control.counters import Counters
 from criproxy.control.settings import Settings, StoreLimits
@@ -22,6 +23,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
+from criproxy.views.status import Situation
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import listen
 
@@ -92,6 +94,11 @@ class RecordingLog:
         return [event for event, _ in self.lines]
 
 
+def situation(controller: Controller) -> Situation:
+    """What `status` is made of, at this moment."""
+    return Situations(controller).now()
+
+
 class World:
     """Runtime, store and data plane below one directory; `restart` ends and starts criproxy.
 
@@ -160,10 +167,10 @@ class World:
             self.proxy = proxy = Proxy(
                 str(self.runtime.path),
                 self.controller.table(),
-                on_error=self.controller.on_error,
-                on_runtime_lost=self.controller.resync,
+                on_error=self.controller.fallback.on_error,
+                on_runtime_lost=self.controller.runtime_lost,
             )
-            self.controller.modes.changed = lambda: proxy.use(self.controller.table())
+            self.controller.policy_switch.changed = lambda: proxy.use(self.controller.table())
             listener = listen(str(self._directory / "criproxy.sock"), 0o600)
             stack.callback(listener.close)
             await proxy.start(listener.sock)
@@ -185,18 +192,18 @@ class World:
 
     async def booked(self) -> None:
         """Wait until starts that were answered are booked, too: before that, the end of a pod leaves them in doubt."""
-        await self.poll(lambda: not self.controller._followups.starting)
+        await self.poll(lambda: not self.controller.context.in_flight.starting)
 
     async def rested(self) -> None:
         """Wait until all of that is booked and nobody's cgroup is being read: nothing is on its way to the disk."""
-        followups = self.controller._followups
-        await self.poll(lambda: not followups.starting and not followups._workers)
-        await self.controller._manager.flush()
+        controller = self.controller
+        await self.poll(lambda: not controller.context.in_flight.starting and not controller.reconciler._workers)
+        await self.controller.context.state.flush()
 
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for a change of the node after which *happened* is true."""
         while not happened():
-            await self.controller.changed()
+            await self.controller.context.state.changed()
 
     def cpus(self, container_id: str) -> str:
         """The CPUs that the cgroup of a running container says."""
@@ -215,8 +222,8 @@ class World:
     @property
     def counters(self) -> Counters:
         """What the controller counts."""
-        return self.controller._followups.counters
+        return self.controller.context.counters
 
     def groups(self) -> set[str]:
         """The containers of whose cgroups the controller knows the place."""
-        return set(self.controller._followups.kernel.groups)
+        return set(self.controller.context.cgroups.groups)

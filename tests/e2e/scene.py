@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from criproxy.control.containers.cgroups import Kernel
+from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
@@ -52,7 +52,7 @@ class Scene:
         self.client = RuntimeClient(f"unix://{serve.socket}")
         self.direct = RuntimeClient(containerd.endpoint)
         self.kubelet = MiniKubelet(self.client, containerd.cgroups)
-        self._kernel = Kernel(self.direct, Path("/"))
+        self._kernel = Cgroups(self.direct, Path("/"))
 
     async def run(self, pod: PodSpec) -> Ran:
         """Run a pod of one container."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.containers.cgroups import Kernel
+from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
@@ -52,7 +52,7 @@ class Node:
 
     async def cpus(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its container, which must run."""
-        kernel = Kernel(self.past, Path("/"))
+        kernel = Cgroups(self.past, Path("/"))
         found = {name: (await kernel.look(container_id)).applied for name, container_id in self.containers.items()}
         return {name: format_cpuset(applied.cpus) if applied else "ended" for name, applied in found.items()}
 

@@ -40,7 +40,7 @@ async def bypass_automatic(scene: Scene) -> AsyncIterator[None]:
         yield
         return
     scene.bypass.set(BypassMode.AUTOMATIC, "for the matrix")
-    assert scene.controller._manager.bypassed
+    assert scene.controller.context.state.bypassed
     scene.ledger.failing += 1
     yield
     scene.ledger.failing -= 1
@@ -51,12 +51,12 @@ async def bypass_automatic(scene: Scene) -> AsyncIterator[None]:
 @asynccontextmanager
 async def released(scene: Scene) -> AsyncIterator[None]:
     """Everybody was let go; undone in the end, unless a policy file has done that."""
-    await scene.controller.modes.release("for the matrix")
+    await scene.controller.policy_switch.release("for the matrix")
     assert scene.controller.node.released
     scene.ledger.releases()
     yield
-    if scene.controller.modes.places:
-        await scene.controller.modes.undo()
+    if scene.controller.policy_switch.places:
+        await scene.controller.policy_switch.undo()
         scene.ledger.undoes()
 
 
@@ -65,7 +65,7 @@ async def disk_full(scene: Scene) -> AsyncIterator[None]:
     """The disk of the state has no byte free."""
     scene.disk.full, scene.disk.failures = True, 0
     scene.ledger.failing += 1
-    saves = scene.controller.modes.active and scene.mode() is BypassMode.OFF
+    saves = scene.controller.policy_switch.active and scene.mode() is BypassMode.OFF
     yield
     assert scene.disk.failures or not saves, "something is to be stored, and cannot be"
     scene.ledger.failing -= 1
@@ -83,7 +83,7 @@ async def adoption(scene: Scene) -> AsyncIterator[None]:
     await scene.start_criproxy()
     await scene.reconnect()
     await scene.poll(lambda: scene.controller.ready)
-    if scene.controller.modes.active:
+    if scene.controller.policy_switch.active:
         assert ran.container_id in scene.controller.node.containers, "it is adopted"
     yield
 
@@ -106,7 +106,7 @@ async def runtime_restart(scene: Scene) -> AsyncIterator[None]:
     await scene.runtime.start()
     await scene.reconnect()
     await scene.client.version()
-    await scene.poll(lambda: scene.controller.ready and not scene.controller._resync.error)
+    await scene.poll(lambda: scene.controller.ready and not scene.controller.resync.error)
     yield
 
 

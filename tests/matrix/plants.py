@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from criproxy.control.calls.start import Updates
-from criproxy.control.devices.publishing import DeviceTelling
+from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.preserved import Preserving
@@ -39,14 +39,14 @@ class Plant:
 
 def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
     """A finding about the whole container makes a log line raise."""
-    tell = DeviceTelling.tell
+    tell = DevicePublisher.tell
 
-    def broken(self: DeviceTelling, rules: Any, container: Any, done: Any, *rest: Any) -> None:  # noqa: ANN401
+    def broken(self: DevicePublisher, rules: Any, container: Any, done: Any, *rest: Any) -> None:  # noqa: ANN401
         tell(self, rules, container, done, *rest)
         if any(not finding.kind for finding in done.findings):
             raise TypeError("meth() got multiple values for keyword argument 'container'")
 
-    patch.setattr(DeviceTelling, "tell", broken)
+    patch.setattr(DevicePublisher, "tell", broken)
 
 
 def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def shortage_at_a_resize_of_memory(patch: pytest.MonkeyPatch) -> None:
 
     async def broken(self: Updates, call: Call, message: bytes) -> Verdict:
         request = api.UpdateContainerResourcesRequest.FromString(message)
-        grant = self.followups.manager.node.grants.get(request.container_id)
+        grant = self.context.state.node.grants.get(request.container_id)
         if request.linux.cpu_shares or not grant or grant.exclusive:
             return await hold(self, call, message)
         return Refuse(StatusCode.RESOURCE_EXHAUSTED, "it asks for 1 exclusive CPU, but 0 are available")

@@ -79,7 +79,7 @@ class Play:
         """The annotation has reached the policy, unless nothing does."""
         scene = self.scene
         node = scene.controller.node
-        if scene.mode() is BypassMode.ORDERED or not scene.controller.modes.active or ran.refusal:
+        if scene.mode() is BypassMode.ORDERED or not scene.controller.policy_switch.active or ran.refusal:
             return
         known = node.pods[ran.sandbox_id].annotations
         assert any(name.startswith(key) for name in known), f"{key} is not known"
@@ -108,7 +108,7 @@ class Play:
         self.problems += [f"{when}: {wrong.text}" for wrong in expected if wrong.never]
         if not judged:
             expected.append(Wrong(frozenset(), "the bypass is on"))
-        if scene.disk.full and scene.controller._manager.store_error:
+        if scene.disk.full and scene.controller.context.state.store_error:
             expected.append(Wrong(frozenset(), "the disk is full"))
         excused = scene.ledger.excused
         if "bypass on" in self.case.moments:

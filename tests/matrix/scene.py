@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
 from criproxy.control.configuration.load import load_configuration
 from criproxy.control.configuration.reload import Reload
 from criproxy.control.settings import StoreLimits
@@ -179,9 +180,9 @@ class Scene(World):
         await super().start_criproxy()
         controller = self.controller
         self.bypass = Bypass([self.proxy], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
-        self.proxy.on_error = self.bypass.watch(controller.on_error)
-        self.reload = Reload(self.file, configuration, controller, _Nobody(), str, self.log)
-        self.answers = Answers(controller, self._notices, time.time())
+        self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
+        self.reload = Reload(self.file, configuration, controller.context, controller.policy_switch, _Nobody(), str)
+        self.answers = Answers(Situations(controller), self._notices, time.time())
         self.ledger.looks()
 
     async def stop_criproxy(self) -> None:
@@ -203,7 +204,7 @@ class Scene(World):
         """Name another policy in the file, and have it read."""
         self.file.write_text(self._words(policy))
         await self.reload._once(asked=True)
-        if not self.controller.config_problem:
+        if not self.controller.context.in_force.problem:
             self.ledger.reloads(policy, everybody=self.everybody)
 
     async def bring(self, pod: PodSpec, asks: Asks | None = None, *, direct: bool = False) -> Ran:
@@ -271,9 +272,7 @@ class Scene(World):
         """What it prints when nothing is under way any more, as the command waits for that."""
         deadline_s = time.monotonic() + REST_S
         while True:
-            asked = (
-                self.controller.ready and not self.controller._resync.error
-            )  # a runtime that restarts is asked again
+            asked = self.controller.ready and not self.controller.resync.error  # a runtime that restarts is asked again
             if asked and not self.busy():
                 answer = await self.check()
                 if not answer["under_way"] or time.monotonic() > deadline_s:
@@ -284,13 +283,12 @@ class Scene(World):
 
     def busy(self) -> bool:
         """Whether something of a call is still to be booked."""
-        followups = self.controller._followups
-        return bool(followups.starting or followups._workers)
+        return bool(self.controller.context.in_flight.starting or self.controller.reconciler._workers)
 
     def violations(self) -> list[str]:
         """Invariants of the node that do not hold."""
         controller = self.controller
-        policy = controller._manager.policy
+        policy = controller.context.state.policy
         return violations(controller.node, options_of(policy).reserved(controller.node.topology))
 
     def mode(self) -> BypassMode:

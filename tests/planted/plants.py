@@ -19,7 +19,7 @@ from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import history as journal
 from criproxy.control.sync.exits import Exits
-from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -85,17 +85,17 @@ def watchers_die(patch: pytest.MonkeyPatch) -> None:
 def a_task_for_each_question(patch: pytest.MonkeyPatch) -> None:
     """Each failed call about a container asks for it once more."""
 
-    def broken(self: Inquiry, key: str) -> None:
-        self.followups.tasks.spawn(f"ask for {key}", self.settle(key))
+    def broken(self: Outcomes, key: str) -> None:
+        self.context.tasks.spawn(f"ask for {key}", self.settle(key))
 
-    plant(patch, Inquiry, "ask", broken)
+    plant(patch, Outcomes, "ask", broken)
 
 
 def events_wait_for_answers(patch: pytest.MonkeyPatch) -> None:
     """The event stream goes on when the runtime has told of the container of the last event."""
 
     async def broken(self: Exits, event: api.ContainerEventResponse) -> None:
-        await self.inquiry.settle(event.container_id)
+        await self.outcomes.settle(event.container_id)
 
     plant(patch, Exits, "_happened", broken)
 
@@ -106,7 +106,7 @@ def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def broken(self: Handlers, request: bytes, outcome: Outcome) -> None:
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
-        self.creates.devices.sandbox_removed(self.followups.manager.resolve_pod(sandbox_id))
+        self.creates.devices.sandbox_removed(self.context.state.resolve_pod(sandbox_id))
         removed(self, request, outcome)
 
     plant(patch, Handlers, "sandbox_removed", broken)
@@ -125,12 +125,12 @@ def ids_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
 def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
     """An entry of the history that cannot be put into words makes this save fail, and every later one."""
 
-    def broken(self: journal.Journal) -> list[Any]:
+    def broken(self: journal.History) -> list[Any]:
         taken = [entry() if callable(entry) else entry for entry in self._pending]
         self._pending.clear()
         return taken
 
-    plant(patch, journal.Journal, "take", broken)
+    plant(patch, journal.History, "take", broken)
 
 
 def a_reader_makes_files(patch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ async def a_file_that_does_not_fit_is_told(path: Path, _: pytest.MonkeyPatch) ->
         scene = reload.Scene(world, file)
         file.write_text('policy: static\nreservedCpus: "0,9"\n')
         await scene.reload._once(asked=True)
-        assert world.controller.config_problem, "nobody says that the file does not fit"
+        assert world.controller.context.in_force.problem, "nobody says that the file does not fit"
 
 
 def markup_is_text(_: Path, __: pytest.MonkeyPatch) -> None:

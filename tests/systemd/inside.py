@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from criproxy.control.containers.cgroups import Kernel
+from criproxy.control.containers.cgroups import Cgroups
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.discovery.machine import discover
@@ -137,7 +137,7 @@ class Node:
         self._containerd = containerd
         self._through, self._past = RuntimeClient(SOCKET, timeout_s=LIMIT_S), RuntimeClient(containerd.endpoint)
         self._kubelet = MiniKubelet(self._through, containerd.cgroups)
-        self._kernel = Kernel(self._past, Path("/"))
+        self._kernel = Cgroups(self._past, Path("/"))
         self._ids: dict[str, str] = {}
         self._options(f"--http unix://{HTTP}")
         Path("/opt/criproxy/policy.yaml").write_text(f'policy: static\nreservedCpus: "{min(discover().cpus)}"\n')

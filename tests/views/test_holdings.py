@@ -6,6 +6,7 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.api.measures import measure
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.control.devices.publishing import MOST_CHARACTERS, MOST_IDS, facts_of
 from criproxy.cri import api_pb2 as api
@@ -51,17 +52,17 @@ async def test_what_was_given_is_remembered_until_its_pod_is_gone(tmp_path: Path
         assert [has_cards(facts or {}, "nvidia") for facts in held] == [True, True, False]
         stock = node.controller.devices.stocks["nvidia"]
         assert list(cards_of(held[0], NVIDIA, stock)) == [stock.cards[1]]
-        placing = node.controller.measure()
+        placing = measure(node.controller)
         assert placing.device_cards == {"nvidia": 2}
         assert placing.device_cards_given == {"nvidia": 1}
         assert placing.device_allocations == {("nvidia", "podresources"): 2}
 
         await remove(node, first.pod)
         await remove(node, second.pod)
-        await node.controller.history("")  # both removals are booked
+        await node.controller.context.state.find_history("")  # both removals are booked
 
         assert holdings.of(first) is None
-        assert node.controller.measure().device_cards_given == {"nvidia": 0}
+        assert measure(node.controller).device_cards_given == {"nvidia": 0}
 
 
 async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     async with world(tmp_path) as node:
         knows(node, Podresources(main="GPU-b"))
         await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
-        await node.controller.history("")  # all of it is on disk
+        await node.controller.context.state.find_history("")  # all of it is on disk
         await node.stop_criproxy()
         await node.start_criproxy()
         await node.controller.devices.begin()
@@ -79,7 +80,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
 
         assert facts is not None
         assert ids_of(facts, "nvidia") == ["GPU-b"]
-        assert node.controller.measure().device_cards_given == {"nvidia": 1}
+        assert measure(node.controller).device_cards_given == {"nvidia": 1}
 
 
 async def test_who_was_found_has_what_the_kubelet_says(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ async def test_who_was_found_has_what_the_kubelet_says(tmp_path: Path) -> None:
 async def test_without_rules_nobody_counts_cards(tmp_path: Path) -> None:
     """A node without the section has no metrics of cards."""
     async with world(tmp_path, rules=None) as node:
-        placing = node.controller.measure()
+        placing = measure(node.controller)
 
         assert placing.device_cards == placing.device_cards_given == {}
         assert placing.device_evidence["podresources", "failed"] == 0
@@ -120,10 +121,10 @@ async def test_a_removal_that_fails_takes_nobodys_card(tmp_path: Path, kind: Out
         (container,) = node.controller.node.containers.values()
         message = api.RemovePodSandboxRequest(pod_sandbox_id=container.pod).SerializeToString()
 
-        node.controller._handlers.sandbox_removed(message, Outcome(kind))
+        node.controller.handlers.sandbox_removed(message, Outcome(kind))
 
         assert node.controller.devices.holdings.of(container) is not None
-        assert node.controller.measure().device_cards_given == {"nvidia": 1}
+        assert measure(node.controller).device_cards_given == {"nvidia": 1}
 
 
 async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> No
             ):
                 await node.direct.call(call, request(pod_sandbox_id=sandbox_id), reply, CREATE_TIMEOUT_S)
 
-        await node.controller._resync.again()
+        await node.controller.resync.again()
 
         assert not guard.sandboxes()
         assert not source._looks
@@ -167,7 +168,7 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
                 await source.prefetch(gone)
         assert guard.sandboxes() == {gone.sandbox_id}
 
-        await node.controller._resync.again()
+        await node.controller.resync.again()
 
         assert not guard.sandboxes()
         assert not source._looks

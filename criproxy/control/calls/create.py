@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import time
 
+from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node.state import Words
-from criproxy.control.reconcile.reconciler import Followups
-from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked
@@ -29,7 +30,7 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Ver
 
 
 @dataclass(slots=True)
-class Creating:
+class HeldCreate:
     """What a held create remembers until its end."""
 
     sandbox_id: str
@@ -45,8 +46,9 @@ class Creating:
 class Creates:
     """The handlers of CreateContainer."""
 
-    followups: Followups
-    inquiry: Inquiry
+    context: Context
+    reconciler: Reconciler
+    outcomes: Outcomes
     devices: DeviceGuard
     see: Callable[[str, str], None] = lambda _title, _cpus: None
     """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
@@ -56,13 +58,13 @@ class Creates:
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse what does not fit."""
         request = translate.read(api.CreateContainerRequest, message)
-        request.pod_sandbox_id = self.followups.manager.resolve_pod(request.pod_sandbox_id)
-        capacity_bytes = self.followups.manager.node.topology.capacity_bytes
+        request.pod_sandbox_id = self.context.state.resolve_pod(request.pod_sandbox_id)
+        capacity_bytes = self.context.state.node.topology.capacity_bytes
         container = translate.container(request, _new_reservation(), capacity_bytes)
         self.see(container.title, request.config.linux.resources.cpuset_cpus)
-        call.context = creating = Creating(container.pod, container.key)
+        call.context = creating = HeldCreate(container.pod, container.key)
         self._in_flight[creating.place] += 1
-        with self.followups.manager.failures.harmless("what a create asks for"):
+        with self.context.failures.harmless("what a create asks for"):
             self._note_asked(request, container, capacity_bytes)
         try:
             creating.guarding = True
@@ -74,8 +76,8 @@ class Creates:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
             decision = await self._place(asking)
         except (Refused, PolicyFault) as error:
-            self.followups.log.warning("container refused", container=container.title, error=str(error))
-            self.followups.manager.note(container, Kind.REFUSED, str(error))
+            self.context.log.warning("container refused", container=container.title, error=str(error))
+            self.context.state.note(container, Kind.REFUSED, str(error))
             return Refuse(error.code, str(error))
         if decision.key and decision.key != creating.place:
             self._leave(creating.place)
@@ -91,29 +93,29 @@ class Creates:
 
     def done(self, call: Call, outcome: Outcome) -> bool:
         """Confirm or give back the place; False if this create had none and may have made a container."""
-        if not isinstance(call.context, Creating):
+        if not isinstance(call.context, HeldCreate):
             return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
         place = call.context.place
         self._leave(place)
         container_id = _created_id(outcome)
         if container_id:
-            confirmed = self.followups.submit(ContainerCreated(place, container_id))
+            confirmed = self.context.state.submit(ContainerCreated(place, container_id))
             # What its message said may be outdated: others came while it had no id.
-            confirmed.add_done_callback(lambda _: self.followups.kick([container_id]))
+            confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
         elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            if place in self.followups.manager.node.containers:
-                self.inquiry.create_unknown(place, call.context.sandbox_id)
+            if place in self.context.state.node.containers:
+                self.outcomes.create_unknown(place, call.context.sandbox_id)
         elif not self._in_flight[place] and self._only_reserved(place):
             self._give_back(call.context)
         else:
-            self.followups.kick([place], look=True)  # what this message said is not in force
+            self.reconciler.enqueue([place], look=True)  # what this message said is not in force
         return True
 
     async def shared(self, call: Call, message: bytes) -> Verdict:
         """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
         container, hung = self.container_of(call, message), _hung_at_devices(call)
         self.abandon(call)
-        shared = self.followups.manager.node.shared_cpus
+        shared = self.context.state.node.shared_cpus
         if not shared:  # an empty set would mean all that its pod may use, owned CPUs included
             return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node has an owner")
         request = translate.read(api.CreateContainerRequest, message)
@@ -153,14 +155,14 @@ class Creates:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
         if message is None or BY_PATH[call.method].name != "CreateContainer":
             return None
-        place = call.context.place if isinstance(call.context, Creating) else _new_reservation()
+        place = call.context.place if isinstance(call.context, HeldCreate) else _new_reservation()
         with suppress(translate.UnreadableMessage):
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
 
     def abandon(self, call: Call) -> None:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""
-        if isinstance(call.context, Creating):
+        if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
             self._leave(creating.place)
             if not self._in_flight[creating.place] and self._only_reserved(creating.place):
@@ -175,56 +177,56 @@ class Creates:
             wishes = asked(sent, container, parent, capacity_bytes)
             return wishes.sentences, {**wishes.facts}
 
-        self.followups.manager.note_later(container, Kind.ASKED, words)
+        self.context.state.note_later(container, Kind.ASKED, words)
 
-    def _give_back(self, creating: Creating) -> None:
+    def _give_back(self, creating: HeldCreate) -> None:
         """Nothing came of a create: neither its place is left, nor a sandbox of which only it had told."""
-        others = {one.key for one in self.followups.manager.node.containers_of(creating.sandbox_id)} - {creating.place}
+        others = {one.key for one in self.context.state.node.containers_of(creating.sandbox_id)} - {creating.place}
         if creating.introduces and not others:
-            self.followups.submit(PodGone(creating.sandbox_id))
+            self.context.state.submit(PodGone(creating.sandbox_id))
         else:
-            self.followups.submit(ContainerGone(creating.place))
+            self.context.state.submit(ContainerGone(creating.place))
 
-    async def _introduce(self, request: api.CreateContainerRequest, creating: Creating) -> None:
+    async def _introduce(self, request: api.CreateContainerRequest, creating: HeldCreate) -> None:
         """Learn of the sandbox, should that be news."""
-        known = self.followups.manager.node.pods.get(creating.sandbox_id)
+        known = self.context.state.node.pods.get(creating.sandbox_id)
         if known is None:
             creating.introduces = True
             pod = translate.pod(request.sandbox_config, creating.sandbox_id)
-            await self.followups.apply(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
+            await self.context.state.apply(PodCreated(pod, self.outcomes.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
             total = translate.pod_total(request.sandbox_config.linux.resources)
             if total != known.cpu_total_milli:
-                await self.followups.apply(PodResized(known.key, total))
+                await self.context.state.apply(PodResized(known.key, total))
 
     async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
-        manager = self.followups.manager
+        manager = self.context.state
         if manager.bypassed:  # nobody gets CPUs of somebody else, so nobody needs to be asked
-            return await self.followups.apply(ContainerCreating(container))
+            return await self.context.state.apply(ContainerCreating(container))
         if self._pod_owns_cpus(container.pod):
-            await self.inquiry.try_release_exited(container.pod)  # init containers end without a call
+            await self.outcomes.try_release_exited(container.pod)  # init containers end without a call
         try:
-            return await self.followups.apply(ContainerCreating(container))
+            return await self.context.state.apply(ContainerCreating(container))
         except NotEnough:
-            await self.inquiry.try_release_exited()
+            await self.outcomes.try_release_exited()
         try:
-            return await self.followups.apply(ContainerCreating(container))
+            return await self.context.state.apply(ContainerCreating(container))
         except NotEnough:
             smaller = as_before(manager.node, container, time())
             if smaller is None:
                 raise
         # The size was refused while it ran; what ran must not be down because of that.
-        return await self.followups.apply(ContainerCreating(smaller))
+        return await self.context.state.apply(ContainerCreating(smaller))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
-        return sandbox_id in self.followups.manager.node.pods_with_exclusive
+        return sandbox_id in self.context.state.node.pods_with_exclusive
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create spoke for the place: it has no id, and no outcome is being asked for."""
-        container = self.followups.manager.node.containers.get(place)
+        container = self.context.state.node.containers.get(place)
         reserved = container is None or container.state is ContainerState.CREATING
-        return reserved and place not in self.inquiry.creating
+        return reserved and place not in self.outcomes.creating
 
     def _leave(self, place: str) -> None:
         self._in_flight[place] -= 1
@@ -234,7 +236,7 @@ class Creates:
 
 def _hung_at_devices(call: Call) -> bool:
     """Whether the handler of a create was ended while the rule about devices was at it; what it raises, it catches."""
-    return isinstance(call.context, Creating) and call.context.guarding
+    return isinstance(call.context, HeldCreate) and call.context.guarding
 
 
 def _new_reservation() -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from criproxy.control.failures import Failures
-from criproxy.control.node.state import Manager
+from criproxy.control.node.state import NodeState
 from criproxy.cri.about import about
 from criproxy.errors import CriproxyError
 from criproxy.wire.calls import Call, Rule, Table
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
+class FailedCalls:
     """Puts into words what failed."""
 
-    manager: Manager
+    manager: NodeState
     failures: Failures
 
     def told(self, table: Table) -> Table:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from time import gmtime, monotonic, strftime, time
 
 from criproxy.control.containers.cgroups import if_told
-from criproxy.control.containers.refused_resizes import warn
-from criproxy.control.reconcile.reconciler import Blocked, Followups
+from criproxy.control.containers.refused_resizes import RefusedResizes, warn
+from criproxy.control.context import Context
+from criproxy.control.reconcile.reconciler import Blocked, Reconciler
 from criproxy.control.reconcile.target import quota_for
-from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
@@ -31,14 +32,14 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class InLane:
+class Locked:
     """A held call that holds the lane of a container until its end."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Resizing(InLane):
+class Resizing(Locked):
     """A held update of the kubelet."""
 
     before: Sizes
@@ -73,29 +74,30 @@ class Foreign:
 class Starts:
     """The handlers of StartContainer."""
 
-    followups: Followups
-    inquiry: Inquiry
+    context: Context
+    reconciler: Reconciler
+    outcomes: Outcomes
     resync: Resync
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Let the start through once its CPUs are free and its own cpuset is up to date."""
-        followups = self.followups
+        context = self.context
         container_id = translate.read(api.StartContainerRequest, message).container_id
-        key = followups.manager.resolve(container_id)
+        key = context.state.resolve(container_id)
         try:
-            if key not in followups.manager.node.containers:
+            if key not in context.state.node.containers:
                 await self.resync.meet(container_id)
-                key = followups.manager.resolve(container_id)
+                key = context.state.resolve(container_id)
             if given_up := await self._given_up(key):
                 return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
-            while key in followups.manager.node.grants:
+            while key in context.state.node.grants:
                 await self._clear(key)
                 if await self._enter(key):
-                    call.context = InLane(key)
+                    call.context = Locked(key)
                     break
         except Blocked as error:
-            followups.log.warning("start refused", container=key, error=str(error))
-            followups.manager.note(key, Kind.WAITED, f"its start was refused: {error}")
+            context.log.warning("start refused", container=key, error=str(error))
+            context.state.note(key, Kind.WAITED, f"its start was refused: {error}")
             return Refuse(StatusCode.UNAVAILABLE, str(error))
         except RuntimeCallError as error:
             return Refuse(StatusCode.UNAVAILABLE, f"cannot prepare container {key} for its start: {error}")
@@ -106,10 +108,10 @@ class Starts:
 
         No kubelet starts such a container. One that the runtime knows to have ended, it refuses itself.
         """
-        container = self.followups.manager.node.containers.get(key)
+        container = self.context.state.node.containers.get(key)
         if container is None or container.state is not ContainerState.EXITED:
             return ""
-        told = await if_told(self.followups.kernel.ask(key))
+        told = await if_told(self.context.cgroups.ask(key))
         if told is None or told[0].state is not ContainerState.CREATED:
             return ""
         return (
@@ -118,82 +120,84 @@ class Starts:
 
     async def anyway(self, call: Call, message: bytes) -> bool:
         """Whether the start may go on although `hold` failed: nothing has to be done or waited for before it."""
-        followups = self.followups
-        key = followups.manager.resolve(translate.read(api.StartContainerRequest, message).container_id)
-        grant, applied = followups.manager.node.grants.get(key), followups.manager.node.applied.get(key)
-        if grant is None or not in_place(grant, applied) or followups.lanes.busy(key) or followups.blockers(key):
+        context, reconciler = self.context, self.reconciler
+        key = context.state.resolve(translate.read(api.StartContainerRequest, message).container_id)
+        grant, applied = context.state.node.grants.get(key), context.state.node.applied.get(key)
+        if grant is None or not in_place(grant, applied) or context.locks.busy(key) or reconciler.blockers(key):
             return False
-        await followups.lanes.enter(key)  # at once: it is not busy
-        followups.starting.add(key)
-        call.context = InLane(key)
+        await context.locks.enter(key)  # at once: it is not busy
+        context.in_flight.starting.add(key)
+        call.context = Locked(key)
         return True
 
     async def _clear(self, key: str) -> None:
         """Wait for those who still have its CPUs, and tell the history for whom, and how long; raises Blocked."""
-        followups, begun_s = self.followups, monotonic()
-        containers = followups.manager.node.containers
-        others = [containers[other].title for other in followups.blockers(key)]
-        await followups.clear(key)
+        context, reconciler, begun_s = self.context, self.reconciler, monotonic()
+        containers = context.state.node.containers
+        others = [containers[other].title for other in reconciler.blockers(key)]
+        await reconciler.clear(key)
         if others:
             waited_ms = round((monotonic() - begun_s) * 1000, 1)
             names = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} others" if len(others) > NAMED else "")
             text = f"its start waited {waited_ms:g} ms until its CPUs were left by {names}"
-            followups.manager.note(key, Kind.WAITED, text, waited_ms=waited_ms)
+            context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
 
     async def _enter(self, key: str) -> bool:
         """Take the lane with everything in order; False (without the lane) if something changed meanwhile."""
-        followups = self.followups
-        await followups.lanes.enter(key)
+        context, reconciler = self.context, self.reconciler
+        await context.locks.enter(key)
         try:
-            await followups.settle(key)
-            ready = not followups.blockers(key)
+            await reconciler.settle(key)
+            ready = not reconciler.blockers(key)
         except BaseException:
-            followups.lanes.leave(key)
+            context.locks.leave(key)
             raise
         if ready:
-            followups.starting.add(key)
+            context.in_flight.starting.add(key)
         else:
-            followups.lanes.leave(key)
+            context.locks.leave(key)
         return ready
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Book the start, and give the lane back when that is done."""
-        if not isinstance(call.context, InLane):
+        if not isinstance(call.context, Locked):
             self._unplaced(call, outcome)
             return
         key = call.context.key
         if outcome.kind is OutcomeKind.OK:
-            booked = self.followups.submit(ContainerStarted(key))
+            booked = self.context.state.submit(ContainerStarted(key))
         elif outcome.kind is OutcomeKind.UNKNOWN:
-            self.followups.counters.unknown_outcomes += 1
-            self.inquiry.start_unknown(key)
-            booked = self.followups.submit(UnknownOutcome(key))
+            self.context.counters.unknown_outcomes += 1
+            self.outcomes.start_unknown(key)
+            booked = self.context.state.submit(UnknownOutcome(key))
         else:
             self._ended(key)
             if outcome.kind is OutcomeKind.FAILED:  # it has exited then: the runtime tells
-                self.inquiry.ask(key)
+                self.outcomes.ask(key)
             return
         booked.add_done_callback(lambda _: self._ended(key))
 
     def _unplaced(self, call: Call, outcome: Outcome) -> None:
         """The start of a container that had no place when it began; it may have been taken in since."""
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and call.request is not None:
-            key = self.followups.manager.resolve(translate.read(api.StartContainerRequest, call.request).container_id)
-            if key in self.followups.manager.node.containers:
-                self.inquiry.ask(key)
+            key = self.context.state.resolve(translate.read(api.StartContainerRequest, call.request).container_id)
+            if key in self.context.state.node.containers:
+                self.outcomes.ask(key)
 
     def _ended(self, key: str) -> None:
-        self.followups.starting.discard(key)
-        self.followups.lanes.leave(key)
-        self.followups.kick([key], look=True)
+        self.context.in_flight.starting.discard(key)
+        self.context.locks.leave(key)
+        self.reconciler.enqueue([key], look=True)
 
 
 @dataclass(slots=True)
 class Updates:
     """The handlers of the kubelet's UpdateContainerResources."""
 
-    followups: Followups
-    inquiry: Inquiry
+    context: Context
+    reconciler: Reconciler
+    outcomes: Outcomes
+    refused: RefusedResizes
     foreign: Foreign | None = None
     """The last cpuset that the kubelet sent; None if it never did, or sets none any more."""
 
@@ -204,36 +208,36 @@ class Updates:
         call, and grows after it, as soon as others have made room.
         """
         request = translate.read(api.UpdateContainerResourcesRequest, message)
-        followups = self.followups
-        key = followups.manager.resolve(request.container_id)
-        if key not in followups.manager.node.containers:
+        context, reconciler = self.context, self.reconciler
+        key = context.state.resolve(request.container_id)
+        if key not in context.state.node.containers:
             return Proceed()
         try:
             await self._resize(call, key, request)
         except (Refused, PolicyFault) as error:
             await self._refuse(call, error)
             return Refuse(error.code, str(error))
-        ours = followups.now(key)
+        ours = reconciler.now(key)
         if ours is None:
             return Proceed()
         self._warn(key, request)
-        followups.doubts.send(key, ours.cpus)
-        quota = quota_for(followups.manager.node, key, ours)
+        context.in_flight.send(key, ours.cpus)
+        quota = quota_for(context.state.node, key, ours)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
 
     async def _refuse(self, call: Call, error: Refused | PolicyFault) -> None:
         """Remember the size that was refused; say so if the kubelet does not only repeat it."""
-        followups, resizing = self.followups, call.context
-        followups.counters.resizes_refused += 1
+        context, resizing = self.context, call.context
+        context.counters.resizes_refused += 1
         if not isinstance(resizing, Resizing):
             return
-        call.context = InLane(resizing.key)  # nothing is to be undone
-        container = followups.manager.node.containers.get(resizing.key)
-        if container is None or not followups.refused.add(container, resizing.sizes, str(error)):
+        call.context = Locked(resizing.key)  # nothing is to be undone
+        container = context.state.node.containers.get(resizing.key)
+        if container is None or not self.refused.add(container, resizing.sizes, str(error)):
             return
-        warn(followups.log, container, resizing.sizes, error)
-        followups.manager.note(container, Kind.RESIZED, f"the resize was refused: {error}")
-        await followups.apply(ResizeRefused(resizing.key, resizing.sizes, time()))
+        warn(context.log, container, resizing.sizes, error)
+        context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
+        await context.state.apply(ResizeRefused(resizing.key, resizing.sizes, time()))
 
     async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
         """Take the lane of *key* and place it anew if it asks for another size.
@@ -247,19 +251,19 @@ class Updates:
         except NotEnough:
             # Not in the lane: this container itself may have ended, and that is found out there.
             call.context = None
-            self.followups.lanes.leave(key)
-            await self.inquiry.try_release_exited()
+            self.context.locks.leave(key)
+            await self.outcomes.try_release_exited()
             await self._place(call, key, request, is_first=False)
 
     async def _place(
         self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, *, is_first: bool
     ) -> None:
-        await self.followups.lanes.enter(key)
-        manager = self.followups.manager
+        await self.context.locks.enter(key)
+        manager = self.context.state
         node = manager.node
         container = node.containers.get(key)
         if container is None:
-            call.context = InLane(key)
+            call.context = Locked(key)
             return
         sizes = translate.sizes(request.linux, container, node.topology.capacity_bytes)
         call.context = Resizing(key, container.sizes, sizes)
@@ -269,26 +273,26 @@ class Updates:
             with manager.failures.harmless("what a resize asks for"):
                 wishes = asked_anew(request.linux, container.resized(sizes))
                 manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
-        await self.followups.apply(ContainerResized(key, sizes))
+        await self.context.state.apply(ContainerResized(key, sizes))
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Give the lane back, then look what the container has; a resize that did not happen is undone."""
-        if not isinstance(call.context, InLane):
+        if not isinstance(call.context, Locked):
             return
         key = call.context.key
         if isinstance(call.context, Resizing) and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
-            believe(self.followups, key, call.context.before)
-        self.followups.lanes.leave(key)
+            believe(self.context, key, call.context.before)
+        self.context.locks.leave(key)
         if isinstance(call.context, Resizing) and outcome.kind is OutcomeKind.UNKNOWN:
-            self.followups.tasks.spawn(f"ask for {key}", self.inquiry.resize_unknown(key, call.context.before))
+            self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, call.context.before))
         if outcome.kind is OutcomeKind.NOT_SENT:
-            self.followups.doubts.seen(key)
+            self.context.in_flight.seen(key)
         else:
-            self.followups.kick([key], look=True)
+            self.reconciler.enqueue([key], look=True)
 
     def _warn(self, key: str, request: api.UpdateContainerResourcesRequest) -> None:
         if cpus := request.linux.cpuset_cpus:
-            containers = self.followups.manager.node.containers
+            containers = self.context.state.node.containers
             self._competes(containers[key].title if key in containers else key, cpus)
 
     def see_create(self, title: str, cpus: str) -> None:
@@ -297,13 +301,13 @@ class Updates:
             self._competes(title, cpus)
         elif self.foreign is not None:
             self.foreign = None
-            self.followups.log.info("the kubelet sets no cpusets any more", container=title)
+            self.context.log.info("the kubelet sets no cpusets any more", container=title)
 
     def _competes(self, title: str, cpus: str) -> None:
         times = self.foreign.times + 1 if self.foreign else 1
         self.foreign = Foreign(title, cpus, times, time())
         if times == 1:
-            self.followups.log.warning(
+            self.context.log.warning(
                 "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
                 container=title,
                 cpus=cpus,

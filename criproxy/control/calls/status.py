@@ -5,7 +5,7 @@ Edits are synchronous and ask nobody: all that they need is in the node, or in t
 
 from dataclasses import dataclass
 
-from criproxy.control.node.state import Manager
+from criproxy.control.node.state import NodeState
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
@@ -19,7 +19,7 @@ from criproxy.wire.calls import Call, EditHandler, Rule, Table
 class Replies:
     """The handlers of edited replies."""
 
-    manager: Manager
+    manager: NodeState
 
     def table(self) -> Table:
         """The rules of all methods that tell the resources of containers, in both packages of CRI."""

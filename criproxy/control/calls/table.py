@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.deadlines import Limits
 from criproxy.control.calls.start import Starts, Updates
-from criproxy.control.reconcile.reconciler import Followups
-from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.context import Context
+from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -37,8 +37,8 @@ class Overdue(Fault):
 class Handlers:
     """One function per watched method; held ones wait until the node is known."""
 
-    followups: Followups
-    inquiry: Inquiry
+    context: Context
+    outcomes: Outcomes
     resync: Resync
     creates: Creates
     starts: Starts
@@ -67,7 +67,7 @@ class Handlers:
             run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
             pod = translate.pod(run.config, sandbox_id)
-            self.followups.submit(PodCreated(pod, self.inquiry.inheritance.of(pod.uid)))
+            self.context.state.submit(PodCreated(pod, self.outcomes.inheritance.of(pod.uid)))
             self.creates.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
@@ -79,9 +79,9 @@ class Handlers:
         """A sandbox is gone with all its containers."""
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
         if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will tell
-            key = self.followups.manager.resolve_pod(sandbox_id)
+            key = self.context.state.resolve_pod(sandbox_id)
             self.creates.devices.sandbox_removed(key)
-            self.followups.manager.forget_refused({key, sandbox_id})
+            self.context.state.forget_refused({key, sandbox_id})
         self._sandbox(sandbox_id, outcome, PodGone)
 
     def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
@@ -90,17 +90,17 @@ class Handlers:
         sandbox_id = update.pod_sandbox_id
         if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
             # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
-            total, key = translate.pod_total(update.resources), self.followups.manager.resolve_pod(sandbox_id)
-            self.followups.submit(PodResized(key, total))
+            total, key = translate.pod_total(update.resources), self.context.state.resolve_pod(sandbox_id)
+            self.context.state.submit(PodResized(key, total))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            key = self.followups.manager.resolve_pod(sandbox_id)
-            self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
+            key = self.context.state.resolve_pod(sandbox_id)
+            self.context.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
 
     def sandbox_restored(self, call: Call, outcome: Outcome) -> None:
         """A pod came back from a checkpoint: its containers run without a create or a start of theirs."""
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             key = translate.read(api.RestorePodResponse, outcome.reply).pod_sandbox_id
-            self.followups.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
+            self.context.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
         elif outcome.kind is not OutcomeKind.NOT_SENT:
             self.resync.soon()
 
@@ -114,43 +114,43 @@ class Handlers:
         self.starts.done(call, outcome)
         if call.request is not None:
             container_id = translate.read(api.StartContainerRequest, call.request).container_id
-            self.resync.touch(self.followups.manager.resolve(container_id))
+            self.resync.touch(self.context.state.resolve(container_id))
 
     def container_stopped(self, request: bytes, outcome: Outcome) -> None:
         """A container has ended and gives up its place; one that never ran may still be started."""
-        key = self.followups.manager.resolve(translate.read(api.StopContainerRequest, request).container_id)
+        key = self.context.state.resolve(translate.read(api.StopContainerRequest, request).container_id)
         self.resync.touch(key)
-        container = self.followups.manager.node.containers.get(key)
+        container = self.context.state.node.containers.get(key)
         if outcome.kind is not OutcomeKind.OK or container is None or container.state is ContainerState.CREATED:
             self._ask(key, outcome)
         elif self._outlasts_a_stop(key):
-            self.inquiry.ends(key)
+            self.outcomes.ends(key)
         else:
-            self.followups.submit(ContainerExited(key))
+            self.context.state.submit(ContainerExited(key))
 
     def container_removed(self, request: bytes, outcome: Outcome) -> None:
         """A container is gone."""
-        key = self.followups.manager.resolve(translate.read(api.RemoveContainerRequest, request).container_id)
+        key = self.context.state.resolve(translate.read(api.RemoveContainerRequest, request).container_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
-            self.followups.submit(ContainerGone(key))
+            self.context.state.submit(ContainerGone(key))
         else:
             self._ask(key, outcome)
             self._may_go_on(outcome)
 
     def _sandbox(self, sandbox_id: str, outcome: Outcome, event: type[PodStopped | PodGone]) -> None:
-        key = self.followups.manager.resolve_pod(sandbox_id)
+        key = self.context.state.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
-            self.inquiry.inheritance.ended(self.followups.manager.node, key)
+            self.outcomes.inheritance.ended(self.context.state.node, key)
             if event is PodStopped:
                 self._keep_starts(key)
-            self.followups.submit(event(key))
+            self.context.state.submit(event(key))
             return
-        for container in self.followups.manager.node.containers_of(key):
+        for container in self.context.state.node.containers_of(key):
             self._ask(container.key, outcome)
-        pod = self.followups.manager.node.pods.get(key)
-        if event is PodGone or (pod and pod.uid in self.followups.manager.node.kept):
+        pod = self.context.state.node.pods.get(key)
+        if event is PodGone or (pod and pod.uid in self.context.state.node.kept):
             self._may_go_on(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> None:
@@ -160,25 +160,25 @@ class Handlers:
 
     def _keep_starts(self, sandbox: str) -> None:
         """Let nobody lose the place that it is just being started in: the stop of a sandbox does not see these."""
-        for container in self.followups.manager.node.containers_of(sandbox):
-            asked = container.key in self.followups.starting or self.followups.doubts.may_start(container.key)
+        for container in self.context.state.node.containers_of(sandbox):
+            asked = container.key in self.context.in_flight.starting or self.context.in_flight.may_start(container.key)
             if self._outlasts_a_stop(container.key):
-                self.followups.submit(UnknownOutcome(container.key))
+                self.context.state.submit(UnknownOutcome(container.key))
             elif container.state is not ContainerState.UNKNOWN or container.key == container.reservation:
                 continue
-            self.inquiry.ends(container.key)
+            self.outcomes.ends(container.key)
             if not asked:
-                self.inquiry.ask(container.key)
+                self.outcomes.ask(container.key)
 
     def _outlasts_a_stop(self, key: str) -> bool:
         """Whether the runtime ends nothing when it is told to stop *key*: it does not know that it runs, or will."""
-        return key in self.followups.starting or self.inquiry.is_doubtful(key)
+        return key in self.context.in_flight.starting or self.outcomes.is_doubtful(key)
 
     def _ask(self, key: str, outcome: Outcome) -> None:
         """Ask for the state of a container after a call that should have ended it did not say so."""
-        container = self.followups.manager.node.containers.get(key)
+        container = self.context.state.node.containers.get(key)
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
-            self.inquiry.ask(key)
+            self.outcomes.ask(key)
 
     def _checked(self, rule: Rule) -> Rule:
         """*rule*; where booking a call's end fails, the runtime is asked what is true."""
@@ -195,7 +195,7 @@ class Handlers:
 
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
-        manager, settings, counters = self.followups.manager, self.followups.settings, self.followups.counters
+        manager, settings, counters = self.context.state, self.context.settings, self.context.counters
         limits, failures = self.limits, manager.failures
 
         async def when_known(call: Call, message: bytes) -> Verdict:

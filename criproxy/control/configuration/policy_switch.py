@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.control.reconcile.lifted_quotas import Lifted
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.context import Context
+from criproxy.control.reconcile.lifted_quotas import LiftedQuotas
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import Settings
 from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
@@ -38,10 +39,11 @@ UNDONE = "undone"
 
 
 @dataclass(slots=True)
-class Modes:
+class PolicySwitch:
     """Switches what is done to everybody; `changed` is told whenever what is held, or `Node.released`, may differ."""
 
-    followups: Followups
+    context: Context
+    reconciler: Reconciler
     resync: Resync
     begin: Callable[[], None]
     """Called when something is held for the first time: find out what runs."""
@@ -52,7 +54,7 @@ class Modes:
     """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
     """Which reserved CPUs pods owned already when the policy in force, for newcomers only, began to reserve them."""
-    _lifted: Lifted = field(default_factory=Lifted)
+    _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
     _idling: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -61,7 +63,7 @@ class Modes:
     @property
     def places(self) -> bool:
         """Whether the policy is another than none."""
-        return not isinstance(self.followups.manager.policy, NonePolicy)
+        return not isinstance(self.context.state.policy, NonePolicy)
 
     @property
     def _is_needed(self) -> bool:
@@ -71,13 +73,13 @@ class Modes:
     @property
     def settings(self) -> Settings:
         """Those in force."""
-        return self.followups.settings
+        return self.context.settings
 
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
         self._see_reserved(self._node, apply_all=self.settings.apply_all)
         if self._is_needed:
-            self.followups.tasks.forever("go on as the node was left", self._go_on_when_known)
+            self.context.tasks.forever("go on as the node was left", self._go_on_when_known)
             self._activate()
         else:
             self._go_on()
@@ -95,10 +97,10 @@ class Modes:
             apply_all = settings.apply_all or before == UNDONE
             same = settings.configuration == before  # it was away for as long as its file was bad
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
-            decision = await asyncio.shield(self.followups.submit(event, policy))
-            self.followups.settings = settings
+            decision = await asyncio.shield(self.context.state.submit(event, policy))
+            self.context.in_force.settings = settings
             self._see_reserved(decision.node, apply_all=apply_all)
-            self.followups.manager.stir()  # who waits for a node that nobody holds may go on
+            self.context.state.stir()  # who waits for a node that nobody holds may go on
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
             self._switched()
@@ -118,14 +120,14 @@ class Modes:
             if not self.active:
                 await self._learn()
             before = self._node
-            decision = await self.followups.apply(Released(reason, self.settings.configuration))
+            decision = await self.context.state.apply(Released(reason, self.settings.configuration))
             self._switched()
         answer = await self._answer(before, decision.node, "released")
         if not self.resync.is_ready:
             answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
         left = sum(row["outcome"] == "left" for row in answer["containers"])
         count = len(answer["containers"])
-        self.followups.log.warning("released: nobody is placed", containers=count, left=left, reason=reason)
+        self.context.log.warning("released: nobody is placed", containers=count, left=left, reason=reason)
         return answer
 
     async def undo(self) -> dict[str, Any]:
@@ -142,21 +144,21 @@ class Modes:
                 return await self._answer(before, before.replace(grants={}), "placed")
             event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
             self.reserved_later = {}
-            decision = await asyncio.shield(self.followups.submit(event, self.followups.manager.policy))
+            decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
             self._switched()
-        self.followups.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
+        self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
         return await self._answer(before, decision.node, "placed")
 
     async def undo_later(self) -> dict[str, Any]:
         """Let the next daemon place everybody: for when none runs."""
         before = self._node
         if before.released:
-            await self.followups.apply(PolicyChanged(configuration=UNDONE))
+            await self.context.state.apply(PolicyChanged(configuration=UNDONE))
         return await self._answer(before, before.replace(grants={}), "placed")
 
     @property
     def _node(self) -> Node:
-        return self.followups.manager.node
+        return self.context.state.node
 
     async def _go_on_when_known(self) -> None:
         while not self.resync.is_ready:
@@ -176,11 +178,11 @@ class Modes:
             known = node.configuration not in ("", settings.configuration)
             apply_all = known and (settings.apply_all or node.configuration == UNDONE)
             event = PolicyChanged(apply_all, settings.configuration)
-            self.followups.submit(event).add_done_callback(lambda _: self._switched())
+            self.context.state.submit(event).add_done_callback(lambda _: self._switched())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
         """Who of *node* stays on CPUs that the policy in force reserves; nobody, where it places everybody anew."""
-        reserved = options_of(self.followups.manager.policy).reserved(node.topology)
+        reserved = options_of(self.context.state.policy).reserved(node.topology)
         self.reserved_later = {} if apply_all else owned_by_pod(node, reserved)
 
     async def _learn(self) -> None:
@@ -197,11 +199,11 @@ class Modes:
         if not self._begun:
             self._begun = True
             self.begin()
-            self.followups.tasks.forever("follow lifted quotas", self._follow_quotas)
+            self.context.tasks.forever("follow lifted quotas", self._follow_quotas)
         self.changed()
 
     def _see_quotas(self) -> None:
-        node, options = self._node, options_of(self.followups.manager.policy)
+        node, options = self._node, options_of(self.context.state.policy)
         may_lift = options.cpu_quota == "lift" and not node.released
         self.edits = self._lifted.any(node) or may_lift
 
@@ -209,7 +211,7 @@ class Modes:
         """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
         while True:
             self._see_quotas_again()
-            await self.followups.manager.changed()
+            await self.context.state.changed()
 
     def _see_quotas_again(self) -> None:
         edited = self.edits
@@ -221,7 +223,7 @@ class Modes:
         self.changed()
         if self.active and not self.places and not self._idling:
             self._idling = True
-            self.followups.tasks.forever("hold until nobody has a place", self._idle)
+            self.context.tasks.forever("hold until nobody has a place", self._idle)
 
     async def _idle(self) -> None:
         """With the policy none, hold and watch calls for as long as anybody has a place."""
@@ -231,13 +233,13 @@ class Modes:
                     self.active = False
                     self.changed()
                     break
-            await self.followups.manager.changed()
+            await self.context.state.changed()
         self._idling = False
-        self.followups.manager.stir()
+        self.context.state.stir()
 
     async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
         rows = await self._report(before, after, outcome)
-        unsaved = self.followups.manager.store_error
+        unsaved = self.context.state.store_error
         return {
             "was_released": before.released,
             "released": self._node.released,
@@ -253,13 +255,13 @@ class Modes:
         with suppress(TimeoutError):  # who is not done by then is what is left
             async with asyncio.timeout(SETTLE_S):
                 while waiting := [each for each in waiting if self._moves(each)]:
-                    await self.followups.manager.changed()
+                    await self.context.state.changed()
         return [self._row(before, container, outcome) for container in containers]
 
     def _moves(self, container: Container) -> bool:
         """Whether an update to *container* is still to come and has not failed too often to wait for."""
         now = self._now(container)
-        return now is not None and not self._done(now.key) and self.followups.failures(now.key) < GIVEN_UP
+        return now is not None and not self._done(now.key) and self.reconciler.failures(now.key) < GIVEN_UP
 
     def _now(self, container: Container) -> Container | None:
         """*container* as it is now, under its id if it had none; None if it has ended."""
@@ -281,7 +283,7 @@ class Modes:
         if now is None:
             return row | {"outcome": "ended"}
         if not self._done(now.key):
-            error = self.followups.error(now.key) or "its update is under way"
+            error = self.reconciler.error(now.key) or "its update is under way"
             return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
         grant = self._node.grants.get(now.key)
         return row | {"cpus": format_cpuset(grant.cpus if grant else self._node.topology.cpus)}

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from criproxy.control.configuration.last_good import GoodFile
 from criproxy.control.configuration.load import Configuration, load_configuration
-from criproxy.control.controller import Controller
+from criproxy.control.configuration.policy_switch import PolicySwitch
+from criproxy.control.context import Context
 from criproxy.control.node.state import PolicyFailed
-from criproxy.control.settings import Log
 from criproxy.errors import CriproxyError
 
 _TOLD = 10
@@ -38,10 +38,10 @@ class Reload:
     Args:
         config: as given to ``--config``.
         in_force: what the daemon has started with.
-        controller: gets what is new.
+        context: has the configuration in force.
+        policy_switch: gets what is new.
         manager: told when a reload begins and ends.
         status: one line for *manager*: how we are after it.
-        log: told what came of it.
         keep: given what has come into force, for the next start.
     """
 
@@ -49,19 +49,20 @@ class Reload:
         self,
         config: Path | None,
         in_force: Configuration,
-        controller: Controller,
+        context: Context,
+        policy_switch: PolicySwitch,
         manager: Manager,
         status: Callable[[], str],
-        log: Log,
         keep: Callable[[GoodFile], None] = lambda _: None,
     ) -> None:
         self.in_force = in_force
         self._keep = keep
         self._config = config
-        self._controller = controller
+        self._context = context
+        self._policy_switch = policy_switch
         self._manager = manager
         self._status = status
-        self._log = log
+        self._log = context.log
         self._wanted = asyncio.Event()
         self._asked = False
 
@@ -92,8 +93,8 @@ class Reload:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
-        problem = self._controller.config_problem
-        same = new.settings.configuration == self._controller.settings.configuration
+        problem = self._context.in_force.problem
+        same = new.settings.configuration == self._context.settings.configuration
         if same and not self.in_force.is_fallback:
             self._now_in_force(new)
             if asked or problem:
@@ -105,11 +106,11 @@ class Reload:
 
     async def _use(self, new: Configuration) -> bool:
         try:
-            decision = await self._controller.modes.change(new.policy, new.settings)
+            decision = await self._policy_switch.change(new.policy, new.settings)
         except (CriproxyError, PolicyFailed) as error:
             return self._failed(f"{new.source}: {error}", asked=True)
         self._now_in_force(new)
-        self._controller.counters.reloads_ok += 1
+        self._context.counters.reloads_ok += 1
         new.tell(self._log)
         apply = "all" if new.settings.apply_all else "new"
         self._log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
@@ -117,27 +118,27 @@ class Reload:
 
     def _now_in_force(self, new: Configuration) -> None:
         self.in_force = new
-        self._controller.config_problem = None
-        self._controller.config_instead = ""
+        self._context.in_force.problem = None
+        self._context.in_force.instead = ""
         if not new.misfits:  # what is kept was good on all of the machine
             self._keep(new.good)
 
     def _failed(self, error: str, *, asked: bool) -> bool:
         """Say why the configuration stays as it was, once for each reason or whenever somebody asked."""
         mistakes, problem = error.splitlines(), first_of(error)
-        if not asked and problem == self._controller.config_problem:
+        if not asked and problem == self._context.in_force.problem:
             return False
-        self._controller.config_problem = problem
-        self._controller.counters.reloads_failed += 1
+        self._context.in_force.problem = problem
+        self._context.counters.reloads_failed += 1
         for mistake in mistakes[:_TOLD]:
             self._log.error("the policy file cannot be used: the configuration before stays in force", mistake=mistake)
-        self._controller.config_instead = self.in_force.instead or "the one before is in force"
+        self._context.in_force.instead = self.in_force.instead or "the one before is in force"
         return True
 
     def _load(self) -> Configuration:
         # Once there was a file, its absence is a mistake of somebody: nobody is unpinned because of it.
         required = self.in_force.source is not None or bool(self.in_force.problem)
-        node, settings = self._controller.node, self._controller.settings
+        node, settings = self._context.state.node, self._context.settings
         good = (settings.configuration,)  # what the machine has lost since then does not make it a bad one
         return load_configuration(self._config, node.topology, settings, required=required, good=good)
 

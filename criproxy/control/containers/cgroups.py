@@ -180,7 +180,7 @@ async def if_told(asked: Awaitable[T]) -> T | None:
         return None
 
 
-class Kernel:
+class Cgroups:
     """Looks at containers; remembers where their cgroups are."""
 
     def __init__(self, runtime: RuntimeClient, host_root: Path, lost_after_s: float = 0.0) -> None:

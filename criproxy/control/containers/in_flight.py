@@ -15,10 +15,12 @@ from criproxy.model.workload import MAY_RUN, ContainerState
 
 
 @dataclass(slots=True)
-class Doubts:
+class InFlight:
     """By container key; *settled* is called whenever there is less to doubt."""
 
     settled: Callable[[], None]
+    starting: set[str] = field(default_factory=set)
+    """Keys of containers whose StartContainer the runtime has and has not answered."""
     cpus: dict[str, CpuSet] = field(default_factory=dict)
     """All of them; for others to read."""
     _touched: set[str] = field(default_factory=set)
@@ -86,5 +88,5 @@ class Doubts:
             self.cpus.pop(key, None)
 
 
-NO_DOUBTS = Doubts(lambda: None)
+NOTHING_IN_FLIGHT = InFlight(lambda: None)
 """Where everything is known; nothing may be added."""

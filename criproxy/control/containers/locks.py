@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Lanes:
+class Locks:
     """Locks by container id that exist only while somebody uses them."""
 
     def __init__(self) -> None:

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from criproxy.control.context import Context
 from criproxy.control.devices.faults import DeviceFaults
 from criproxy.control.devices.kubelet import Kubelet
-from criproxy.control.devices.publishing import DeviceTelling, facts_of, places_of, title_of
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.devices.publishing import DevicePublisher, facts_of, places_of, title_of
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices
@@ -76,7 +76,7 @@ class Guarded:
 class DeviceGuard:
     """Applies the rules in force; does nothing where the policy file has no section about devices."""
 
-    followups: Followups
+    context: Context
     sources: Sequence[Source] = ()
     """Most trusted first; the next one is asked only where those before did not know everything."""
     holdings: Holdings = field(default_factory=Holdings)
@@ -100,17 +100,17 @@ class DeviceGuard:
     _hanging: frozenset[str] = frozenset()
     """What the log has been told of."""
     faults: DeviceFaults = field(init=False)
-    _telling: DeviceTelling = field(init=False)
+    _telling: DevicePublisher = field(init=False)
 
     def __post_init__(self) -> None:
         self._files = DriverFiles(self._patience)
-        self.faults = DeviceFaults(self.followups.log, self.followups.counters)
-        self._telling = DeviceTelling(self.followups, self.holdings, self.faults)
+        self.faults = DeviceFaults(self.context.log, self.context.counters)
+        self._telling = DevicePublisher(self.context, self.holdings, self.faults)
 
     @property
     def rules(self) -> DeviceRules | None:
         """Those in force; a reload brings others."""
-        return self.followups.settings.devices
+        return self.context.settings.devices
 
     @property
     def stocks(self) -> Stocks:
@@ -120,14 +120,14 @@ class DeviceGuard:
     def cards_given(self) -> dict[str, int]:
         """How many of the machine's cards containers have, by class."""
         kinds = {kind.name: kind for kind in self._looked_for}
-        node = self.followups.manager.node
+        node = self.context.state.node
         return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
 
     def notices(self) -> list[Notice]:
         """What people should know of the rules in force."""
         if self.rules is None:
             return []
-        problem, faults = self.problem, self.faults.notice(self.followups.settings.on_error)
+        problem, faults = self.problem, self.faults.notice(self.context.settings.on_error)
         return [*([Notice("devices-hanging", problem)] if problem else []), *([faults] if faults else [])]
 
     @property
@@ -154,7 +154,7 @@ class DeviceGuard:
                 await self._begin()
         if self.rules is None:
             return []
-        node, now_s = self.followups.manager.node, asyncio.get_running_loop().time()
+        node, now_s = self.context.state.node, asyncio.get_running_loop().time()
         known = ((item, node.containers.get(item.id)) for item in items)
         found = [item for item, each in known if each and self.holdings.is_untold(each)]
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
@@ -167,11 +167,11 @@ class DeviceGuard:
             return
         self._begun = True
         await self._look(self.rules.classes)
-        manager = self.followups.manager
+        manager = self.context.state
         try:
             self.holdings.recall(manager.node, await manager.newest(Kind.DEVICES))
         except StoreError as error:
-            self.followups.log.warning("nobody remembers who was given which cards", error=str(error))
+            self.context.log.warning("nobody remembers who was given which cards", error=str(error))
 
     def sandbox_run(self, request: api.RunPodSandboxRequest, sandbox_id: str) -> None:
         """A sandbox was made: find out in the background what its containers were given."""
@@ -180,7 +180,7 @@ class DeviceGuard:
         self._runtimes[sandbox_id] = request.runtime_handler
         pod = _subject(request.config, sandbox_id)
         for source in self._sources(self.rules):
-            self.followups.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
+            self.context.tasks.spawn(f"look at the devices of {sandbox_id}", source.prefetch(pod))
 
     def sandboxes(self) -> set[str]:
         """Those of which something is kept here."""
@@ -219,7 +219,7 @@ class DeviceGuard:
             raise
         except Exception as error:
             self.faults.note("deciding what it may see", title_of(container), error)
-            if self.followups.settings.on_error is OnError.REFUSE:
+            if self.context.settings.on_error is OnError.REFUSE:
                 raise DeviceFault(f"{_FAILED}: it is tried again (onError: refuse)") from error
             return self.hide(request, container)
 
@@ -244,7 +244,7 @@ class DeviceGuard:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
-        with self.followups.manager.failures.harmless("what a create may see of devices"):
+        with self.context.failures.harmless("what a create may see of devices"):
             self._telling.tell(rules, container, done, {}, ())
         return Guarded(changed=request.SerializeToString(deterministic=True) != before)
 
@@ -258,15 +258,15 @@ class DeviceGuard:
             known = await self._known(rules, subject)
             evidence = await self._weigh(rules, asked, known)
         except Exception as error:
-            if self.followups.settings.on_error is OnError.REFUSE:
+            if self.context.settings.on_error is OnError.REFUSE:
                 raise
             self.faults.note("finding out what it was given", title_of(container), error)
             known, evidence = [], weigh(rules.classes, asked, (), self._stocks)
             if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, evidence, self._stocks)
-        cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.followups.manager.node.topology)
-        with self.followups.manager.failures.harmless("what a create may see of devices"):
+        cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, self.context.state.node.topology)
+        with self.context.failures.harmless("what a create may see of devices"):
             self._telling.tell(rules, container, done, evidence, cards)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -287,7 +287,7 @@ class DeviceGuard:
             return Guarded()
         known, asked = await self._known(rules, devices.subject(item)), devices.listed(item)
         evidence = await self._weigh(rules, asked, known)
-        topology = self.followups.manager.node.topology
+        topology = self.context.state.node.topology
         cards = whereabouts(rules.classes, asked, evidence, known, self._stocks, topology)
         words = exceptions(rules, devices.who_is_listed(item, privileged=privileged))
         if known or words:
@@ -296,17 +296,17 @@ class DeviceGuard:
             self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts)
         lacking = [] if nodes is None else without_nodes(rules.classes, evidence, nodes)
         for kind in lacking:
-            self.followups.counters.devices[kind, Word.NO_NODES.value] += 1
+            self.context.counters.devices[kind, Word.NO_NODES.value] += 1
         return Guarded(hints=hints(cards), stays=bool(lacking) and not rules.update_without_nodes)
 
     def _sources(self, rules: DeviceRules) -> Sequence[Source]:
         """Those of the rules in force: a reload may have moved the kubelet's files."""
         if rules.kubelet != self._kubelet:
             for source in self.sources:
-                self.followups.tasks.spawn("leave the kubelet", source.close())
-            followups, self._kubelet = self.followups, rules.kubelet
-            root = followups.settings.host_root
-            self.sources = (Kubelet(rules.kubelet, root, followups.counters, followups.log, self._patience),)
+                self.context.tasks.spawn("leave the kubelet", source.close())
+            context, self._kubelet = self.context, rules.kubelet
+            root = context.settings.host_root
+            self.sources = (Kubelet(rules.kubelet, root, context.counters, context.log, self._patience),)
         return self.sources
 
     async def _known(self, rules: DeviceRules, container: Subject) -> list[Known]:
@@ -333,7 +333,7 @@ class DeviceGuard:
 
     async def _look(self, classes: tuple[DeviceClass, ...]) -> None:
         """Look at the machine's cards; while something hangs, what was known of them stays."""
-        host_root, files = self.followups.settings.host_root, self._files
+        host_root, files = self.context.settings.host_root, self._files
         self._names = None
 
         def look() -> tuple[frozenset[str], Stocks]:
@@ -349,14 +349,14 @@ class DeviceGuard:
         """Whether a look at the machine may show other cards than the last one: it costs milliseconds."""
         if self._names is None:
             return True
-        look = partial(names_seen, classes, self.followups.settings.host_root)
+        look = partial(names_seen, classes, self.context.settings.host_root)
         with suppress(Hangs):
             return await self._patience.wait("the folders of devices", look, LOOK_TIMEOUT_S) != self._names
         return False
 
     async def cards(self, classes: tuple[DeviceClass, ...]) -> Stocks:
         """The machine's cards of *classes*, looked at now unless that hangs."""
-        look = partial(find_cards, classes, self.followups.settings.host_root, self._files)
+        look = partial(find_cards, classes, self.context.settings.host_root, self._files)
         with suppress(Hangs):
             return await self._patience.wait(f"{CARDS} of a command", look, LOOK_TIMEOUT_S)
         return self._stocks
@@ -364,10 +364,10 @@ class DeviceGuard:
     def _tell_of_hanging(self) -> None:
         hanging = frozenset(self._patience.hanging)
         for name in sorted(hanging - self._hanging):
-            self.followups.counters.device_evidence["driver", "hanging"] += 1
-            self.followups.log.warning("a look at devices hangs", at=name)
+            self.context.counters.device_evidence["driver", "hanging"] += 1
+            self.context.log.warning("a look at devices hangs", at=name)
         for name in sorted(self._hanging - hanging):
-            self.followups.log.info("a look at devices hangs no more", at=name)
+            self.context.log.info("a look at devices hangs no more", at=name)
         self._hanging = hanging
 
     def _is_news(self, classes: Sequence[DeviceClass], asked: Asked, evidence: Evidence) -> bool:
@@ -397,7 +397,7 @@ class DeviceGuard:
         if sandbox_id not in self._runtimes and not all(kind.hides_in("") for kind in rules.classes if kind.hide_value):
             ask = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
             try:
-                reply = await self.followups.runtime.call(
+                reply = await self.context.runtime.call(
                     "PodSandboxStatus", ask, api.PodSandboxStatusResponse, HANDLER_TIMEOUT_S
                 )
             except RuntimeCallError:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from criproxy.control.context import Context
 from criproxy.control.devices.faults import DeviceFaults
-from criproxy.control.reconcile.reconciler import Followups
 from criproxy.devices.boundary import Boundary, Finding, Word
 from criproxy.devices.cards import TOLD_IDS
 from criproxy.devices.evidence import Evidence, Given
@@ -22,10 +22,10 @@ MOST_IDS, MOST_CHARACTERS = 256, 253
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceTelling:
+class DevicePublisher:
     """Tells what was found at creates; no create fails by that."""
 
-    followups: Followups
+    context: Context
     holdings: Holdings
     faults: DeviceFaults
 
@@ -45,7 +45,7 @@ class DeviceTelling:
             self.faults.note("telling what was found", title_of(container), error)
 
     def _count(self, done: Boundary, evidence: Evidence) -> None:
-        counted, allocations = self.followups.counters.devices, self.followups.counters.device_allocations
+        counted, allocations = self.context.counters.devices, self.context.counters.device_allocations
         for kind, allocation in evidence.items():
             if allocation.given is Given.CARDS:
                 allocations[kind, allocation.source] += 1
@@ -70,14 +70,14 @@ class DeviceTelling:
             return
         places = [card.sentence for card in cards if card.nodes][:TOLD_IDS]
         sentences = [*(finding.sentence for finding in done.findings), *places]
-        self.followups.manager.note(container, Kind.DEVICES, *sentences, **facts)
+        self.context.state.note(container, Kind.DEVICES, *sentences, **facts)
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
         loud = [finding.sentence for finding in done.findings if finding.word in _LOUD - quiet]
         if loud:
-            self.followups.log.warning("devices", container=container.title, why="; ".join(loud))
+            self.context.log.warning("devices", container=container.title, why="; ".join(loud))
         else:
             found = "; ".join(_words(kind, words) for kind, words in _by_kind(done.findings).items())
-            self.followups.log.info("devices", container=container.title, found=found)
+            self.context.log.info("devices", container=container.title, found=found)
 
 
 def title_of(container: Container | None) -> str:

@@ -52,7 +52,7 @@ class _Question:
     refused: bool
 
 
-class Considering:
+class Explanations:
     """The decisions that have not been looked at again so far. For the event loop's thread.
 
     Args:

@@ -55,7 +55,7 @@ class Entry:
     """In seconds since the epoch; None: now."""
 
 
-class Journal:
+class History:
     """Entries that are not on disk yet, and the last refusals; used on the event loop's thread only.
 
     Args:

@@ -76,7 +76,7 @@ _STOOD_STILL = 1.25
 the disk had no time to answer either. It gets its time anew, once."""
 
 
-class Keeper:
+class Persister:
     """Writes one change after the other; its caller waits for one before it comes with the next.
 
     Args:

@@ -5,16 +5,16 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from time import perf_counter, time
 from typing import TypeGuard
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.node.decision_log import tell
-from criproxy.control.node.explanations import Considered, Considering
-from criproxy.control.node.history import Entry, Journal, entries_of
-from criproxy.control.node.persister import CannotBeStored, Change, Keeper, NodeStore
+from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.history import Entry, History, entries_of
+from criproxy.control.node.persister import CannotBeStored, Change, NodeStore, Persister
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
@@ -83,6 +83,9 @@ after a restart by stamps, lists and cgroups."""
 Words = tuple[tuple[str, ...], dict[str, Fact]]
 """Sentences for people, and the same as facts for programs."""
 
+Followed = Callable[[Event, Node, "asyncio.Future[Decision]"], None]
+"""Gets an event, the node at which it was submitted, and its future, which is done."""
+
 Heard = Callable[[Event, Decision | Exception], None]
 """Gets an event and what came of it; must not fail."""
 
@@ -113,7 +116,7 @@ class _Job:
     """Everybody sees that result already."""
 
 
-class Manager:
+class NodeState:
     """Steps the node: event in, decision out, stored before anybody acts on it where the runtime does not know it yet.
 
     Args:
@@ -141,13 +144,15 @@ class Manager:
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy
         """Asked about what is submitted now, if nothing waits: another one comes into force in the order of events."""
+        self.followed: Followed | None = None
+        """Called when an event has been decided, to carry the decision out; set once, by who does that."""
         self.heard: Heard | None = None
         """Told of every event when it has been applied or has failed, in their order."""
         self.told = node
         """The node after the events that were told: for a moment, `node` is ahead of it."""
         self._log = log
         self._checked = False
-        self._keeper = Keeper(node, store, limits or StoreLimits(), self.counters, log, self.failures)
+        self._keeper = Persister(node, store, limits or StoreLimits(), self.counters, log, self.failures)
         self._queue: deque[_Job] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._begin_at: asyncio.TimerHandle | None = None
@@ -159,8 +164,8 @@ class Manager:
         self._looks = False
         """Whether the next of them is made even if there is nothing to write."""
         self._changed = asyncio.Event()
-        self._journal = Journal(failed=self.failures.telling_failed)
-        self._considering = Considering(self._note_considered, log)
+        self._journal = History(failed=self.failures.telling_failed)
+        self._considering = Explanations(self._note_considered, log)
         self._flush_at: asyncio.TimerHandle | None = None
 
     @property
@@ -194,7 +199,31 @@ class Manager:
         job = _Job(event, asyncio.get_running_loop().create_future(), policy)
         self._hurry(job)
         self._push(job)
+        if self.followed is not None:
+            job.done.add_done_callback(partial(self.followed, event, self.node))
         return job.done
+
+    async def apply(self, event: Event) -> Decision:
+        """Submit *event* and wait for the decision, which comes even if this wait is cancelled."""
+        done = self.submit(event)
+        return done.result() if done.done() else await asyncio.shield(done)
+
+    async def end(self, event: ContainerExited | ContainerGone, how: str) -> None:
+        """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
+        container = self.node.containers.get(event.key)
+        if container and container.state is not ContainerState.EXITED and not self.is_ending(event.key):
+            with self.failures.harmless("a count"):
+                self.counters.exits[how] += 1
+        await self.apply(event)
+
+    def listen(self, heard: Heard | None) -> Node:
+        """Let *heard* be told of every event and what came of it, in place of who was before; None ends that.
+
+        Returns:
+            The node before the first of the events that will be told: what is decided already may be told yet.
+        """
+        self.heard = heard
+        return self.told
 
     async def settled(self) -> None:
         """Return when all events submitted so far have been done; what is only written does not count."""

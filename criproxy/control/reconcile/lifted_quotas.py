@@ -9,7 +9,7 @@ from criproxy.model.node import Node
 
 
 @dataclass(slots=True)
-class Lifted:
+class LiftedQuotas:
     """Follows a node from event to event, at the cost of what changed."""
 
     _keys: set[str] = field(default_factory=set)

@@ -8,22 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import monotonic
 
-from criproxy.control.containers.cgroups import LEFT_RUNNING, Kernel, Seen, if_told
-from criproxy.control.containers.in_flight import Doubts
-from criproxy.control.containers.locks import Lanes
-from criproxy.control.containers.refused_resizes import RefusedResizes
-from criproxy.control.counters import Counters
+from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_told
+from criproxy.control.context import Context
 from criproxy.control.node.history import cause, told_quota, told_update
-from criproxy.control.node.state import Manager
-from criproxy.control.reconcile.bypass_times import Spans
-from criproxy.control.reconcile.target import Overhang, in_the_way, is_in_the_way, quota_for, target
-from criproxy.control.settings import Log, Settings
-from criproxy.control.tasks import Tasks
+from criproxy.control.reconcile.target import ExcessCpus, in_the_way, is_in_the_way, quota_for, target
 from criproxy.cri import rewrite
-from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGone, PodStopped, UpdateApplied
 from criproxy.errors import CriproxyError, StatusCode
@@ -31,7 +23,6 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
-from criproxy.policy.api import Policy
 from criproxy.store.record import Kind
 from criproxy.views.notices import Trouble
 
@@ -63,39 +54,20 @@ class _Worker:
 
 
 @dataclass(slots=True)
-class Followups:
+class Reconciler:
     """Sends updates of ours; everything here runs on the event loop's thread."""
 
-    manager: Manager
-    runtime: RuntimeClient
-    kernel: Kernel
-    lanes: Lanes
-    tasks: Tasks
-    settings: Settings
-    log: Log
-    starting: set[str] = field(default_factory=set)
-    """Keys of containers whose StartContainer the runtime has and has not answered."""
+    context: Context
     _workers: dict[str, _Worker] = field(default_factory=dict)
-    _over: Overhang = field(default_factory=Overhang)
-    spans: Spans = field(default_factory=Spans)
-    """When calls went by us on somebody's order."""
-    refused: RefusedResizes = field(default_factory=RefusedResizes)
-    """What the kubelet was told about resizes without room."""
-    slots: asyncio.Semaphore = field(init=False)
-    """Taken, before the container's lane, by whoever updates."""
-    doubts: Doubts = field(init=False)
-    """Where containers may be running beside what is applied."""
+    _excess: ExcessCpus = field(default_factory=ExcessCpus)
+    _slots: asyncio.Semaphore = field(init=False)
+    """Taken, before the container's lock, by whoever updates."""
 
     def __post_init__(self) -> None:
-        self.slots = asyncio.Semaphore(self.settings.concurrent_updates)
-        self.doubts = Doubts(self.manager.stir)
+        self._slots = asyncio.Semaphore(self.context.settings.concurrent_updates)
+        self.context.state.followed = self._decided
 
-    @property
-    def counters(self) -> Counters:
-        """What everybody counts."""
-        return self.manager.counters
-
-    def kick(self, keys: Iterable[str], *, look: bool = False, why: str = "") -> None:
+    def enqueue(self, keys: Iterable[str], *, look: bool = False, why: str = "") -> None:
         """See to it that the containers *keys* get what they were granted; one that is tried again later is tried now.
 
         Args:
@@ -109,28 +81,9 @@ class Followups:
                 worker.why = why or worker.why
                 if worker.wake:
                     worker.wake.set()
-            elif key in self.manager.node.grants:
+            elif key in self.context.state.node.grants:
                 self._workers[key] = _Worker(look, why)
-                self.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
-
-    def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
-        """Step the node and start the updates that follow; the future is that of `Manager.submit`."""
-        done = self.manager.submit(event, policy)
-        done.add_done_callback(partial(self._decided, event, self.manager.node))
-        return done
-
-    async def apply(self, event: Event) -> Decision:
-        """Submit *event* and wait for the decision, which comes even if this wait is cancelled."""
-        done = self.submit(event)
-        return done.result() if done.done() else await asyncio.shield(done)
-
-    async def ended(self, event: ContainerExited | ContainerGone, how: str) -> None:
-        """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
-        container = self.manager.node.containers.get(event.key)
-        if container and container.state is not ContainerState.EXITED and not self.manager.is_ending(event.key):
-            with self.manager.failures.harmless("a count"):
-                self.counters.exits[how] += 1
-        await self.apply(event)
+                self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
 
     def error(self, key: str) -> str:
         """Why the last update of *key* failed; empty if it did not."""
@@ -143,7 +96,7 @@ class Followups:
 
     def misplaced_since_s(self) -> list[float]:
         """For each container that has not what it was granted: since when it is being updated (monotonic clock)."""
-        node = self.manager.node
+        node = self.context.state.node
         at_work = ((worker, node.grants.get(key), node.applied.get(key)) for key, worker in self._workers.items())
         return [worker.since_s for worker, grant, applied in at_work if grant and not in_place(grant, applied)]
 
@@ -158,36 +111,36 @@ class Followups:
         Raises:
             Blocked: after ``barrier_timeout_s``.
         """
-        kicked: set[str] = set()
+        enqueued: set[str] = set()
         try:
-            async with asyncio.timeout(self.settings.barrier_timeout_s):
+            async with asyncio.timeout(self.context.settings.barrier_timeout_s):
                 while blockers := self.blockers(key):
-                    for blocker in set(blockers) - kicked:
-                        self.kick([blocker], look=self.doubts.unseen(blocker))
-                    kicked.update(blockers)
+                    for blocker in set(blockers) - enqueued:
+                        self.enqueue([blocker], look=self.context.in_flight.unseen(blocker))
+                    enqueued.update(blockers)
                     await self._gives_way(blockers[-1], key)
         except TimeoutError:
             raise Blocked(self._describe(key)) from None
 
     async def _gives_way(self, other: str, key: str) -> None:
         """Return when *other* blocks *key* no longer: so long the rest need not be looked at, and they may be many."""
-        while is_in_the_way(self.manager.node, key, self._overhang(), other):
-            await self.manager.changed()
+        while is_in_the_way(self.context.state.node, key, self._excess_cpus(), other):
+            await self.context.state.changed()
 
     def blockers(self, key: str) -> list[str]:
         """Keys of the containers that `clear` would wait for."""
-        return in_the_way(self.manager.node, key, self._overhang())
+        return in_the_way(self.context.state.node, key, self._excess_cpus())
 
     def now(self, key: str) -> Applied | None:
         """What *key* may have at this moment: its next step towards its grant, or what it has."""
-        node = self.manager.node
+        node = self.context.state.node
         return (self._target(key) or node.applied.get(key)) if key in node.grants else None
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
         """One of the few `slots`, and the lane of *key*, which a call of the kubelet may have for minutes."""
-        await self.lanes.free(key)  # before: others need the slot
-        async with self.slots, self.lanes.of(key):
+        await self.context.locks.free(key)  # before: others need the slot
+        async with self._slots, self.context.locks.of(key):
             yield
 
     def looking(self, key: str) -> bool:
@@ -201,10 +154,10 @@ class Followups:
         Raises:
             RuntimeCallError: if the runtime cannot be asked.
         """
-        seen = await self.kernel.look(key)
+        seen = await self.context.cgroups.look(key)
         has = self._known(key, seen, None)
         await self._note(key, seen, has)
-        self.doubts.seen(key)
+        self.context.in_flight.seen(key)
         return replace(seen, applied=has)
 
     async def settle(self, key: str, why: str = "it had to be in its place before its start") -> None:
@@ -225,10 +178,10 @@ class Followups:
             while self._updatable(key):
                 if worker.look or self._target(key):
                     await self._attempt(key, worker)
-                elif in_place(self.manager.node.grants[key], self.manager.node.applied.get(key)):
+                elif in_place(self.context.state.node.grants[key], self.context.state.node.applied.get(key)):
                     return
                 else:
-                    await self.manager.changed()
+                    await self.context.state.changed()
         finally:
             del self._workers[key]
 
@@ -239,15 +192,18 @@ class Followups:
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
             if not isinstance(error, RuntimeCallError):
-                self.tasks.failed("background", f"update {key}", error)
+                self.context.tasks.failed("background", f"update {key}", error)
             worker.failures += 1
             if worker.error != str(error):  # every one is tried again, and most fail as the one before
-                self.manager.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
+                self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
             worker.error = str(error)
-            self.manager.stir()
-            self.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
+            self.context.state.stir()
+            self.context.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
             worker.wake = asyncio.Event()
-            pause_s = min(self.settings.retry_pause_s * 2 ** min(worker.failures - 1, 20), self.settings.retry_limit_s)
+            pause_s = min(
+                self.context.settings.retry_pause_s * 2 ** min(worker.failures - 1, 20),
+                self.context.settings.retry_limit_s,
+            )
             with suppress(TimeoutError):
                 await asyncio.wait_for(worker.wake.wait(), pause_s)
 
@@ -266,36 +222,36 @@ class Followups:
         elif wanted := self._target(key):
             await self._update(key, wanted, worker.why, worker.failures)
             if worker.failures:
-                self.log.info("update went through at last", container=key, failures=worker.failures)
+                self.context.log.info("update went through at last", container=key, failures=worker.failures)
             worker.failures, worker.error = 0, ""
 
     async def _update(self, key: str, wanted: Applied, why: str, failures: int = 0) -> None:
-        had, begun_s = self.manager.node.applied.get(key), monotonic()
-        quota = None if had and had.lifted == wanted.lifted else quota_for(self.manager.node, key, wanted)
+        had, begun_s = self.context.state.node.applied.get(key), monotonic()
+        quota = None if had and had.lifted == wanted.lifted else quota_for(self.context.state.node, key, wanted)
         linux = rewrite.update(format_cpuset(wanted.cpus), format_cpuset(wanted.mems), quota)
-        self.doubts.send(key, wanted.cpus)
-        counters = self.counters
+        self.context.in_flight.send(key, wanted.cpus)
+        counters = self.context.counters
         counters.updates_sent += 1
         counters.updates_in_flight += 1
         try:
-            await self.runtime.update_container_resources(key, linux)
+            await self.context.runtime.update_container_resources(key, linux)
         except RuntimeCallError as error:
             if not error.not_found:
-                self.kick([key], look=True)  # it may have been done all the same
+                self.enqueue([key], look=True)  # it may have been done all the same
                 counters.updates_failed += 1
                 raise
         finally:
             counters.updates_in_flight -= 1
-        told = await if_told(self.kernel.look(key))  # else the answer has to do: others wait for these CPUs
+        told = await if_told(self.context.cgroups.look(key))  # else the answer has to do: others wait for these CPUs
         seen = told or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
         lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost:  # before the event that goes to the disk with it
             took_s = monotonic() - begun_s
-            with self.manager.failures.harmless("an update"):
+            with self.context.failures.harmless("an update"):
                 self._tell(key, seen, had, wanted, took_s=took_s, failures=failures, why=why)
         await self._note(key, seen, has)
-        self.doubts.seen(key)
+        self.context.in_flight.seen(key)
         if lost and has:
             counters.updates_lost += 1
             raise self._lost(key, has, wanted)
@@ -306,7 +262,7 @@ class Followups:
             f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
             f"{format_cpuset(wanted.mems)}"
         )
-        why = f": {LEFT_RUNNING}" if self.kernel.is_lost(key) else ""
+        why = f": {LEFT_RUNNING}" if self.context.cgroups.is_lost(key) else ""
         return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     def _tell(
@@ -317,9 +273,9 @@ class Followups:
             return
         sentence = told_update(had, has, why, seen.applied is not None)
         after = (f"after {failures} failures",) if failures else ()
-        self.manager.note(
+        self.context.state.note(
             key,
-            Kind.RELEASED if self.manager.node.released else Kind.UPDATED,
+            Kind.RELEASED if self.context.state.node.released else Kind.UPDATED,
             sentence,
             *after,
             cpus=format_cpuset(has.cpus),
@@ -334,15 +290,15 @@ class Followups:
     async def _note(self, key: str, seen: Seen, has: Applied | None) -> None:
         """Tell the node that *key* was *seen*, and *has* this as far as that is known."""
         if seen.state is None:
-            await self.ended(ContainerGone(key), "cgroups")
+            await self.context.state.end(ContainerGone(key), "cgroups")
         elif seen.state is ContainerState.EXITED:
-            await self.ended(ContainerExited(key), "cgroups")
+            await self.context.state.end(ContainerExited(key), "cgroups")
         elif has:
-            await self.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
+            await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
 
     def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
         """What *key* has; where that cannot be seen, the runtime has what was *sent*."""
-        applied, node = seen.applied or sent, self.manager.node
+        applied, node = seen.applied or sent, self.context.state.node
         if applied is None:
             return None
         grant, lifted = node.grants.get(key), False
@@ -354,52 +310,53 @@ class Followups:
 
     def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         if isinstance(event, ContainerExited | ContainerGone):
-            self.kernel.forget(event.key)
-            self.doubts.keep(self.manager.node.grants.keys())
+            self.context.cgroups.forget(event.key)
+            self.context.in_flight.keep(self.context.state.node.grants.keys())
         elif isinstance(event, PodStopped | PodGone):
-            self.kernel.keep(self.manager.node.grants.keys())
-            self.doubts.keep(self.manager.node.grants.keys())
+            self.context.cgroups.keep(self.context.state.node.grants.keys())
+            self.context.in_flight.keep(self.context.state.node.grants.keys())
         error = done.exception()
         if error is None:
             if updates := done.result().updates:
                 why = ""
-                with self.manager.failures.harmless("the cause of updates"):
+                with self.context.failures.harmless("the cause of updates"):
                     why = cause(event, node)
-                self._kick_by_and_by([update.key for update in updates], why)
+                self._enqueue_by_and_by([update.key for update in updates], why)
         elif not isinstance(error, CriproxyError):
-            self.log.error("event failed", error=str(error), exc_info=error)
+            self.context.log.error("event failed", error=str(error), exc_info=error)
 
-    def _kick_by_and_by(self, keys: Sequence[str], why: str) -> None:
-        """Kick *keys*, but let calls through in between: a newcomer may move a thousand."""
-        count = self.settings.concurrent_updates
-        self.kick(keys[:count], why=why)
+    def _enqueue_by_and_by(self, keys: Sequence[str], why: str) -> None:
+        """Enqueue *keys*, but let calls through in between: a new container may move a thousand."""
+        count = self.context.settings.concurrent_updates
+        self.enqueue(keys[:count], why=why)
         if rest := keys[count:]:
-            asyncio.get_running_loop().call_soon(self._kick_by_and_by, rest, why)
+            asyncio.get_running_loop().call_soon(self._enqueue_by_and_by, rest, why)
 
     def _updatable(self, key: str) -> bool:
         """Whether the runtime can be told something about *key*: it is known there, alive, and placed by us."""
-        container = self.manager.node.containers.get(key)
-        if container is None or container.stays or key not in self.manager.node.grants:
+        container = self.context.state.node.containers.get(key)
+        if container is None or container.stays or key not in self.context.state.node.grants:
             return False
         return key != container.reservation and container.state is not ContainerState.CREATING
 
     def _target(self, key: str) -> Applied | None:
-        return target(self.manager.node, key, self._overhang())
+        return target(self.context.state.node, key, self._excess_cpus())
 
-    def _overhang(self) -> Overhang:
-        return self._over.of(self.manager.node, self.starting, self.doubts)
+    def _excess_cpus(self) -> ExcessCpus:
+        return self._excess.of(self.context.state.node, self.context.in_flight.starting, self.context.in_flight)
 
     def _describe(self, key: str) -> str:
-        node = self.manager.node
+        node = self.context.state.node
         blockers = self.blockers(key)
         named = [
             f"{node.containers[other].title} ({self.error(other) or 'its update is under way'})"
             for other in blockers[:_NAMED_BLOCKERS]
         ]
+        timeout_s = self.context.settings.barrier_timeout_s
         more = f" and {len(blockers) - len(named)} others" if len(blockers) > len(named) else ""
         return (
             f"container {node.containers[key].title} cannot start on CPUs {format_cpuset(node.grants[key].cpus)} yet: "
-            f"after {self.settings.barrier_timeout_s:g} s some of them are still used by {', '.join(named)}{more}"
+            f"after {timeout_s:g} s some of them are still used by {', '.join(named)}{more}"
         )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from criproxy.control.containers.in_flight import NO_DOUBTS, Doubts
+from criproxy.control.containers.in_flight import NOTHING_IN_FLIGHT, InFlight
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
@@ -18,7 +18,7 @@ from criproxy.model.workload import MAY_RUN, Container
 
 
 @dataclass(slots=True)
-class Overhang:
+class ExcessCpus:
     """CPUs beyond their grant that containers may be running on; nothing at rest.
 
     Kept up to date from node to node, at the cost of what changed, because it is asked for after every event.
@@ -31,7 +31,7 @@ class Overhang:
     _node: Node | None = None
     _starting: frozenset[str] = frozenset()
 
-    def of(self, node: Node, starting: Collection[str], doubts: Doubts = NO_DOUBTS) -> "Overhang":
+    def of(self, node: Node, starting: Collection[str], doubts: InFlight = NOTHING_IN_FLIGHT) -> "ExcessCpus":
         """Bring it up to date, and return it.
 
         Args:
@@ -88,7 +88,7 @@ def _may_run(container: Container) -> bool:
     return container.state in MAY_RUN and container.key != container.reservation
 
 
-def target(node: Node, key: str, over: Overhang) -> Applied | None:
+def target(node: Node, key: str, over: ExcessCpus) -> Applied | None:
     """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
 
     A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
@@ -130,14 +130,14 @@ def quota_for(node: Node, key: str, wanted: Applied) -> CfsQuota | None:
     return replace(asked, quota_us=LIFTED_US) if wanted.lifted else asked
 
 
-def in_the_way(node: Node, key: str, over: Overhang) -> list[str]:
+def in_the_way(node: Node, key: str, over: ExcessCpus) -> list[str]:
     """Keys of the other containers that may still run on CPUs which they must give up and *key* gets."""
     if key not in node.grants or over.others(key).isdisjoint(node.grants[key].cpus):
         return []
     return [other for other in over.by_key if is_in_the_way(node, key, over, other)]
 
 
-def is_in_the_way(node: Node, key: str, over: Overhang, other: str) -> bool:
+def is_in_the_way(node: Node, key: str, over: ExcessCpus, other: str) -> bool:
     """Whether *other* is one of those."""
     if other == key or key not in node.grants:
         return False

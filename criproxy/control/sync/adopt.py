@@ -12,9 +12,11 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from criproxy.control.containers.cgroups import Seen, if_told
+from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, Guarded
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import Adopt
+from criproxy.control.sync.bypass_times import BypassTimes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.stamp import read_missed, read_stamp
@@ -47,8 +49,10 @@ Disturbed = Callable[..., bool]
 class Adoption:
     """Turns unknown containers of a list into events."""
 
-    followups: Followups
+    context: Context
+    reconciler: Reconciler
     devices: DeviceGuard
+    bypass_times: BypassTimes
     _until_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,12 +92,12 @@ class Adoption:
             pods = {item.pod_sandbox_id: look.parent for item, look in found}
             totals = _totals(item for item, _ in found)
             event = self._event([look.present for _, look in found], self._pods(listed, pods, totals))
-            await self.followups.apply(event)
+            await self.context.state.apply(event)
             taken += [look.present.container.key for _, look in found]
             for container in (look.present.container for _, look in found if look.present.container.stays):
-                self.followups.manager.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+                self.context.state.note(container, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, "")) if not disturbed(pod.key)]:
-            await self.followups.apply(self._event([], left))
+            await self.context.state.apply(self._event([], left))
         await self._report(taken)
         return taken
 
@@ -103,38 +107,38 @@ class Adoption:
         One that has a card without a node of it is left where it is from now on.
         """
         for item in await self.devices.untold(containers):
-            seen, reply = await if_told(self.followups.kernel.ask(item.id)) or (Seen(None), None)
-            container = self.followups.manager.node.containers.get(item.id)
+            seen, reply = await if_told(self.context.cgroups.ask(item.id)) or (Seen(None), None)
+            container = self.context.state.node.containers.get(item.id)
             if reply is None or container is None or seen.state in (None, ContainerState.EXITED):
                 continue
             found = await self.devices.found(
                 item, translate.device_nodes_in(reply.info), privileged=translate.privileged_in(reply.info)
             )
             if found.stays and not container.stays:
-                await self.followups.apply(self._event([Present(replace(container, stays=True), seen.applied)], []))
-                self.followups.manager.note(item.id, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
+                await self.context.state.apply(self._event([Present(replace(container, stays=True), seen.applied)], []))
+                self.context.state.note(item.id, Kind.DEVICES, STAYS, reason=Word.NO_NODES.value)
 
     async def follow_watched(self) -> None:
         """Look where containers are that are only watched; raises RuntimeCallError."""
-        node = self.followups.manager.node
+        node = self.context.state.node
         for key in node.applied.keys() - node.grants.keys():
-            seen = await if_told(self.followups.kernel.look(key)) if node.is_watched(key) else None
+            seen = await if_told(self.context.cgroups.look(key)) if node.is_watched(key) else None
             if seen and (has := seen.applied):
-                await self.followups.apply(UpdateApplied(key, has.cpus, has.mems))
+                await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
 
     def _unknown(self, containers: Sequence[api.Container], *, with_exited: bool) -> list[api.Container]:
         """Those to look at, and to take in unless they have ended.
 
         First whom others have to make room for, and later attempts before those that gave way.
         """
-        node, pin = self.followups.manager.node, self.followups.settings.adopt is Adopt.PIN
+        node, pin = self.context.state.node, self.context.settings.adopt is Adopt.PIN
         unknown = [
             item
             for item in containers
             if (with_exited or translate.state(item) is not ContainerState.EXITED)
             and (item.id not in node.containers or (pin and self._may_be_pinned(node, item.id)))
         ]
-        if self.followups.manager.bypassed:  # the policy is not asked who owns CPUs: ours have to wait
+        if self.context.state.bypassed:  # the policy is not asked who owns CPUs: ours have to wait
             unknown = [item for item in unknown if read_stamp(item.annotations) is None]
         return sorted(unknown, key=lambda item: (_rank(item), -item.metadata.attempt))
 
@@ -145,11 +149,11 @@ class Adoption:
 
     async def _look(self, item: api.Container) -> "_Look | None":
         """None for one that is gone or has ended; where the runtime tells no more than its list, that has to do."""
-        told = await if_told(self.followups.kernel.ask(item.id))
+        told = await if_told(self.context.cgroups.ask(item.id))
         seen, reply = told or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None
-        capacity_bytes = self.followups.manager.node.topology.capacity_bytes
+        capacity_bytes = self.context.state.node.topology.capacity_bytes
         container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
         found = await self._devices(item, reply)
         if not container.reservation:  # ours say themselves where their cards are
@@ -162,7 +166,7 @@ class Adoption:
     def _missed(self, item: api.Container) -> Missed | None:
         """Why a container without our stamp has none, if that is our fault or came of a bypass."""
         created_s = item.created_at / 1e9
-        if self.followups.spans.cover(created_s) and POD_UID in item.labels:
+        if self.bypass_times.cover(created_s) and POD_UID in item.labels:
             return Missed(why=Miss.BYPASSED, since_s=created_s)
         return read_missed(item.annotations)
 
@@ -175,7 +179,7 @@ class Adoption:
         return Guarded()
 
     def _event(self, presents: Sequence[Present], pods: Sequence[Pod]) -> Found:
-        return Found(tuple(pods), tuple(presents), watch=self.followups.settings.adopt is Adopt.WATCH)
+        return Found(tuple(pods), tuple(presents), watch=self.context.settings.adopt is Adopt.WATCH)
 
     def _pods(
         self,
@@ -184,7 +188,7 @@ class Adoption:
         totals: Mapping[str, int] = MappingProxyType({}),
     ) -> list[Pod]:
         """The unknown ones of the sandboxes *wanted*, of which the path of the cgroup may be known."""
-        known = self.followups.manager.node.pods
+        known = self.context.state.node.pods
         return [
             translate.found_pod(listed[key], parent, totals.get(key, 0))
             for key, parent in wanted.items()
@@ -195,21 +199,21 @@ class Adoption:
         """Say what was taken in, and see to it that everybody gets where they belong."""
         if not taken:
             return
-        self.followups.counters.adoptions += len(taken)
-        node = self.followups.manager.node
+        self.context.counters.adoptions += len(taken)
+        node = self.context.state.node
         placed = [(key, node.grants[key]) for key in taken if key in node.grants]
         misplaced = [key for key, grant in placed if not in_place(grant, node.applied.get(key))]
-        self.followups.log.info("containers taken in", containers=len(taken), to_be_moved=len(misplaced))
+        self.context.log.info("containers taken in", containers=len(taken), to_be_moved=len(misplaced))
         if contested := NO_CPUS.union(*map(self._contested, misplaced)):
-            self.followups.counters.conflicts_repaired += len(contested)
-            self.followups.log.warning("owned CPUs were used by others, too; those move", cpus=format_cpuset(contested))
+            self.context.counters.conflicts_repaired += len(contested)
+            self.context.log.warning("owned CPUs were used by others, too; those move", cpus=format_cpuset(contested))
         for some in _batched(misplaced, _AT_ONCE):
-            self.followups.kick(some)
+            self.reconciler.enqueue(some)
             await asyncio.sleep(0)
 
     def _contested(self, key: str) -> CpuSet:
         """CPUs that *key* is on and another owns."""
-        node = self.followups.manager.node
+        node = self.context.state.node
         has, container = node.applied.get(key), node.containers.get(key)
         if has is None or container is None or container.state not in MAY_RUN or key not in node.grants:
             return NO_CPUS

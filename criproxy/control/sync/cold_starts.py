@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.context import Context
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ColdStartEnded
 from criproxy.model.annotations import cold_start_s
@@ -23,13 +23,13 @@ from criproxy.model.workload import Container, ContainerState
 class ColdStarts:
     """Waits for the end of each cold start."""
 
-    followups: Followups
+    context: Context
     _waiting: set[str] = field(default_factory=set)
     """Keys of containers."""
 
     async def watch(self) -> None:
         """Look at containers that change, for ever."""
-        manager = self.followups.manager
+        manager = self.context.state
         known: Mapping[str, Container] = {}
         while True:
             known = self._look(known)
@@ -37,22 +37,22 @@ class ColdStarts:
 
     def _look(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
         """Wait for the end of each cold start that is not waited for yet; the containers that were looked at."""
-        node = self.followups.manager.node
+        node = self.context.state.node
         for key in changed_keys(known, node.containers):
             if key not in self._waiting and (duration_s := cold_for_s(node, key)):
                 self._waiting.add(key)
-                self.followups.tasks.forever("end cold starts", partial(self._end, key, duration_s))
+                self.context.tasks.forever("end cold starts", partial(self._end, key, duration_s))
         return node.containers
 
     async def _end(self, key: str, duration_s: float) -> None:
         await asyncio.sleep(max(0.0, duration_s - await self._ran_s(key)))
-        await self.followups.apply(ColdStartEnded(key))
+        await self.context.state.apply(ColdStartEnded(key))
         self._waiting.discard(key)
 
     async def _ran_s(self, key: str) -> float:
         """Since when it runs; as if it had just started where the runtime does not tell."""
         try:
-            status = (await self.followups.runtime.container_status(key)).status
+            status = (await self.context.runtime.container_status(key)).status
         except RuntimeCallError:
             return 0.0
         return max(0.0, time.time() - status.started_at / 1e9) if status.started_at else 0.0

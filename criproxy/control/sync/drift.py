@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.containers.cgroups import CpusetGroup
+from criproxy.control.context import Context
 from criproxy.control.node.history import told_quota
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
@@ -39,7 +40,8 @@ class _History:
 class Drift:
     """Reads the cgroups of all running containers, again and again."""
 
-    followups: Followups
+    context: Context
+    reconciler: Reconciler
     hotplug: Hotplug
     _asked: set[str] = field(default_factory=set)
     """Containers that are being looked at more closely."""
@@ -49,57 +51,57 @@ class Drift:
         """Do so for ever."""
         while True:
             await self.hotplug.check()
-            parts = list(_parts(list(self.followups.kernel.groups)))
+            parts = list(_parts(list(self.context.cgroups.groups)))
             for part in parts:
                 self.check(part)
-                await asyncio.sleep(self.followups.settings.drift_period_s / len(parts))
+                await asyncio.sleep(self.context.settings.drift_period_s / len(parts))
             self._forget()
 
     def check(self, keys: Sequence[str]) -> None:
         """Read the cgroups of the containers *keys*, and look closer at those that are not as they should be."""
-        followups, node = self.followups, self.followups.manager.node
+        context, node = self.context, self.context.state.node
         if node.released:  # nobody has a place then
             return
         for key in keys:
-            group, grant, applied = followups.kernel.groups.get(key), node.grants.get(key), node.applied.get(key)
-            if group is None or grant is None or applied is None or key in self._asked or followups.lanes.busy(key):
+            group, grant, applied = context.cgroups.groups.get(key), node.grants.get(key), node.applied.get(key)
+            if group is None or grant is None or applied is None or key in self._asked or context.locks.busy(key):
                 continue
             if not as_applied(group, grant, applied):
                 self._asked.add(key)
-                followups.tasks.spawn(f"look at {key}", self._look(key))
+                context.tasks.spawn(f"look at {key}", self._look(key))
 
     async def _look(self, key: str) -> None:
         try:
             await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
-            async with self.followups.turn(key):
+            async with self.reconciler.turn(key):
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)
-            self.followups.kick([key])  # if it is not in place yet
+            self.reconciler.enqueue([key])  # if it is not in place yet
         except Exception as error:  # noqa: BLE001 (an update looks at it, too, and goes on until it can)
             if not isinstance(error, RuntimeCallError):
-                self.followups.tasks.failed("background", f"look at {key}", error)
-            self.followups.log.warning("cannot look at a container", container=key, error=str(error))
-            self.followups.kick([key])
+                self.context.tasks.failed("background", f"look at {key}", error)
+            self.context.log.warning("cannot look at a container", container=key, error=str(error))
+            self.reconciler.enqueue([key])
         finally:
             self._asked.discard(key)
 
     async def _compare(self, key: str) -> float:
         """See what became of *key*; the seconds after which it is to be put back, if that was not done yet."""
-        followups, before = self.followups, self.followups.manager.node
-        if key not in before.grants or followups.looking(key):
+        reconciler, before = self.reconciler, self.context.state.node
+        if key not in before.grants or reconciler.looking(key):
             return 0.0
-        seen = await followups.look(key)
+        seen = await reconciler.look(key)
         if not seen.ended and seen.applied and _is_foreign(before, key, seen.applied):
             return await self._repair(key, before, seen.applied)
         return 0.0
 
     async def _repair(self, key: str, before: Node, has: Applied) -> float:
-        followups = self.followups
-        followups.counters.drift_found += 1
+        context, reconciler = self.context, self.reconciler
+        context.counters.drift_found += 1
         pause_s = self._note(key, before, has)
         if not pause_s:
-            await followups.settle(key, "somebody had changed it")
-            followups.counters.drift_repaired += _is_in_place(followups.manager.node, key)
+            await reconciler.settle(key, "somebody had changed it")
+            context.counters.drift_repaired += _is_in_place(context.state.node, key)
         return pause_s
 
     def _note(self, key: str, before: Node, has: Applied) -> float:
@@ -107,16 +109,16 @@ class Drift:
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
-        with self.followups.manager.failures.harmless("a foreign change"):
+        with self.context.failures.harmless("a foreign change"):
             self._tell(key, before, has, history)
         if history.times < _PATIENCE or _does_harm(before, key, has):
             return 0.0
         doublings = min(history.times - _PATIENCE, 20)
-        return min(self.followups.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
+        return min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
 
     def _tell(self, key: str, before: Node, has: Applied, history: _History) -> None:
         should = before.applied[key]
-        self.followups.log.warning(
+        self.context.log.warning(
             "somebody has changed the cpuset of a container"
             if (has.cpus, has.mems) != (should.cpus, should.mems)
             else "somebody has changed the CFS quota of a container",
@@ -126,7 +128,7 @@ class Drift:
             mems=format_cpuset(has.mems),
             times=history.times,
         )
-        self.followups.manager.note(
+        self.context.state.note(
             key,
             Kind.DRIFT,
             f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
@@ -146,7 +148,7 @@ class Drift:
             else "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
             "NRI plugin or a tuning daemon"
         )
-        self.followups.log.error(
+        self.context.log.error(
             "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out",
             suspect=who,
             container=node.containers[key].title,
@@ -155,10 +157,10 @@ class Drift:
 
     def _forget(self) -> None:
         """Remember nothing of containers that are gone, or that were left alone."""
-        self.followups.kernel.keep(self.followups.manager.node.grants.keys())
+        self.context.cgroups.keep(self.context.state.node.grants.keys())
         now_s = asyncio.get_running_loop().time()
         for key, history in list(self._histories.items()):
-            if now_s - history.last_s > _CALM_S or key not in self.followups.kernel.groups:
+            if now_s - history.last_s > _CALM_S or key not in self.context.cgroups.groups:
                 del self._histories[key]
 
 

@@ -6,8 +6,8 @@ A third way, cgroups that vanish, is in `drift`, which reads them anyway.
 import asyncio
 from dataclasses import dataclass
 
-from criproxy.control.reconcile.reconciler import Followups
-from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.context import Context
+from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -26,8 +26,8 @@ _NO_EVENTS_PAUSE_S = 300.0
 class Exits:
     """Finds containers that have ended, and gives back their places."""
 
-    followups: Followups
-    inquiry: Inquiry
+    context: Context
+    outcomes: Outcomes
     has_events: bool = False
     """Whether the runtime's event stream is open."""
 
@@ -43,7 +43,7 @@ class Exits:
 
     async def list_regularly(self) -> None:
         """Ask which containers have exited, while anything runs: often where no events tell it."""
-        settings = self.followups.settings
+        settings = self.context.settings
         waited_s = 0.0
         while True:
             await asyncio.sleep(settings.exit_list_s)
@@ -54,18 +54,18 @@ class Exits:
 
     async def look(self) -> None:
         """List once; whoever was touched meanwhile is not judged by it."""
-        before = self.followups.manager.node
+        before = self.context.state.node
         running = [before.containers[key] for key in before.grants if before.containers[key].state in MAY_RUN]
         if not running and not before.kept:
             return
         try:
-            exited = {item.id for item in await self.followups.runtime.list_exited()}
+            exited = {item.id for item in await self.context.runtime.list_exited()}
             for container in running:
-                if container.key in exited and await self.inquiry.has_ended(container):
-                    await self.followups.ended(ContainerExited(container.key), "lists")
-            await self.inquiry.release_kept()
+                if container.key in exited and await self.outcomes.has_ended(container):
+                    await self.context.state.end(ContainerExited(container.key), "lists")
+            await self.outcomes.release_kept()
         except RuntimeCallError as error:
-            self.followups.log.warning("cannot ask which containers have exited", error=str(error))
+            self.context.log.warning("cannot ask which containers have exited", error=str(error))
 
     async def _stream(self) -> bool:
         """Follow one stream to its end; False if the runtime has none for us."""
@@ -73,13 +73,13 @@ class Exits:
         try:
             if await self._gives_events_away():
                 return False
-            async for event in self.followups.runtime.container_events():
+            async for event in self.context.runtime.container_events():
                 await self._happened(event)
             # CRI-O ends it at once and without an error where its option for events is off.
             return self.has_events
         except RuntimeCallError as error:
             if self.has_events:
-                self.followups.log.warning("the runtime's events have ended", error=str(error))
+                self.context.log.warning("the runtime's events have ended", error=str(error))
             return error.code is not StatusCode.UNIMPLEMENTED
         finally:
             opened.cancel()
@@ -87,22 +87,22 @@ class Exits:
 
     def _open(self) -> None:
         self.has_events = True
-        self.followups.tasks.spawn("list exited containers", self.look())
+        self.context.tasks.spawn("list exited containers", self.look())
 
     async def _gives_events_away(self) -> bool:
         """Whether each event goes to one subscriber only, so that ours would be missing in the kubelet's stream."""
-        version = await self.followups.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
+        version = await self.context.runtime.call("Version", api.VersionRequest(), api.VersionResponse)
         return version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1.")
 
     async def _happened(self, event: api.ContainerEventResponse) -> None:
-        container = self.followups.manager.node.containers.get(event.container_id)
+        container = self.context.state.node.containers.get(event.container_id)
         if container is None:
             return
         if event.container_event_type == api.CONTAINER_DELETED_EVENT:
-            await self.followups.ended(ContainerGone(container.key), "events")
+            await self.context.state.end(ContainerGone(container.key), "events")
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
-            if states.get(container.key) is ContainerState.EXITED and not self.inquiry.is_doubtful(container.key):
-                await self.followups.ended(ContainerExited(container.key), "events")
+            if states.get(container.key) is ContainerState.EXITED and not self.outcomes.is_doubtful(container.key):
+                await self.context.state.end(ContainerExited(container.key), "events")
             else:
-                self.inquiry.ask(container.key)  # beside the stream: others' events are behind this one
+                self.outcomes.ask(container.key)  # beside the stream: others' events are behind this one

@@ -5,7 +5,7 @@ A few files are read every few seconds; only when one of them says something new
 
 import asyncio
 
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.context import Context
 from criproxy.discovery.cgroup import POD_PARENTS, deciding_files, read_allowed
 from criproxy.discovery.files import read_text
 from criproxy.discovery.machine import discover
@@ -21,9 +21,9 @@ _MACHINE_FILES = ("cpu/online", "node/online", "node/has_memory")
 class Hotplug:
     """Notices that the machine is another; to be made right after it was discovered."""
 
-    def __init__(self, followups: Followups) -> None:
-        self._followups = followups
-        self._root = followups.settings.host_root
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._root = context.settings.host_root
         system = self._root / "sys/devices/system"
         self._files = [*(system / name for name in _MACHINE_FILES), *deciding_files(self._root)]
         self._known = self._read()
@@ -33,7 +33,7 @@ class Hotplug:
 
     def start(self) -> None:
         """Say whether CPUs were lost to pods before: nobody else tells why a node is smaller than its machine."""
-        topology = self._followups.manager.node.topology
+        topology = self._context.state.node.topology
         parent = read_allowed(self._root).path
         if parent and parent.name in POD_PARENTS and (missing := topology.online_cpus - topology.cpus):
             self._warn(missing)
@@ -52,29 +52,29 @@ class Hotplug:
             self._complain(str(error))
             return False
         self.error = ""
-        old = self._followups.manager.node.topology
+        old = self._context.state.node.topology
         if topology != old:
             self._report(old, topology)
-            await self._followups.apply(TopologyChanged(topology))
+            await self._context.state.apply(TopologyChanged(topology))
         return True
 
     def _complain(self, error: str) -> None:
         if error != self.error:  # once: it is tried again every few seconds
             self.error = error
-            self._followups.log.error("the machine has changed and cannot be read", error=error)
+            self._context.log.error("the machine has changed and cannot be read", error=error)
 
     def _read(self) -> list[str | None]:
         return [read_text(path) for path in self._files]
 
     def _report(self, old: Topology, new: Topology) -> None:
         """Say what the engine does not: CPUs that run, but that pods have lost."""
-        log = self._followups.log
+        log = self._context.log
         log.info("the machine has changed", online=format_cpuset(new.online_cpus), pods=format_cpuset(new.cpus))
         if missing := _missing(old, new):
             self._warn(missing)
 
     def _warn(self, missing: CpuSet) -> None:
-        self._followups.log.warning(
+        self._context.log.warning(
             "CPUs are online that pods may not use: where cgroup v1 is used, a CPU that was offline is missing in "
             "every cpuset afterwards, and has to be written back by hand",
             cpus=format_cpuset(missing),

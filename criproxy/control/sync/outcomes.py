@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from criproxy.control.containers.cgroups import if_told
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.context import Context
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
@@ -39,10 +40,11 @@ AT_ONCE = 16
 
 
 @dataclass(slots=True)
-class Inquiry:
+class Outcomes:
     """Turns answers of the runtime into events."""
 
-    followups: Followups
+    context: Context
+    reconciler: Reconciler
     creating: set[str] = field(default_factory=set)
     """Reservations whose create ended without an answer and is being asked for."""
     inheritance: Inheritance = field(default_factory=Inheritance)
@@ -62,8 +64,8 @@ class Inquiry:
         Raises:
             RuntimeCallError: if the runtime cannot be asked.
         """
-        before = self.followups.manager.node
-        await self.judge(before, await self.followups.runtime.list_containers(sandbox_id), sandbox_id)
+        before = self.context.state.node
+        await self.judge(before, await self.context.runtime.list_containers(sandbox_id), sandbox_id)
         if not sandbox_id:
             await self.release_kept()
 
@@ -73,9 +75,9 @@ class Inquiry:
         Raises:
             RuntimeCallError: if the runtime cannot be asked.
         """
-        before = self.followups.manager.node
+        before = self.context.state.node
         if before.kept:
-            await self.judge_sandboxes(before, await self.followups.runtime.list_pod_sandbox())
+            await self.judge_sandboxes(before, await self.context.runtime.list_pod_sandbox())
 
     async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
         """Nothing is kept for pods whose sandbox is not ready, or not there, by a list requested after *before*."""
@@ -89,8 +91,8 @@ class Inquiry:
 
     async def sandbox_ended(self, key: str) -> None:
         """The sandbox *key* has ended; its containers may go on."""
-        self.inheritance.ended(self.followups.manager.node, key)
-        await self.followups.apply(PodNotReady(key))
+        self.inheritance.ended(self.context.state.node, key)
+        await self.context.state.apply(PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
         """Give back the places of those who have ended, by a list (of one sandbox) requested after *before*."""
@@ -99,7 +101,7 @@ class Inquiry:
         for container in asked:
             event = _ended(container, listed.get(container.key))
             if event and await self.has_ended(container, is_listed=container.key in listed):
-                await self.followups.ended(event, "lists")
+                await self.context.state.end(event, "lists")
 
     async def judge_created(
         self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
@@ -110,7 +112,7 @@ class Inquiry:
             if container is None or container.state is not ContainerState.CREATED or self.is_doubtful(key):
                 continue
             if await self.undisturbed(container):
-                await self.followups.ended(ContainerExited(key), "lists")
+                await self.context.state.end(ContainerExited(key), "lists")
 
     async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
         """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
@@ -123,20 +125,20 @@ class Inquiry:
             return False
         if not is_listed:
             return True
-        told = await if_told(self.followups.kernel.ask(container.key))
+        told = await if_told(self.context.cgroups.ask(container.key))
         ended = container.state is ContainerState.RUNNING if told is None else told[0].ended
         return ended and await self.undisturbed(container)
 
     def is_doubtful(self, key: str) -> bool:
         """Whether a runtime that calls *key* exited is not to be believed: its start may be under way, or was cut."""
-        return self.followups.doubts.may_start(key) or self.followups.kernel.still_runs(key)
+        return self.context.in_flight.may_start(key) or self.context.cgroups.still_runs(key)
 
     async def try_release_exited(self, sandbox_id: str = "") -> None:
         """The same; a runtime that cannot be asked has released nothing."""
         try:
             await self.release_exited(sandbox_id)
         except RuntimeCallError as error:
-            self.followups.log.warning("cannot ask which containers have exited", error=str(error))
+            self.context.log.warning("cannot ask which containers have exited", error=str(error))
 
     async def undisturbed(self, container: Container) -> bool:
         """Whether nothing has happened to *container* since it looked like this, after what is under way has ended.
@@ -144,11 +146,11 @@ class Inquiry:
         A start of the kubelet is not waited for: its container is just beginning. Nor is what takes long, such as an
         update that hangs in the runtime: others wait for this answer, and whoever has the lane looks at its end.
         """
-        if container.key in self.followups.starting:
+        if container.key in self.context.in_flight.starting:
             return False
         with suppress(TimeoutError):
-            async with asyncio.timeout(LANE_S), self.followups.lanes.of(container.key):
-                return self.followups.manager.node.containers.get(container.key) is container
+            async with asyncio.timeout(LANE_S), self.context.locks.of(container.key):
+                return self.context.state.node.containers.get(container.key) is container
         return False
 
     def ask(self, key: str) -> None:
@@ -160,7 +162,7 @@ class Inquiry:
             self._wanted[key] = True
             return
         self._wanted[key] = True
-        self.followups.tasks.forever(f"ask for {key}", partial(self._ask, key))
+        self.context.tasks.forever(f"ask for {key}", partial(self._ask, key))
 
     async def _ask(self, key: str) -> None:
         await self._until_answered(self._wanted, key, unknown=False)
@@ -184,18 +186,18 @@ class Inquiry:
             unknown: a start ended without an answer, so the runtime may still be at it: "not started" counts only
                 after twice ``unknown_pause_s``.
         """
-        longest_s = self.followups.settings.unknown_pause_s
+        longest_s = self.context.settings.unknown_pause_s
         loop = asyncio.get_running_loop()
         over_s = loop.time() + (2 * longest_s if unknown else 0.0)
         pause_s, told = (longest_s / 64 if unknown else 0.0), ""
-        self.followups.kernel.forget(key)
+        self.context.cgroups.forget(key)
         while True:
             await asyncio.sleep(pause_s)
-            if key not in self.followups.manager.node.containers:
+            if key not in self.context.state.node.containers:
                 return
             try:
                 async with self._asking:
-                    state = (await self.followups.kernel.look(key)).state
+                    state = (await self.context.cgroups.look(key)).state
             except Exception as error:  # noqa: BLE001 (whatever the answer was, it was none)
                 if repr(error) != told:
                     self._not_told(key, error)
@@ -212,42 +214,42 @@ class Inquiry:
     def _not_told(self, key: str, error: Exception) -> None:
         """Say that the runtime did not tell what became of *key*, or that we did not understand it."""
         if isinstance(error, RuntimeCallError):
-            self.followups.log.warning("outcome still unknown", container=key, error=str(error))
+            self.context.log.warning("outcome still unknown", container=key, error=str(error))
         else:
-            self.followups.tasks.failed("background", f"ask for {key}", error)
+            self.context.tasks.failed("background", f"ask for {key}", error)
 
     def _is_starting(self, key: str) -> bool:
-        return key in self.followups.starting or self.followups.doubts.may_start(key)
+        return key in self.context.in_flight.starting or self.context.in_flight.may_start(key)
 
     def ends(self, key: str) -> None:
         """The kubelet has ended a container whose start may be under way: if it turns out not to run, it never will."""
-        self._ending = {other for other in self._ending if other in self.followups.manager.node.containers} | {key}
+        self._ending = {other for other in self._ending if other in self.context.state.node.containers} | {key}
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
         """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*.
 
         The runtime may still be at it, so only the second time that it says "the old one" counts.
         """
-        asked = self.followups.manager.node.containers.get(key)
+        asked = self.context.state.node.containers.get(key)
         if asked is None or asked.sizes == before:
             return
-        self.followups.counters.unknown_outcomes += 1
+        self.context.counters.unknown_outcomes += 1
         looks = 2
-        while looks and key in self.followups.manager.node.containers:
-            await asyncio.sleep(self.followups.settings.unknown_pause_s)
+        while looks and key in self.context.state.node.containers:
+            await asyncio.sleep(self.context.settings.unknown_pause_s)
             try:
-                async with self.followups.lanes.of(key):
+                async with self.context.locks.of(key):
                     in_force = await self._size_in_force(key, asked.sizes, before)
                     looks = looks - 1 if in_force else 0
                     if in_force and not looks:
-                        believe(self.followups, key, in_force)
+                        believe(self.context, key, in_force)
             except RuntimeCallError as error:
-                self.followups.log.warning("outcome still unknown", container=key, error=str(error))
+                self.context.log.warning("outcome still unknown", container=key, error=str(error))
 
     async def _size_in_force(self, key: str, asked: Sizes, before: Sizes) -> Sizes | None:
         """What the runtime has instead of *asked*; None if it has that, does not tell, or was asked for more since."""
-        reply = (await self.followups.kernel.ask(key))[1]
-        node = self.followups.manager.node
+        reply = (await self.context.cgroups.ask(key))[1]
+        node = self.context.state.node
         known = node.containers.get(key)
         if reply is None or known is None or known.sizes != asked or not reply.status.resources.HasField("linux"):
             return None
@@ -260,30 +262,30 @@ class Inquiry:
         return None if sizes == asked else sizes
 
     def start_unknown(self, key: str) -> None:
-        """A start of *key* may be under way of which nobody will tell us the end: until then, `Doubts` counts it.
+        """A start of *key* may be under way of which nobody will tell us the end: until then, `InFlight` counts it.
 
         Our updates of that container may be answered OK and lost meanwhile, so what it has is read afterwards.
         """
-        node = self.followups.manager.node
+        node = self.context.state.node
         applied = node.applied.get(key)
         believed = applied is not None and node.containers[key].state is ContainerState.CREATED
-        self.followups.doubts.start(key, applied.cpus if applied and believed else node.topology.cpus)
+        self.context.in_flight.start(key, applied.cpus if applied and believed else node.topology.cpus)
         if key not in self._starts:
-            self.followups.tasks.forever(f"ask for {key}", partial(self._settle_start, key))
+            self.context.tasks.forever(f"ask for {key}", partial(self._settle_start, key))
         self._starts[key] = True
 
     async def _settle_start(self, key: str) -> None:
         await self._until_answered(self._starts, key, unknown=True)
-        self.followups.doubts.start_settled(key)
+        self.context.in_flight.start_settled(key)
         await self._judge_unstarted(key)
-        self.followups.kick([key], look=True)
+        self.reconciler.enqueue([key], look=True)
 
     async def _judge_unstarted(self, key: str) -> None:
         """The start of *key* was none; as long as that was in doubt, `judge_created` could not judge it."""
-        before = self.followups.manager.node
+        before = self.context.state.node
         if (container := before.containers.get(key)) is None or container.state is not ContainerState.CREATED:
             return
-        runtime = self.followups.runtime
+        runtime = self.context.runtime
         with suppress(RuntimeCallError):  # the next comparison says it, too
             sandboxes, items = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
             await self.judge_created(before, sandboxes, items)
@@ -292,69 +294,69 @@ class Inquiry:
         """Keep the place of a create that ended without an answer until lists tell its outcome."""
         if reservation not in self.creating:
             self.creating.add(reservation)
-            self.followups.counters.unknown_outcomes += 1
-            self.followups.submit(UnknownOutcome(reservation))
-            self.followups.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
+            self.context.counters.unknown_outcomes += 1
+            self.context.state.submit(UnknownOutcome(reservation))
+            self.context.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
 
     async def _find(self, reservation: str, sandbox_id: str) -> None:
         absent = 0
         try:
             while absent < 2 and self._pending(reservation):
-                await asyncio.sleep(self.followups.settings.unknown_pause_s)
+                await asyncio.sleep(self.context.settings.unknown_pause_s)
                 try:
-                    items = await self.followups.runtime.list_containers(sandbox_id)
+                    items = await self.context.runtime.list_containers(sandbox_id)
                 except RuntimeCallError as error:
-                    self.followups.log.warning("outcome still unknown", reservation=reservation, error=str(error))
+                    self.context.log.warning("outcome still unknown", reservation=reservation, error=str(error))
                     continue
                 absent += 1
                 if self._pending(reservation) and (found := stamped(items, reservation)):
                     await self.created(reservation, found)
             if self._pending(reservation):
-                await self.followups.apply(ContainerGone(reservation))
+                await self.context.state.apply(ContainerGone(reservation))
         finally:
             self.creating.discard(reservation)
 
     async def created(self, reservation: str, found: api.Container) -> None:
         """The container of *reservation* was found in a list."""
-        await self.followups.apply(ContainerCreated(reservation, found.id))
+        await self.context.state.apply(ContainerCreated(reservation, found.id))
         await self._learn(found.id, translate.state(found))
 
     def _pending(self, reservation: str) -> bool:
-        return reservation in self.followups.manager.node.containers
+        return reservation in self.context.state.node.containers
 
     async def _learn(self, key: str, state: ContainerState | None) -> None:
-        container = self.followups.manager.node.containers.get(key)
+        container = self.context.state.node.containers.get(key)
         if container is None:
             return
         if state is ContainerState.CREATED and key in self._ending:
             state = ContainerState.EXITED
-        await self.followups.apply(_event(container, state))
+        await self.context.state.apply(_event(container, state))
         if state is ContainerState.RUNNING:
             self._see_if_left(container)
-            self.followups.kick([key], look=True)
+            self.reconciler.enqueue([key], look=True)
 
     def _see_if_left(self, container: Container) -> None:
         """Say once that a container runs though the runtime says that it does not, and goes on doing so."""
-        kernel = self.followups.kernel
+        kernel = self.context.cgroups
         if kernel.is_lost(container.key):
             self._tell_left(container)
         elif kernel.still_runs(container.key) and container.key not in self._suspected:
             self._suspected.add(container.key)
-            self.followups.tasks.spawn(f"see whether {container.key} is lost", self._tell_later(container))
+            self.context.tasks.spawn(f"see whether {container.key} is lost", self._tell_later(container))
 
     async def _tell_later(self, container: Container) -> None:
         try:
-            await asyncio.sleep(self.followups.kernel.lost_after_s)
+            await asyncio.sleep(self.context.cgroups.lost_after_s)
         finally:
             self._suspected.discard(container.key)
         self._see_if_left(container)
 
     def _tell_left(self, container: Container) -> None:
         if container.key not in self._told:
-            self._told = {other for other in self._told if other in self.followups.manager.node.containers}
+            self._told = {other for other in self._told if other in self.context.state.node.containers}
             self._told.add(container.key)
             text = "the runtime has lost a container whose processes run: it keeps its place"
-            self.followups.log.warning(text, container=container.title, id=container.key)
+            self.context.log.warning(text, container=container.title, id=container.key)
 
 
 def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:

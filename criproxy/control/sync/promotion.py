@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 
+from criproxy.control.containers.refused_resizes import RefusedResizes
+from criproxy.control.context import Context
 from criproxy.control.node.state import PolicyFailed
-from criproxy.control.reconcile.reconciler import Followups
 from criproxy.control.settings import Promote
 from criproxy.engine.events import ContainerResized, Promoted
 from criproxy.engine.guard import PolicyFault
@@ -31,11 +32,13 @@ class Promotions:
     """Looks for room whenever the node has changed.
 
     Args:
-        followups: the node, and updates to those who make room.
+        context: the node, and who is told.
+        refused: what the kubelet was told about resizes without room.
         is_ready: whether the runtime has told what runs.
     """
 
-    followups: Followups
+    context: Context
+    refused: RefusedResizes
     is_ready: Callable[[], bool]
     _known: Mapping[str, Container] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
@@ -47,7 +50,7 @@ class Promotions:
 
     async def watch(self) -> None:
         """Try those who should have more, for ever; one who does not fit is tried again when the node has changed."""
-        manager, tried = self.followups.manager, None
+        manager, tried = self.context.state, None
         while True:
             node = manager.node
             self._learn(node)
@@ -55,7 +58,7 @@ class Promotions:
             if node is not tried and self._anybody() and self._may_try():
                 await self._try_all(node)
                 tried = node
-                await asyncio.sleep(self.followups.settings.promote_quiet_s)
+                await asyncio.sleep(self.context.settings.promote_quiet_s)
             if manager.node is node:
                 await self._pause()
 
@@ -69,39 +72,39 @@ class Promotions:
 
     def _anybody(self) -> bool:
         """Whether somebody may have to be tried."""
-        return bool(self._waiting) or self.followups.settings.promote is Promote.WHEN_FREE
+        return bool(self._waiting) or self.context.settings.promote is Promote.WHEN_FREE
 
     def _forget_silent(self, node: Node) -> None:
         """End the refusals that nobody wants to be otherwise any more."""
-        followups = self.followups
+        context = self.context
         waiting = [node.containers[key] for key in self._waiting]
-        for key in followups.refused.silent(waiting, time(), followups.settings.resize_silence_s):
+        for key in self.refused.silent(waiting, time(), context.settings.resize_silence_s):
             text = "the kubelet does not repeat the resize that was refused: it was taken back"
-            followups.manager.note(key, Kind.RESIZED, text)
-            followups.submit(ContainerResized(key, node.containers[key].sizes))
+            context.state.note(key, Kind.RESIZED, text)
+            context.state.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _may_try(self) -> bool:
-        manager = self.followups.manager
+        manager = self.context.state
         is_well = manager.store_error is None and not manager.bypassed
         return is_well and not manager.node.released and self.is_ready()
 
     async def _pause(self) -> None:
         """Until the node has changed; not for ever while somebody waits for what is no part of it, such as the disk."""
-        limit_s = self.followups.settings.promote_pause_s if self._anybody() else None
+        limit_s = self.context.settings.promote_pause_s if self._anybody() else None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self.followups.manager.changed()
+                await self.context.state.changed()
 
     async def _try_all(self, node: Node) -> None:
-        manager = self.followups.manager
-        everybody = self.followups.settings.promote is Promote.WHEN_FREE
+        manager = self.context.state
+        everybody = self.context.settings.promote is Promote.WHEN_FREE
         keys = list(node.containers if everybody else self._waiting)
         for key in await asyncio.to_thread(self._fitting, node, keys, manager.policy):
             if not self._may_try():
                 return
             with suppress(PolicyFailed, PolicyFault):  # counted, and told by whoever asks it next
                 before = manager.node
-                after = (await self.followups.apply(Promoted(key))).node
+                after = (await self.context.state.apply(Promoted(key))).node
                 manager.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
@@ -114,7 +117,7 @@ class Promotions:
 
     def _may_get_more(self, node: Node, container: Container, policy: Policy) -> bool:
         """Whether it should have more by the policy, and by what is wanted; the policy is asked once for each."""
-        wanted, grant = self.followups.settings.promote, node.grants.get(container.key)
+        wanted, grant = self.context.settings.promote, node.grants.get(container.key)
         if grant is None or container.state not in _PLACEABLE:
             return False
         if container.desired and container.desired.told:

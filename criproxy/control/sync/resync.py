@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
-from criproxy.control.sync.outcomes import Inquiry, never_to_start, stamped, unconfirmed
+from criproxy.control.sync.bypass_times import BypassTimes
+from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped, unconfirmed
 from criproxy.control.sync.sizes_in_force import SizesInForce
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -41,9 +43,11 @@ class NotReady(CriproxyError):
 class Resync:
     """Compares lists of the runtime with the node."""
 
-    followups: Followups
-    inquiry: Inquiry
+    context: Context
+    reconciler: Reconciler
+    outcomes: Outcomes
     devices: DeviceGuard
+    bypass_times: BypassTimes
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,7 +78,7 @@ class Resync:
         """
         if self._ready.is_set():
             return
-        timeout_s = self.followups.settings.resync_timeout_s
+        timeout_s = self.context.settings.resync_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
@@ -99,9 +103,9 @@ class Resync:
 
     def _forget_totals(self) -> None:
         """Pods may have been resized, too, and a runtime need not have understood that: the next create tells."""
-        for key, pod in self.followups.manager.node.pods.items():
+        for key, pod in self.context.state.node.pods.items():
             if pod.cpu_total_milli:
-                self.followups.submit(PodResized(key, 0))
+                self.context.state.submit(PodResized(key, 0))
 
     async def meet(self, container_id: str) -> None:
         """Take in a container that is about to start and that we know nothing of: it was made while nobody watched.
@@ -110,7 +114,7 @@ class Resync:
             RuntimeCallError: if the runtime cannot be asked.
         """
         async with self._one:
-            if self.followups.manager.resolve(container_id) not in self.followups.manager.node.containers:
+            if self.context.state.resolve(container_id) not in self.context.state.node.containers:
                 await self._compare(thorough=False)
 
     @property
@@ -131,13 +135,13 @@ class Resync:
         self.unsettled()  # removals that were cut when criproxy last ended may go on, too
         while True:
             thorough, self._wanted = self._wanted, False
-            self.followups.manager.look_at_disk()
+            self.context.state.look_at_disk()
             try:
                 await self.again(thorough=thorough)
             except Exception as error:
-                if self.followups.tasks.failures.add("watcher", f"asking the runtime what runs failed: {error!r}"):
-                    self.followups.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
-                self.followups.counters.resync_failures += 1
+                if self.context.failures.add("watcher", f"asking the runtime what runs failed: {error!r}"):
+                    self.context.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+                self.context.counters.resync_failures += 1
                 await asyncio.sleep(_LONGEST_PAUSE_S)
                 self.soon()
             await asyncio.sleep(_BETWEEN_S)
@@ -153,7 +157,7 @@ class Resync:
 
         Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
         """
-        now_s, pause_s = asyncio.get_running_loop().time(), self.followups.settings.unknown_pause_s
+        now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
         self._last_look_s = now_s + _LOOKS * pause_s
         if self._look_s is None:
             self._look_s = now_s + pause_s
@@ -188,11 +192,11 @@ class Resync:
 
     async def of_sandbox(self, sandbox_id: str) -> None:
         """Compare one sandbox; if the runtime cannot be asked, all of them as soon as it can."""
-        runtime = self.followups.runtime
+        runtime = self.context.runtime
         try:
             async with self._one:
                 self._touched.clear()
-                before = self.followups.manager.node
+                before = self.context.state.node
                 sandboxes = await runtime.list_pod_sandbox()
                 containers = await runtime.list_containers(sandbox_id)
                 mine = [item for item in sandboxes if item.id == sandbox_id]
@@ -201,13 +205,13 @@ class Resync:
             self._failed(error)
             self.soon()
             return
-        node = self.followups.manager.node
-        self.followups.kick([container.key for container in node.containers_of(sandbox_id)], look=True)
+        node = self.context.state.node
+        self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], look=True)
 
     async def _due(self) -> None:
         """Wait until somebody asks for the next comparison, or it is time."""
         loop = asyncio.get_running_loop()
-        interval_s = loop.time() + self.followups.settings.resync_interval_s
+        interval_s = loop.time() + self.context.settings.resync_interval_s
         while not self._wanted:
             self._stirred.clear()
             try:
@@ -215,41 +219,41 @@ class Resync:
                     await self._stirred.wait()
             except TimeoutError:
                 if self._look_s is not None and self._look_s <= interval_s:
-                    pause_s = self.followups.settings.unknown_pause_s
+                    pause_s = self.context.settings.unknown_pause_s
                     goes_on = self._look_s + pause_s / 2 < self._last_look_s
                     self._look_s = self._look_s + pause_s if goes_on else None
                 return
 
     async def _compare(self, *, thorough: bool) -> None:
         """One comparison: what ended gives its place back, what we do not know is taken in."""
-        runtime = self.followups.runtime
+        runtime = self.context.runtime
         await runtime.version()
         self._touched.clear()
-        before, guarded = self.followups.manager.node, self.devices.sandboxes()
-        refused = self.followups.manager.refused_in()
+        before, guarded = self.context.state.node, self.devices.sandboxes()
+        refused = self.context.state.refused_in()
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
         await self._reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
-        await self.inquiry.judge_sandboxes(before, sandboxes)
+        await self.outcomes.judge_sandboxes(before, sandboxes)
         for key in before.pods.keys() - {item.id for item in sandboxes}:
-            await self.followups.apply(PodGone(key))
-        for key in guarded - {item.id for item in sandboxes} - self.followups.manager.node.pods.keys():
+            await self.context.state.apply(PodGone(key))
+        for key in guarded - {item.id for item in sandboxes} - self.context.state.node.pods.keys():
             self.devices.sandbox_removed(key)
         there = [item.id for item in sandboxes]
         gone = {sandbox for sandbox in refused if not any(key.startswith(sandbox) for key in there)}
-        self.followups.manager.forget_refused(gone)
+        self.context.state.forget_refused(gone)
         self._find_cards(containers)
         await self._adoption.follow_watched()
         if self._resized:
             await self._follow_sizes(containers)
-        self.followups.kick(list(self.followups.kernel.untold), look=True)
+        self.reconciler.enqueue(list(self.context.cgroups.untold), look=True)
         if thorough:
             await self._look_at_all()
 
     async def _follow_sizes(self, containers: Sequence[api.Container]) -> None:
         self._resized, is_done = False, False  # before: they may be doubted again meanwhile
         try:
-            is_done = await SizesInForce(self.followups).follow(containers, self._is_disturbed)
+            is_done = await SizesInForce(self.context).follow(containers, self._is_disturbed)
         finally:
             self._resized |= not is_done
 
@@ -260,23 +264,23 @@ class Resync:
         containers: Sequence[api.Container],
         sandbox_id: str = "",
     ) -> None:
-        await self.inquiry.judge(before, containers, sandbox_id)
-        await self.inquiry.judge_created(before, sandboxes, containers)
+        await self.outcomes.judge(before, containers, sandbox_id)
+        await self.outcomes.judge_created(before, sandboxes, containers)
         for item in containers:
             await self._has_started(item)
         lost = never_to_start(sandboxes, containers)
         able = [item for item in containers if item.id not in lost]
         adopting = self._adoption.take_in(sandboxes, able, self._is_disturbed, with_exited=self._is_first)
         for key in await adopting:
-            found = self.followups.manager.node.containers.get(key)
+            found = self.context.state.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:
-                self.inquiry.start_unknown(key)
+                self.outcomes.start_unknown(key)
 
     def _find_cards(self, containers: Sequence[api.Container]) -> None:
         """In the background: the kubelet may take its time, and nobody's place depends on it."""
         if self.devices.rules is not None and not self._finding:
             self._finding = True
-            self.followups.tasks.spawn("find out who has which cards", self._with_cards(containers))
+            self.context.tasks.spawn("find out who has which cards", self._with_cards(containers))
 
     async def _with_cards(self, containers: Sequence[api.Container]) -> None:
         try:
@@ -288,7 +292,7 @@ class Resync:
 
     @property
     def _adoption(self) -> Adoption:
-        return Adoption(self.followups, self.devices)
+        return Adoption(self.context, self.reconciler, self.devices, self.bypass_times)
 
     def _is_disturbed(self, *ids: str) -> bool:
         """Whether the list is too old to say anything of what has one of *ids*; the next comparison will."""
@@ -302,35 +306,35 @@ class Resync:
         unknown = [item for item in containers if item.id not in before.containers]
         for container in unconfirmed(before):
             if found := stamped(unknown, container.key):
-                await self.inquiry.created(container.key, found)
+                await self.outcomes.created(container.key, found)
             elif self._is_first:
-                self.inquiry.create_unknown(container.key, container.pod)
+                self.outcomes.create_unknown(container.key, container.pod)
 
     async def _has_started(self, item: api.Container) -> None:
         """A container of which we have not heard that it runs."""
-        known = self.followups.manager.node.containers.get(item.id)
+        known = self.context.state.node.containers.get(item.id)
         if known is None or known.state in (ContainerState.RUNNING, ContainerState.EXITED):
             return
-        if translate.state(item) is ContainerState.RUNNING and await self.inquiry.undisturbed(known):
-            await self.followups.apply(ContainerStarted(item.id))
-            self.followups.kick([item.id], look=True)
+        if translate.state(item) is ContainerState.RUNNING and await self.outcomes.undisturbed(known):
+            await self.context.state.apply(ContainerStarted(item.id))
+            self.reconciler.enqueue([item.id], look=True)
 
     async def _look_at_all(self) -> None:
-        keys = list(self.followups.manager.node.grants)
+        keys = list(self.context.state.node.grants)
         for first in range(0, len(keys), _AT_ONCE):
-            self.followups.kick(keys[first : first + _AT_ONCE], look=True)
+            self.reconciler.enqueue(keys[first : first + _AT_ONCE], look=True)
             await asyncio.sleep(0)
 
     def _failed(self, error: RuntimeCallError) -> None:
-        self.followups.counters.resync_failures += 1
+        self.context.counters.resync_failures += 1
         if str(error) != self._error:  # it is tried again every second
-            self.followups.log.warning("cannot ask the runtime what runs", error=str(error))
+            self.context.log.warning("cannot ask the runtime what runs", error=str(error))
         self._error = str(error)
 
     def _succeeded(self) -> None:
-        counters = self.followups.counters
+        counters = self.context.counters
         counters.resyncs += 1
         counters.last_resync_s = monotonic()
         if self._error:
-            self.followups.log.info("the runtime tells what runs again")
+            self.context.log.info("the runtime tells what runs again")
         self._error, self._is_first = "", False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import time
 
 from criproxy.control.containers.cgroups import if_told
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.engine.decision import Decision
@@ -27,7 +27,7 @@ AT_ONCE = 16
 class SizesInForce:
     """Compares the sizes of containers with those of the runtime; raises RuntimeCallError if it cannot be asked."""
 
-    followups: Followups
+    context: Context
 
     async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> bool:
         """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made.
@@ -39,7 +39,7 @@ class SizesInForce:
         known = [item for item in items if self._alive(item.id)]
         for first in range(0, len(known), AT_ONCE):
             some = known[first : first + AT_ONCE]
-            replies = await asyncio.gather(*(if_told(self.followups.kernel.ask(item.id)) for item in some))
+            replies = await asyncio.gather(*(if_told(self.context.cgroups.ask(item.id)) for item in some))
             is_told &= None not in replies
             for item, told in zip(some, replies, strict=True):
                 container, reply = self._alive(item.id), told and told[1]
@@ -48,21 +48,21 @@ class SizesInForce:
         return is_told
 
     def _alive(self, key: str) -> Container | None:
-        container = self.followups.manager.node.containers.get(key)
+        container = self.context.state.node.containers.get(key)
         return container if container and container.state is not ContainerState.EXITED else None
 
     def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
-        manager = self.followups.manager
+        manager = self.context.state
         has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
         # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
         waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
         if _alike(has, container.sizes) or _alike(has, waits_for):
             return
         manager.note(container, Kind.RESIZED, "it was resized while nobody watched")
-        believe(self.followups, container.key, has)
+        believe(self.context, container.key, has)
 
 
-def believe(followups: Followups, key: str, sizes: Sizes) -> None:
+def believe(context: Context, key: str, sizes: Sizes) -> None:
     """Place the container *key* anew by the *sizes* that runtime and kubelet believe in force.
 
     Where there is no room for them any more, nobody asks again: it gets them as soon as there is.
@@ -70,9 +70,9 @@ def believe(followups: Followups, key: str, sizes: Sizes) -> None:
 
     def placed(done: "asyncio.Future[Decision]") -> None:
         if isinstance(done.exception(), CriproxyError):
-            followups.submit(ResizeRefused(key, sizes, time(), believed=True))
+            context.state.submit(ResizeRefused(key, sizes, time(), believed=True))
 
-    followups.submit(ContainerResized(key, sizes)).add_done_callback(placed)
+    context.state.submit(ContainerResized(key, sizes)).add_done_callback(placed)
 
 
 def _alike(one: Sizes, other: Sizes) -> bool:

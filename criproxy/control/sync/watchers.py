@@ -7,8 +7,11 @@ import asyncio
 from collections.abc import Callable
 from importlib import import_module
 
+from criproxy.control.containers.refused_resizes import RefusedResizes
+from criproxy.control.context import Context
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
-from criproxy.control.sync.outcomes import Inquiry
+from criproxy.control.sync.outcomes import Outcomes
 
 
 class Watch:
@@ -17,10 +20,20 @@ class Watch:
     Made right after the machine was discovered: what changes from then on is noticed.
     """
 
-    def __init__(self, inquiry: Inquiry, is_ready: Callable[[], bool] = lambda: True) -> None:
-        self._inquiry = inquiry
+    def __init__(
+        self,
+        context: Context,
+        reconciler: Reconciler,
+        outcomes: Outcomes,
+        refused: RefusedResizes,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._reconciler = reconciler
+        self._outcomes = outcomes
+        self._refused = refused
         self._is_ready = is_ready
-        self._hotplug = Hotplug(inquiry.followups)
+        self._hotplug = Hotplug(context)
 
     @property
     def problem(self) -> str:
@@ -30,7 +43,7 @@ class Watch:
     def start(self) -> None:
         """Watch until the controller's tasks are stopped."""
         self._hotplug.start()
-        self._inquiry.followups.tasks.forever("watch", self._watch)
+        self._context.tasks.forever("watch", self._watch)
 
     async def _watch(self) -> None:
         """Load the parts beside the first calls, and start them: nothing of them is needed at the very start."""
@@ -40,14 +53,15 @@ class Watch:
         from criproxy.control.sync.exits import Exits
         from criproxy.control.sync.promotion import Promotions
 
-        followups = self._inquiry.followups
-        exits = Exits(followups, self._inquiry)
-        drift, cold_starts = Drift(followups, self._hotplug), ColdStarts(followups)
-        followups.tasks.forever("follow events", exits.follow)
-        followups.tasks.forever("list exited containers", exits.list_regularly)
-        followups.tasks.forever("watch cgroups", drift.watch)
-        followups.tasks.forever("end cold starts", cold_starts.watch)
-        followups.tasks.forever("look for room", Promotions(followups, self._is_ready).watch)
+        context = self._context
+        exits = Exits(context, self._outcomes)
+        drift, cold_starts = Drift(context, self._reconciler, self._hotplug), ColdStarts(context)
+        promotions = Promotions(context, self._refused, self._is_ready)
+        context.tasks.forever("follow events", exits.follow)
+        context.tasks.forever("list exited containers", exits.list_regularly)
+        context.tasks.forever("watch cgroups", drift.watch)
+        context.tasks.forever("end cold starts", cold_starts.watch)
+        context.tasks.forever("look for room", promotions.watch)
 
     async def _load(self) -> None:
         for part in ("exits", "drift", "cold_starts", "promotion"):

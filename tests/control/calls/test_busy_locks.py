@@ -74,7 +74,7 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
         await slow.asked.wait()
         coming = owner("coming")
         await world.kubelet.create(coming, await world.kubelet.run_sandbox(coming), coming.containers[0])
-        await world.poll(lambda: world.controller._followups.lanes._users.get(starting) == 2)
+        await world.poll(lambda: world.controller.context.locks._users.get(starting) == 2)
 
         await change(world, owned, "0-3")
 

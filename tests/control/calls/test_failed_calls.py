@@ -25,7 +25,7 @@ from criproxy.simulate.machines import machine
 from criproxy.views import status as report
 from criproxy.views.status import Situation
 from tests.control.calls.test_update import size
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, World, owner, sharer, situation
 
 LIMIT_S = 20.0
 QUIET = replace(FAST, exit_list_s=60.0, drift_period_s=60.0)
@@ -53,7 +53,7 @@ async def whole(world: World) -> None:
 
 def problems(world: World) -> list[str]:
     """What ``--check`` says is wrong."""
-    found: list[str] = report.problems(world.controller.situation())["problems"]
+    found: list[str] = report.problems(situation(world.controller))["problems"]
     return found
 
 
@@ -86,8 +86,8 @@ async def test_a_handler_that_fails_is_told(
         (text,) = [text for text in problems(world) if call in text]
         assert title in text
         assert "planted" in text
-        assert world.controller.failures.counts["call"] >= 1
-        assert text in [notice.text for notice in world.controller.situation().notices]
+        assert world.controller.context.failures.counts["call"] >= 1
+        assert text in [notice.text for notice in situation(world.controller).notices]
 
 
 async def test_an_edit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +158,11 @@ async def test_a_runtime_that_has_not_told_yet_is_no_failure_of_ours(tmp_path: P
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, hasty) as world:
         await world.poll(lambda: world.controller.ready)
         sandbox_id = await world.kubelet.run_sandbox(owner("web", 1))
-        world.controller._resync._ready.clear()
+        world.controller.resync._ready.clear()
         with pytest.raises(RuntimeCallError, match="does not know yet what runs"):
             await world.kubelet.create(owner("web", 1), sandbox_id, owner("web", 1).containers[0])
 
-        assert not world.controller.failures.recent()
+        assert not world.controller.context.failures.recent()
 
 
 def test_what_failed_is_bounded_and_forgotten() -> None:
@@ -214,6 +214,6 @@ async def test_a_machine_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch
     """CPUs may have come or gone of which nobody knows."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET) as world:
         await world.run(sharer("shared"))
-        world.controller._watch._hotplug._complain("no CPU is online")
+        world.controller.watch._hotplug._complain("no CPU is online")
 
         assert any("no CPU is online" in text for text in problems(world))

@@ -16,7 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.views import status as report
-from tests.control.world import FAST, World, owner
+from tests.control.world import FAST, World, owner, situation
 
 REFUSING = replace(FAST, on_error=OnError.REFUSE)
 SECRET = "Object of type date at /etc/secret"  # noqa: S105 (no password)
@@ -49,7 +49,7 @@ def test_what_the_kubelet_hears(error: Exception, said: str) -> None:
     assert for_kubelet(error) == said
 
 
-class Failing(StaticPolicy):
+class FailedCalls(StaticPolicy):
     """A policy with a mistake."""
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ async def refusal(world: World) -> RuntimeCallError:
 
 async def test_a_policy_that_fails(tmp_path: Path) -> None:
     """The refusal and the history have our sentence, `status` has the cause."""
-    async with asyncio.timeout(20), World(tmp_path, settings=REFUSING, policy=Failing()) as world:
+    async with asyncio.timeout(20), World(tmp_path, settings=REFUSING, policy=FailedCalls()) as world:
         error = await refusal(world)
         assert (StatusCode(error.code), error.details) == (
             StatusCode.UNAVAILABLE,
             "the policy failed; criproxy's log has the cause",
         )
-        assert any(SECRET in text for text in report.problems(world.controller.situation())["problems"])
+        assert any(SECRET in text for text in report.problems(situation(world.controller))["problems"])
 
 
 @pytest.mark.parametrize("fallback", ["works", "fails"])

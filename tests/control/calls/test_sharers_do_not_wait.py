@@ -36,12 +36,12 @@ class StalledDisk(SlowDisk):
 
 def flush(world: World) -> None:
     """Let the manager write its history."""
-    world.controller._manager.note(None, Kind.NODE, "something to write")
+    world.controller.context.state.note(None, Kind.NODE, "something to write")
 
 
 def look(world: World) -> None:
     """Let it see whether the disk works, as it does from time to time."""
-    world.controller._manager.look_at_disk()
+    world.controller.context.state.look_at_disk()
 
 
 @asynccontextmanager
@@ -112,7 +112,7 @@ async def test_an_owner_waits_until_its_place_is_stored(tmp_path: Path) -> None:
         stalled(world, tmp_path) as disk,
     ):
         held = asyncio.create_task(world.run(owner("owner", 1)))
-        await world.poll(lambda: bool(world.controller._creates._in_flight))
+        await world.poll(lambda: bool(world.controller.handlers.creates._in_flight))
         await world.client.version()
 
         assert not world.owned()

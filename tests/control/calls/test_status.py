@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.control.calls.status import Replies
-from criproxy.control.node.state import Manager
+from criproxy.control.node.state import NodeState
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.stamp import ANNOTATION, Stamp
@@ -48,7 +48,7 @@ STATUSES: Mapping[str, Callable[[Any], Any]] = {
 def replies(tmp_path_factory: pytest.TempPathFactory) -> Replies:
     """The handlers, for `NODE`."""
     store = Store(Path(tmp_path_factory.mktemp("state")))
-    return Replies(Manager(NODE, NonePolicy(Options()), store, RecordingLog()))
+    return Replies(NodeState(NODE, NonePolicy(Options()), store, RecordingLog()))
 
 
 @st.composite

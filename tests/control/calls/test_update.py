@@ -159,7 +159,7 @@ async def test_who_shares_and_gets_more_memory_just_gets_it(world: World) -> Non
     sandbox_id = await MiniKubelet(world.direct).run_sandbox(found := owner("found", 4))
     shared = await MiniKubelet(world.direct).create(found, sandbox_id, found.containers[0])
     await MiniKubelet(world.direct).start(shared)
-    world.controller.resync()
+    world.controller.runtime_lost()
     await world.until(lambda: shared in world.controller.node.grants)
     owned = await world.run(owner("owner", 2))
     await world.until(lambda: world.cpus(shared) == "0,3")

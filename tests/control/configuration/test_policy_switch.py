@@ -39,14 +39,14 @@ def settings(world: World, name: str, *, apply_all: bool = False) -> Settings:
 async def change(world: World, policy: Policy, name: str, *, apply_all: bool = False) -> None:
     """Go on with another policy."""
     async with asyncio.timeout(LIMIT_S):
-        await world.controller.modes.change(policy, settings(world, name, apply_all=apply_all))
+        await world.controller.policy_switch.change(policy, settings(world, name, apply_all=apply_all))
 
 
 async def until_cpus(world: World, container_id: str, cpus: str) -> None:
     """Wait until the cgroup says *cpus*."""
     async with asyncio.timeout(LIMIT_S):
         while world.cpus(container_id) != cpus:
-            await world.controller.changed()
+            await world.controller.context.state.changed()
 
 
 async def test_a_new_policy_is_for_newcomers(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_calls_pass_while_everybody_is_placed_anew(tmp_path: Path, monkeyp
         assert world.cpus(await second) in ("2", "3")
         async with asyncio.timeout(LIMIT_S):
             while {world.cpus(first), world.cpus(await second)} != {"2", "3"}:
-                await world.controller.changed()
+                await world.controller.context.state.changed()
 
 
 async def test_a_change_comes_in_the_order_of_events(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_a_release_unpins_everybody_and_places_nobody(tmp_path: Path) -> N
     async with World(tmp_path) as world:
         first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
 
-        answer = await world.controller.modes.release("somebody asked")
+        answer = await world.controller.policy_switch.release("somebody asked")
 
         assert answer["released"] == "somebody asked"
         rows = {row["container"]: row for row in answer["containers"]}
@@ -233,30 +233,30 @@ async def test_a_release_is_remembered_and_undone(tmp_path: Path) -> None:
     """Over a restart nobody is placed; undone, everybody is, newcomers of that time included."""
     async with World(tmp_path) as world:
         first = await world.run(owner("first"))
-        await world.controller.modes.release("somebody asked")
+        await world.controller.policy_switch.release("somebody asked")
         await world.stop_criproxy()
         await world.start_criproxy()
         second = await world.run(owner("second"))
         assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
 
-        answer = await world.controller.modes.undo()
+        answer = await world.controller.policy_switch.undo()
 
         assert answer["released"] == ""
         assert {row["outcome"] for row in answer["containers"]} == {"placed"}
         assert {world.cpus(first), world.cpus(second)} == {"1", "2"}
-        assert (await world.controller.modes.undo())["containers"] == [], "there is nothing to undo"
+        assert (await world.controller.policy_switch.undo())["containers"] == [], "there is nothing to undo"
 
 
 async def test_a_new_configuration_ends_a_release(tmp_path: Path) -> None:
     """Also one that was changed while criproxy was away."""
     async with World(tmp_path) as world:
         first = await world.run(owner("first"))
-        await world.controller.modes.release("somebody asked")
+        await world.controller.policy_switch.release("somebody asked")
         await change(world, STATIC, "next")
         assert world.controller.node.released == ""
         second = await world.run(owner("second"))
         assert (world.cpus(first), world.cpus(second)) == ("0,2-3", "1")
-        await world.controller.modes.release("somebody asked")
+        await world.controller.policy_switch.release("somebody asked")
 
         await world.stop_criproxy()
         world.use(configuration="after", apply_all=True)
@@ -265,13 +265,13 @@ async def test_a_new_configuration_ends_a_release(tmp_path: Path) -> None:
         await world.until(lambda: not world.controller.node.released)
         async with asyncio.timeout(LIMIT_S):
             while {world.cpus(first), world.cpus(second)} != {"1", "2"}:
-                await world.controller.changed()
+                await world.controller.context.state.changed()
 
 
 async def test_lost_state_moves_nobody(tmp_path: Path) -> None:
     """Though the file says that changes are for all: nobody knows whether it has changed."""
     async with World(tmp_path) as world:
-        await world.controller.modes.change(STATIC, settings(world, "same", apply_all=True))
+        await world.controller.policy_switch.change(STATIC, settings(world, "same", apply_all=True))
         first, second = await world.run(owner("first")), await world.run(owner("second"))
         await world.kubelet.stop(first)
         await world.stop_criproxy()
@@ -290,10 +290,10 @@ async def test_others_containers_are_taken_in_as_soon_as_the_file_says_so(tmp_pa
     """From watch to pin, without waiting for the next comparison."""
     async with World(tmp_path, settings=replace(FAST, adopt=Adopt.WATCH)) as world:
         foreign = await MiniKubelet(world.direct).run_pod(sharer("foreign"))
-        world.controller.resync()
+        world.controller.runtime_lost()
         await world.until(lambda: bool(world.controller.node.watched_cpus))
 
-        await world.controller.modes.change(STATIC, replace(settings(world, "pin"), adopt=Adopt.PIN))
+        await world.controller.policy_switch.change(STATIC, replace(settings(world, "pin"), adopt=Adopt.PIN))
 
         async with asyncio.timeout(LIMIT_S):
             await world.until(lambda: foreign[1]["main"] in world.controller.node.grants)
@@ -305,7 +305,7 @@ async def test_a_release_with_the_runtime_away_says_what_is_left(tmp_path: Path)
         first = await world.run(owner("first"))
         await world.runtime.stop()
 
-        answer = await world.controller.modes.release("somebody asked")
+        answer = await world.controller.policy_switch.release("somebody asked")
 
         (row,) = answer["containers"]
         assert (row["outcome"], row["cpus_before"], row["cpus"]) == ("left", "1", "1")
@@ -324,12 +324,12 @@ async def test_a_release_with_the_policy_none_unpins_what_is_left_from_before(tm
         await world.start_criproxy()
         assert world.cpus(first) == "1"
 
-        answer = await world.controller.modes.release("somebody asked")
+        answer = await world.controller.policy_switch.release("somebody asked")
 
         assert [row["outcome"] for row in answer["containers"]] == ["released"]
         assert world.cpus(first) == "0-3"
         with pytest.raises(UsageError, match="the policy is none"):
-            await world.controller.modes.undo()
+            await world.controller.policy_switch.undo()
 
 
 async def test_a_release_while_containers_start(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ async def test_a_release_while_containers_start(tmp_path: Path) -> None:
         running = asyncio.create_task(world.run(owner("first")))
         await world.until(lambda: bool(world.controller.node.grants))
 
-        answer = await world.controller.modes.release("somebody asked")
+        answer = await world.controller.policy_switch.release("somebody asked")
 
         assert [row["outcome"] for row in answer["containers"]] == ["released"]
         assert world.cpus(await running) == "0-3"
@@ -352,12 +352,12 @@ async def test_a_release_on_its_way_to_the_disk_is_not_ended_by_the_start(tmp_pa
     world = World(tmp_path, settings=replace(PATIENT, configuration="new"))
     world.make_store = lambda: disk
     async with asyncio.timeout(LIMIT_S), world:
-        releasing = asyncio.create_task(world.controller.modes.release("somebody asked"))
-        await world.poll(lambda: world.controller.modes.resync.is_ready)
+        releasing = asyncio.create_task(world.controller.policy_switch.release("somebody asked"))
+        await world.poll(lambda: world.controller.policy_switch.resync.is_ready)
         await asyncio.sleep(0)
         disk.answers.set()
         await releasing
-        await world.controller._manager.settled()
+        await world.controller.context.state.settled()
 
         assert world.controller.node.released == "somebody asked"
         assert world.controller.node.configuration == "new"
@@ -371,7 +371,7 @@ async def test_placing_begins_though_an_earlier_change_is_still_being_stored(tmp
     world.make_store = lambda: disk
     async with asyncio.timeout(LIMIT_S), world:
         changing = asyncio.create_task(change(world, STATIC, "static"))
-        await world.poll(lambda: world.controller.modes.resync.is_ready)
+        await world.poll(lambda: world.controller.policy_switch.resync.is_ready)
         disk.answers.set()
         await changing
 
@@ -392,7 +392,7 @@ async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(t
         await change(world, NONE, "none")
         disk.answers.clear()
         stopping = asyncio.create_task(world.kubelet.stop(last))
-        queue = world.controller._manager._queue
+        queue = world.controller.context.state._queue
         await world.poll(lambda: any(isinstance(job.event, ContainerExited) for job in queue))
         changing = asyncio.create_task(change(world, STATIC, "static"))
         await asyncio.sleep(0)
@@ -418,10 +418,10 @@ async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
         first, shared = await world.run(owner("first", 2)), await world.run(sharer("shared"))
         if full_before == "release":
             fill(disk)
-        await world.controller.modes.release("for the test")
+        await world.controller.policy_switch.release("for the test")
         if full_before == "undo":
             fill(disk)
-        answer = await world.controller.modes.undo()
+        answer = await world.controller.policy_switch.undo()
         assert "disk is full" in answer["not_remembered"]
         assert not answer["released"]
         assert world.owned() == frozenset()

@@ -18,7 +18,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 from criproxy.policy.static import StaticPolicy
 from criproxy.simulate.machines import machine
-from tests.control.world import FAST, RecordingLog, World, owner
+from tests.control.world import FAST, RecordingLog, World, owner, situation
 
 LIMIT_S = 10.0
 STATIC = 'policy: static\nreservedCpus: "0"\n'
@@ -49,10 +49,13 @@ class Scene:
         self.file = file
         self.manager = Manager()
         configuration = load_configuration(file, world.controller.node.topology, world.controller.settings)
-        self.reload = Reload(file, configuration, world.controller, self.manager, self._status, world.log)
+        controller = world.controller
+        self.reload = Reload(
+            file, configuration, controller.context, controller.policy_switch, self.manager, self._status
+        )
 
     def _status(self) -> str:
-        return self.world.controller.config_problem or "well"
+        return self.world.controller.context.in_force.problem or "well"
 
     async def asked(self) -> str:
         """Ask for a reload; what the service manager is told in the end."""
@@ -110,7 +113,7 @@ async def test_apply_all_moves_who_is_here(scene: Scene) -> None:
 
     async with asyncio.timeout(LIMIT_S):
         while scene.world.cpus(first) != "2":
-            await scene.world.controller.changed()
+            await scene.world.controller.context.state.changed()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ async def test_a_bad_file_leaves_everything_as_it_is(scene: Scene, text: str | N
     assert str(line["mistake"]).startswith(f"{scene.file}{sentence}")
     assert scene.world.cpus(await scene.world.run(owner("first"))) == "1"
     assert scene.world.controller.counters.reloads_failed == 1
-    (notice,) = [each for each in scene.world.controller.situation().notices if each.kind == "config"]
+    (notice,) = [each for each in situation(scene.world.controller).notices if each.kind == "config"]
     assert str(scene.file) in notice.text
 
     scene.file.write_text('policy: static\nreservedCpus: "0-2"\n')
@@ -214,7 +217,7 @@ async def test_calls_go_on_during_a_slow_reload(scene: Scene, monkeypatch: pytes
 
 async def test_a_reload_ends_a_release(scene: Scene) -> None:
     """A new configuration is somebody's wish to have containers placed; the same one is not."""
-    await scene.world.controller.modes.release("somebody asked")
+    await scene.world.controller.policy_switch.release("somebody asked")
     await scene.asked()
     assert scene.world.controller.node.released
 

@@ -9,22 +9,22 @@ from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.views.status import Situation, problems, summary
-from tests.control.world import World, owner
+from tests.control.world import World, owner, situation
 
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
 LATER = "default/first/main owns CPU 1, which the policy file reserves now; apply: all moves it"
 
 
-def notices(situation: Situation) -> list[tuple[bool, str]]:
+def notices(now: Situation) -> list[tuple[bool, str]]:
     """Those about such containers: whether wrong, and the text."""
-    found = summary(situation)["notices"]
+    found = summary(now)["notices"]
     return [(each["wrong"], each["text"]) for each in found if each["kind"] == "reserved-later"]
 
 
 async def reserve(world: World, *, apply_all: bool = False) -> None:
     """CPU 1 is reserved from now on, too."""
     settings = replace(world.controller.settings, configuration="two", apply_all=apply_all)
-    await world.controller.modes.change(RESERVING_TWO, settings)
+    await world.controller.policy_switch.change(RESERVING_TWO, settings)
 
 
 async def test_an_owner_from_before_is_a_note(tmp_path: Path) -> None:
@@ -32,10 +32,10 @@ async def test_an_owner_from_before_is_a_note(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.run(owner("first"))
         await reserve(world)
-        situation = world.controller.situation()
+        now = situation(world.controller)
 
-        assert problems(situation)["problems"] == []
-        assert notices(situation) == [(False, LATER)]
+        assert problems(now)["problems"] == []
+        assert notices(now) == [(False, LATER)]
 
 
 async def test_it_is_a_note_after_a_restart_too(tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ async def test_it_is_a_note_after_a_restart_too(tmp_path: Path) -> None:
         world.use(RESERVING_TWO, configuration="two")
         await world.start_criproxy()
         await world.until(lambda: world.controller.ready)
-        situation = world.controller.situation()
+        now = situation(world.controller)
 
-        assert problems(situation)["problems"] == []
-        assert notices(situation) == [(False, LATER)]
+        assert problems(now)["problems"] == []
+        assert notices(now) == [(False, LATER)]
 
 
 async def test_with_apply_all_nobody_is_left_there(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ async def test_with_apply_all_nobody_is_left_there(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         await world.run(owner("first"))
         await reserve(world, apply_all=True)
-        situation = world.controller.situation()
+        now = situation(world.controller)
 
-        assert problems(situation)["problems"] == []
-        assert notices(situation) == []
+        assert problems(now)["problems"] == []
+        assert notices(now) == []
 
 
 @pytest.mark.parametrize("cpus", ["1", "1-2"])
@@ -69,14 +69,14 @@ async def test_whoever_got_them_since_is_a_mistake(tmp_path: Path, cpus: str) ->
     """Only what was owned before counts as such: the same CPUs of another pod are a violation."""
     async with World(tmp_path) as world:
         await world.run(owner("first"))
-        situation = world.controller.situation()
-        (key,) = situation.node.grants
+        now = situation(world.controller)
+        (key,) = now.node.grants
         owned = Grant(parse_cpuset(cpus), frozenset({0}), exclusive=parse_cpuset(cpus))
-        node = situation.node.replace(grants={key: owned}, applied={})
-        situation = replace(situation, node=node, reserved=parse_cpuset("0-2"))
+        node = now.node.replace(grants={key: owned}, applied={})
+        now = replace(now, node=node, reserved=parse_cpuset("0-2"))
 
-        assert f"default/first/main owns reserved CPUs {cpus}" in problems(situation)["problems"]
-        earlier = {situation.node.containers[key].pod: parse_cpuset("1")}
-        late = problems(replace(situation, reserved_later=earlier))["problems"]
+        assert f"default/first/main owns reserved CPUs {cpus}" in problems(now)["problems"]
+        earlier = {now.node.containers[key].pod: parse_cpuset("1")}
+        late = problems(replace(now, reserved_later=earlier))["problems"]
         assert ("default/first/main owns reserved CPUs 2" in late) is (cpus == "1-2")
         assert not any("reserved CPUs 1" in text for text in late)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.api.situation import Situations
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import MiniKubelet, PodSpec
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
-from tests.control.world import FAST, Slow, World, cut, owner, sharer
+from tests.control.world import FAST, Slow, World, cut, owner, sharer, situation
 
 LIMIT_S = 20.0
 SLOW_S = 0.3
@@ -257,12 +258,12 @@ async def test_a_start_says_that_it_waits_for_one_that_the_runtime_lost(tmp_path
             await world.kubelet.start(owned)
 
         assert refused.value.code is StatusCode.UNAVAILABLE
-        (notice,) = world.controller.situation().notices
+        (notice,) = situation(world.controller).notices
         assert (notice.kind, notice.text.rpartition(": ")[2]) == ("left-running", "default/late/main")
         shutil.rmtree(group_of(tmp_path, late))
-        await world.until(lambda: not world.controller.waits_for(owned))
+        await world.until(lambda: not Situations(world.controller).blockers(owned))
         await world.kubelet.start(owned)
-        assert world.controller.situation().notices == ()
+        assert situation(world.controller).notices == ()
         assert len([event for event in world.log.events() if "whose processes run" in event]) == 1
 
 

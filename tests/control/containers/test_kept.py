@@ -7,6 +7,7 @@ from shutil import rmtree
 
 import pytest
 
+from criproxy.api.situation import Situations
 from criproxy.cli.render import words
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.cri import api_pb2 as api
@@ -25,7 +26,7 @@ from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePo
 from criproxy.simulate.machines import machine
 from criproxy.views.status import problems, rows
 from tests.control import world as worlds
-from tests.control.world import GIB, KEEPING, World, owner
+from tests.control.world import GIB, KEEPING, World, owner, situation
 
 LIMIT_S = 20.0
 
@@ -81,7 +82,7 @@ async def test_what_is_kept_outlasts_a_restart_of_criproxy(world: World) -> None
     sandbox, ids = await world.kubelet.run_pod(pod)
     await world.booked()
     world.runtime.exit_container(ids["main"])
-    await world.controller._inquiry.release_exited()  # as a list tells
+    await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
     await world.stop_criproxy()
     await world.start_criproxy()
@@ -102,7 +103,7 @@ async def test_a_killed_pause_gives_the_cpus_to_the_next_sandbox(world: World, l
     await world.kubelet.stop(ids["main"])
     if listed:  # a look at the sandboxes comes before the stop
         await world.until(lambda: kept(world, pod) == "2-3")
-        await world.controller._inquiry.release_kept()
+        await world.controller.outcomes.release_kept()
         assert not kept(world, pod)
     await world.kubelet.stop_sandbox(sandbox)
     new = await world.kubelet.run_sandbox(pod, 1)
@@ -121,7 +122,7 @@ async def test_a_failing_stop_of_the_sandbox_leaks_nothing(tmp_path: Path) -> No
         sandbox, ids = await world.kubelet.run_pod(pod)
         await world.booked()
         world.runtime.exit_container(ids["main"])
-        await world.controller._inquiry.release_exited()
+        await world.controller.outcomes.release_exited()
         with pytest.raises(RuntimeCallError):
             await world.kubelet.stop_sandbox(sandbox)
         assert kept(world, pod) == "1-3"
@@ -183,7 +184,7 @@ async def test_a_lost_store_keeps_nothing_and_leaks_nothing(world: World, tmp_pa
     sandbox, ids = await world.kubelet.run_pod(pod)
     await world.booked()
     world.runtime.exit_container(ids["main"])
-    await world.controller._inquiry.release_exited()  # as a list tells
+    await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
     await world.stop_criproxy()
     rmtree(tmp_path / "state")
@@ -202,9 +203,9 @@ async def test_status_tells_what_is_kept_for_whom(world: World) -> None:
     _, ids = await world.kubelet.run_pod(pod)
     await world.booked()
     world.runtime.exit_container(ids["main"])
-    await world.controller._inquiry.release_exited()  # as a list tells
+    await world.controller.outcomes.release_exited()  # as a list tells
     assert kept(world, pod) == "1-2"
-    values = report.summary(world.controller.situation())
+    values = report.summary(situation(world.controller))
 
     assert values["kept"] == [{"pod": "default/loop", "uid": pod.uid, "cpus": "1-2", "containers": ["main"]}]
     assert values["cpus"]["shared"] == "0,3"
@@ -219,7 +220,7 @@ async def test_status_tells_whose_size_is_that_of_the_pod(world: World) -> None:
         await world.kubelet.create(whole, sandbox, spec)
     await world.run(owner("alone", 1))
 
-    found = {(each["pod"], each["container"]): each for each in rows(world.controller.situation())}
+    found = {(each["pod"], each["container"]): each for each in rows(situation(world.controller))}
 
     totals = {who: row["pod_cpu_milli"] for who, row in found.items()}
     assert totals == {("whole", "a"): 2000, ("whole", "b"): 2000, ("alone", "main"): None}
@@ -306,7 +307,7 @@ async def test_cpus_that_went_over_a_restart_are_not_kept(tmp_path: Path, monkey
         sandbox, ids = await world.kubelet.run_pod(pod)
         await world.rested()
         world.runtime.exit_container(ids["main"])
-        await world.controller._inquiry.release_exited()
+        await world.controller.outcomes.release_exited()
         assert kept(world, pod) == "1-2"
         await world.stop_criproxy()
         monkeypatch.setattr(worlds, "machine", lambda **_: machine(1, 4, 1, allowed=parse_cpuset("0-1,3")))
@@ -314,7 +315,7 @@ async def test_cpus_that_went_over_a_restart_are_not_kept(tmp_path: Path, monkey
         await world.start_criproxy()
 
         await world.until(lambda: not world.controller.node.kept)
-        await world.poll(lambda: problems(world.controller.situation())["problems"] == [])
+        await world.poll(lambda: problems(situation(world.controller))["problems"] == [])
         assert world.cpus(await again(world, pod, sandbox, 1)) == "1,3"
 
 
@@ -333,13 +334,13 @@ async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> Non
             await world.kubelet.start(key)
         await world.rested()
         world.runtime.exit_container(ended["main"])
-        await world.controller._inquiry.release_exited()
+        await world.controller.outcomes.release_exited()
         node = world.controller.node
         assert node.kept_cpus
 
-        assert [world.controller.choice_now(key) for key in ids] == [None, None]
+        assert [Situations(world.controller).choice_now(key) for key in ids] == [None, None]
         seen = complete(policy).shown(node, node.containers[apart])
         assert seen is not None
-        assert world.controller.choice_now(apart) == Choice(
+        assert Situations(world.controller).choice_now(apart) == Choice(
             Decided.NOW, policy.candidates(seen, node.containers[apart])
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.api.measures import measure
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
@@ -15,7 +16,7 @@ from criproxy.policy import BUILTIN
 from criproxy.store.record import Kind
 from criproxy.views.status import problems, summary
 from tests.control.calls.test_update import size
-from tests.control.world import FAST, GIB, World, owner
+from tests.control.world import FAST, GIB, World, owner, situation
 
 LIMIT_S = 20.0
 TIMES = 12
@@ -66,7 +67,7 @@ async def begin_again(world: World) -> None:
 
 def wrong(world: World) -> list[str]:
     """What ``status --check`` says."""
-    return list(problems(world.controller.situation())["problems"])
+    return list(problems(situation(world.controller))["problems"])
 
 
 def exclusive(world: World, key: str) -> int:
@@ -82,12 +83,12 @@ async def test_it_is_said_once_however_often_the_kubelet_repeats_it(world: World
     assert "asks for 3 exclusive CPUs" in said
 
     assert world.log.events().count("resize refused") == 1
-    records = await world.controller.history(growing)
+    records = await world.controller.context.state.find_history(growing)
     told = [record for record in records if record.kind in (Kind.RESIZED, Kind.CONSIDERED)]
     assert len([record for record in told if record.kind is Kind.RESIZED]) == 2
     assert len([record for record in told if record.kind is Kind.CONSIDERED]) <= 2  # that of its create, and one
     assert world.counters.resizes_refused == TIMES
-    assert world.controller.measure().resizes_refused == TIMES
+    assert measure(world.controller).resizes_refused == TIMES
 
 
 async def test_another_refused_size_is_another_thing_to_say(world: World) -> None:
@@ -105,7 +106,7 @@ async def test_status_shows_it_with_the_sizes(world: World) -> None:
     _, growing, _ = await grown(world)
     await refused(world, growing, 3, 2 * GIB, times=3)
 
-    (listed,) = summary(world.controller.situation())["refusals"]
+    (listed,) = summary(situation(world.controller))["refusals"]
     assert (listed["container"], listed["times"]) == ("default/growing/main", 3)
     assert "3 CPUs and 2 GiB" in listed["text"]
     assert "1 CPU and 1 GiB" in listed["text"]
@@ -121,7 +122,7 @@ async def test_the_kubelet_gets_it_when_there_is_room(world: World) -> None:
     await world.kubelet.update(growing, size(3000))
     await world.until(lambda: exclusive(world, growing) == 3)
     assert wrong(world) == []
-    assert summary(world.controller.situation())["refusals"] == []
+    assert summary(situation(world.controller))["refusals"] == []
 
 
 async def test_a_resize_that_is_taken_back_is_forgotten(world: World) -> None:

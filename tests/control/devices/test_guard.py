@@ -24,7 +24,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.store.record import Kind
-from tests.control.world import FAST, STATIC, World, sharer
+from tests.control.world import FAST, STATIC, World, sharer, situation
 
 RULES = DeviceRules(classes=(NVIDIA,))
 NONE = NonePolicy(Options())
@@ -93,7 +93,7 @@ def world(directory: Path, policy: Policy = STATIC, rules: DeviceRules | None = 
 
 def knows(world: World, source: Podresources) -> None:
     """Let the node ask *source*."""
-    world.controller._creates.devices.sources = (source,)
+    world.controller.devices.sources = (source,)
 
 
 async def create(
@@ -132,7 +132,7 @@ def envs(config: api.ContainerConfig) -> Mapping[str, bytes]:
 
 async def told(world: World) -> list[str]:
     """Everything that the history says about devices."""
-    records = await world.controller.history("default/pod-0/main")
+    records = await world.controller.context.state.find_history("default/pod-0/main")
     return [sentence for record in records if record.kind is Kind.DEVICES for sentence in record.sentences]
 
 
@@ -163,7 +163,9 @@ async def test_who_was_given_a_card_sees_it_and_keeps_it(tmp_path: Path) -> None
         assert [device.host_path for device in config.devices] == ["/dev/nvidia1", "/dev/nvidiactl"]
         assert config.linux.resources.cpuset_cpus == "0-3"
         assert source.prefetched.is_set()
-        record = next(r for r in await node.controller.history("default/pod-0/main") if r.kind is Kind.DEVICES)
+        record = next(
+            r for r in await node.controller.context.state.find_history("default/pod-0/main") if r.kind is Kind.DEVICES
+        )
         assert record.facts == {
             "nvidia": "allocated,stripped,nodes-added",
             "nvidia_ids": "GPU-b",
@@ -191,7 +193,7 @@ async def test_values_stay_out_of_log_and_history(tmp_path: Path) -> None:
 
         assert "devices" in node.log.events()
         assert "se-cret" not in repr(node.log.lines)
-        assert "se-cret" not in repr(await node.controller.history("default/pod-0/main"))
+        assert "se-cret" not in repr(await node.controller.context.state.find_history("default/pod-0/main"))
 
 
 @pytest.mark.parametrize(("mode", "told_in_log"), [("keep", False), ("report", True)])
@@ -231,7 +233,7 @@ async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkey
             return None
 
     async with world(tmp_path) as node:
-        node.controller._creates.devices.sources = (Silent(), Podresources(main="GPU-b"))
+        node.controller.devices.sources = (Silent(), Podresources(main="GPU-b"))
 
         assert envs(await create(node)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
 
@@ -256,7 +258,7 @@ async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
 
         assert refused.value.code is StatusCode.UNAVAILABLE
         assert not node.controller.node.containers
-        assert [refusal.container for refusal in node.controller.situation().refusals] == ["default/pod-0/main"]
+        assert [refusal.container for refusal in situation(node.controller).refusals] == ["default/pod-0/main"]
 
 
 async def test_privileged_containers_are_refused(tmp_path: Path) -> None:
@@ -273,8 +275,8 @@ async def test_privileged_containers_are_refused(tmp_path: Path) -> None:
 async def test_a_policy_that_fails_lets_nobody_see_more(tmp_path: Path, way: OnError) -> None:
     """A container that goes on without a place of its own sees no card either."""
     async with world(tmp_path) as node:
-        node.controller._followups.settings = replace(node.controller.settings, on_error=way)
-        node.controller._manager.policy = Broken()
+        node.controller.context.in_force.settings = replace(node.controller.settings, on_error=way)
+        node.controller.context.state.policy = Broken()
         knows(node, Podresources())
 
         assert envs(await create(node, "NVIDIA_VISIBLE_DEVICES=all")) == VOID
@@ -306,7 +308,7 @@ async def test_cards_that_come_later_are_found(tmp_path: Path) -> None:
 async def test_the_section_comes_and_goes_with_a_reload(tmp_path: Path) -> None:
     """With the policy none, calls are held as long as there are rules about devices, and no longer."""
     async with world(tmp_path, NONE, rules=None) as node:
-        modes = node.controller.modes
+        modes = node.controller.policy_switch
         assert not node.controller.table()
         await create(node, "NVIDIA_VISIBLE_DEVICES=all")
 

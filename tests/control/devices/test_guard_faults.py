@@ -19,7 +19,7 @@ from criproxy.policy.api import Policy
 from criproxy.store.record import Kind
 from criproxy.views.status import problems
 from tests.control.devices.test_guard import NONE, RULES, VOID, Broken, Podresources, create, envs, knows, told, world
-from tests.control.world import STATIC, World
+from tests.control.world import STATIC, World, situation
 
 ALL = "NVIDIA_VISIBLE_DEVICES=all"
 
@@ -31,7 +31,7 @@ def found(node: World) -> list[object]:
 
 def wrong(node: World) -> list[str]:
     """What `status --check` would say."""
-    return [*problems(node.controller.situation())["problems"]]
+    return [*problems(situation(node.controller))["problems"]]
 
 
 @pytest.mark.parametrize("policy", [pytest.param(STATIC, id="static"), pytest.param(NONE, id="none")])
@@ -106,7 +106,7 @@ async def test_a_broken_rule_hides_every_card(
     """The container comes up in a place of its own and sees no card but by CDI; history and status say so."""
     breaks(monkeypatch)
     async with world(tmp_path) as node:
-        node.controller._followups.settings = replace(node.controller.settings, on_error=way)
+        node.controller.context.in_force.settings = replace(node.controller.settings, on_error=way)
 
         config = await create(node, *asks, cdi=cdi)
 
@@ -124,7 +124,7 @@ async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monke
     """With onError=refuse the kubelet tries again; status says what is wrong."""
     breaks(monkeypatch)
     async with world(tmp_path) as node:
-        node.controller._followups.settings = replace(node.controller.settings, on_error=OnError.REFUSE)
+        node.controller.context.in_force.settings = replace(node.controller.settings, on_error=OnError.REFUSE)
 
         with pytest.raises(RuntimeCallError):
             await create(node, ALL)
@@ -186,7 +186,7 @@ async def test_a_policy_that_fails_beside_a_broken_rule(tmp_path: Path, monkeypa
     """The container goes on with the CPUs that nobody owns, and sees no card."""
     breaks(monkeypatch)
     async with world(tmp_path) as node:
-        node.controller._manager.policy = Broken()
+        node.controller.context.state.policy = Broken()
 
         assert envs(await create(node, ALL)) == VOID
         assert node.counters.fallbacks == {"shared": 1}
@@ -197,7 +197,7 @@ async def test_telling_fails_no_create(tmp_path: Path, monkeypatch: pytest.Monke
     """A log line or an entry of the history that cannot be written leaves the rule in force."""
     async with world(tmp_path) as node:
         knows(node, Podresources(main="GPU-b"))
-        manager = node.controller._manager
+        manager = node.controller.context.state
         places: dict[str, tuple[object, str, Callable[..., bool]]] = {
             "log": (node.log, "warning", lambda event, **_: event == "devices"),
             "history": (manager, "note", lambda _, kind, *__, **___: kind is Kind.DEVICES),
@@ -232,4 +232,8 @@ async def test_a_failure_is_forgotten_after_an_hour(tmp_path: Path, monkeypatch:
         guard.faults.clock = lambda: 3601.0 + guard.faults.last_s
 
         assert not wrong(node)
-        assert [r.kind for r in await node.controller.history("default/pod-0/main") if r.kind is Kind.DEVICES]
+        assert [
+            r.kind
+            for r in await node.controller.context.state.find_history("default/pod-0/main")
+            if r.kind is Kind.DEVICES
+        ]

@@ -151,7 +151,11 @@ async def test_3_cpus_and_memory_of_the_card(tmp_path: Path, qos: str) -> None:
         assert cpus <= NODE_1[0]
         assert mems == ("0-1" if qos == "BestEffort" else "1")
         assert node.hints() == {"gpu": (frozenset({1}),)}
-        (record,) = [r for r in await node.world.controller.history("default/gpu/main") if r.kind is Kind.DEVICES]
+        (record,) = [
+            r
+            for r in await node.world.controller.context.state.find_history("default/gpu/main")
+            if r.kind is Kind.DEVICES
+        ]
         assert "nvidia: GPU-b (0000:af:00.0) is next to NUMA node 1" in record.sentences
         assert {"nvidia_pci": "0000:af:00.0", "nvidia_numa": "1"}.items() <= record.facts.items()
 
@@ -198,12 +202,14 @@ async def test_14_who_was_created_before_by_a_hook_is_left(tmp_path: Path, force
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
-        await node.world.poll(lambda: not node.world.controller._followups._workers)
+        await node.world.poll(lambda: not node.world.controller.reconciler._workers)
 
         assert node.grants()["large"].exclusive <= (NODE_1[0] if forced else parse_cpuset("0-15"))
         assert (node.cpus(legacy) == "16-31") is not forced
         assert node.world.counters.devices["nvidia", "no-device-nodes"] == 1
-        told = [r.facts.get("reason") for r in await node.world.controller.history("default/legacy/main")]
+        told = [
+            r.facts.get("reason") for r in await node.world.controller.context.state.find_history("default/legacy/main")
+        ]
         assert ("no-device-nodes" in told) is not forced
 
 
@@ -218,7 +224,7 @@ async def test_14_nodes_that_a_plugin_passed_let_it_move(tmp_path: Path) -> None
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
-        await node.world.poll(lambda: not node.world.controller._followups._workers)
+        await node.world.poll(lambda: not node.world.controller.reconciler._workers)
 
         assert node.grants()["large"].exclusive <= NODE_1[0]
         assert parse_cpuset(node.cpus(before)).isdisjoint(node.grants()["large"].exclusive)
@@ -238,13 +244,13 @@ async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
         await node.world.poll(lambda: node.world.controller.ready)
 
         await node.create(LARGE, "GPU-b")
-        await node.world.poll(lambda: not node.world.controller._followups._workers)
+        await node.world.poll(lambda: not node.world.controller.reconciler._workers)
 
         assert len(node.grants()["first"].exclusive) == 2
         assert node.grants()["large"].exclusive <= (NODE_1[0] if forced else parse_cpuset("0-15"))
         assert (node.cpus(sharer) == "16-31") is not forced
         assert ("sharer" in node.grants()) is forced
-        records = await node.world.controller.history("default/sharer/main")
+        records = await node.world.controller.context.state.find_history("default/sharer/main")
         said = [sentence for record in records for sentence in record.sentences if "names no node" in sentence]
         assert said[0].endswith("take it away" if forced else "so criproxy leaves it where it is")
 

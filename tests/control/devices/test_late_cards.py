@@ -50,7 +50,7 @@ async def test_the_section_comes_while_pods_with_cards_run(tmp_path: Path, by: s
             await running.start_criproxy()
         else:
             settings = replace(running.controller.settings, devices=RULES, configuration="with")
-            await running.controller.modes.change(AWARE, settings)
+            await running.controller.policy_switch.change(AWARE, settings)
 
         await running.poll(lambda: len(holders(running)) == 3)
         await running.poll(lambda: "bare" not in node.grants())
@@ -79,7 +79,7 @@ async def test_who_came_while_the_rule_failed(tmp_path: Path, monkeypatch: pytes
             await node.create(pod_of("Burstable", "gpu"), "GPU-b", devices=("/dev/nvidia1",))
         assert holders(running) == {"gpu": []}
 
-        running.controller.resync()
+        running.controller.runtime_lost()
 
         await running.poll(lambda: holders(running) == {"gpu": ["GPU-b"]})
         (facts,) = (running.controller.devices.holdings.of(each) for each in by_pod(running).values())
@@ -108,7 +108,7 @@ async def test_what_the_history_knows_is_not_asked_for_again(tmp_path: Path) -> 
     node = node_at(tmp_path)
     async with node.world as running:
         await node.create(pod_of("Burstable", "gpu"), "GPU-b")
-        await running.controller.history("")
+        await running.controller.context.state.find_history("")
         node.kubelet.entries = [Allocated(pod="gpu", pod_uid="x", resource=GPU, ids=("GPU-a",))]
         await running.stop_criproxy()
         await running.start_criproxy()

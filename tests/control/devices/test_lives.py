@@ -162,7 +162,7 @@ async def test_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubelet: A
             await life.end(name)
 
         await node.poll(lambda: not node.controller.node.containers)
-        guard = node.controller._creates.devices
+        guard = node.controller.devices
         assert not guard._runtimes
         (source,) = guard.sources
         assert isinstance(source, Kubelet)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from criproxy.control.node import explanations as considering
-from criproxy.control.node.explanations import MAX_WAITING, Considered, Considering
+from criproxy.control.node.explanations import MAX_WAITING, Considered, Explanations
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.engine.guard import Guarded
@@ -47,7 +47,7 @@ class Heard:
     log: RecordingLog = field(default_factory=RecordingLog)
 
     def __post_init__(self) -> None:
-        self.considering = Considering(self.told.append, self.log)
+        self.considering = Explanations(self.told.append, self.log)
 
     def happens(self, event: Event) -> None:
         """Apply an event as the manager does."""
@@ -92,7 +92,7 @@ async def test_it_begins_by_itself_when_nothing_happens(monkeypatch: pytest.Monk
     monkeypatch.setattr(considering, "QUIET_S", 0.01)
     told = asyncio.Event()
     heard = Heard()
-    heard.considering = Considering(lambda considered: told.set(), heard.log)
+    heard.considering = Explanations(lambda considered: told.set(), heard.log)
     heard.happens(owner("a"))
     async with asyncio.timeout(30):
         await told.wait()

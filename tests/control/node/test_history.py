@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.node import state as manager
-from criproxy.control.node.history import MAX_PENDING, MAX_REFUSALS, REFUSAL_S, Entry, Journal, cause, entries_of
+from criproxy.control.node.history import MAX_PENDING, MAX_REFUSALS, REFUSAL_S, Entry, History, cause, entries_of
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -40,7 +40,7 @@ LIMIT_S = 20.0
 
 async def story(world: World, text: str) -> list[Record]:
     """The history that a user would see."""
-    return await world.controller.history(text)
+    return await world.controller.context.state.find_history(text)
 
 
 def kinds(records: Sequence[Record]) -> list[Kind]:
@@ -185,7 +185,7 @@ async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> No
 
 def test_what_cannot_be_written_is_bounded() -> None:
     """While nobody takes them, the newest entries are kept."""
-    journal = Journal(clock=lambda: 1.0)
+    journal = History(clock=lambda: 1.0)
     for number in range(MAX_PENDING + 5):
         journal.add(Entry(None, Kind.NODE, (f"{number}",), {}))
     taken = journal.take()
@@ -247,7 +247,7 @@ def test_the_cause_of_a_move(event: Event, expected: str) -> None:
 def test_refusals_are_bounded_and_forgotten() -> None:
     """The newest come first; what is not repeated for an hour is no longer told."""
     now_s = [0.0]
-    journal = Journal(clock=lambda: now_s[0])
+    journal = History(clock=lambda: now_s[0])
     for number in range(MAX_REFUSALS + 1):
         now_s[0] += 1
         refused = Container(key="r", pod="s", name=f"c{number}")
@@ -262,7 +262,7 @@ def test_refusals_are_bounded_and_forgotten() -> None:
 def test_what_cannot_be_put_into_words_is_left_out() -> None:
     """It is given to whoever counts such things, and what comes before and after it is written."""
     failed = list[Exception]()
-    journal = Journal(failed=failed.append)
+    journal = History(failed=failed.append)
     one = Container(key="r", pod="s", name="one")
 
     def fails() -> Entry:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.node.persister import CannotBeStored
-from criproxy.control.node.state import Manager
+from criproxy.control.node.state import NodeState
 from criproxy.engine.events import ContainerCreated, ContainerGone, PodCreated
 from criproxy.errors import Fault
 from criproxy.model.workload import Pod
@@ -17,7 +17,7 @@ from criproxy.store.store import Store
 from criproxy.views import status as report
 from tests.control.node.test_persister import EMPTY, QUICK
 from tests.control.node.test_state import creating, done
-from tests.control.world import STATIC, RecordingLog, World
+from tests.control.world import STATIC, RecordingLog, World, situation
 
 LIMIT_S = 20.0
 TOO_MUCH = 1 << 70
@@ -25,17 +25,17 @@ TOO_MUCH = 1 << 70
 
 
 @pytest.fixture
-async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
+async def manager(tmp_path: Path) -> AsyncIterator[NodeState]:
     """Return a manager of a node with one pod, on a real store."""
     store = Store(tmp_path)
-    made = Manager(EMPTY, STATIC, store, RecordingLog(), QUICK)
+    made = NodeState(EMPTY, STATIC, store, RecordingLog(), QUICK)
     await done(made, PodCreated(Pod(key="pod", name="pod", namespace="default")))
     yield made
     await made.close()
     store.close()
 
 
-async def test_only_its_own_reservation_fails(manager: Manager) -> None:
+async def test_only_its_own_reservation_fails(manager: NodeState) -> None:
     """An owner whose state cannot be stored gets no CPUs; it is no failing disk, and the next one owns as ever."""
     absurd = creating("absurd", 1000)
     absurd = replace(absurd, container=replace(absurd.container, memory_limit_bytes=TOO_MUCH))
@@ -53,7 +53,7 @@ async def test_only_its_own_reservation_fails(manager: Manager) -> None:
     assert manager.left_out == ()
 
 
-async def test_one_that_shares_goes_on_and_is_told_of_until_it_ends(manager: Manager) -> None:
+async def test_one_that_shares_goes_on_and_is_told_of_until_it_ends(manager: NodeState) -> None:
     """It waits for nobody; its row is missing, which is said, counted and logged once."""
     absurd = creating("absurd")
     absurd = replace(absurd, container=replace(absurd.container, memory_limit_bytes=TOO_MUCH))
@@ -79,17 +79,17 @@ async def test_check_names_it(tmp_path: Path) -> None:
     """`status` and ``--check`` say whose state is missing, and what that means."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         await world.poll(lambda: world.controller.ready)
-        manager = world.controller._manager
+        manager = world.controller.context.state
         absurd = creating("absurd")
         await manager.submit(replace(absurd, container=replace(absurd.container, memory_limit_bytes=TOO_MUCH)))
         await manager.flush()
 
-        (problem,) = [text for text in report.problems(world.controller.situation())["problems"] if "stored" in text]
+        (problem,) = [text for text in report.problems(situation(world.controller))["problems"] if "stored" in text]
 
         assert "default/pod/absurd" in problem
 
 
-async def test_a_record_that_cannot_be_stored_is_counted(manager: Manager) -> None:
+async def test_a_record_that_cannot_be_stored_is_counted(manager: NodeState) -> None:
     """The history is short of it, and nothing else is."""
     await manager.flush()
     manager.note(None, Kind.NODE, "no text: \ud800")

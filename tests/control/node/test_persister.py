@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.control.counters import Counters
-from criproxy.control.node.persister import MAX_WAITING, Change, Keeper
+from criproxy.control.node.persister import MAX_WAITING, Change, Persister
 from criproxy.control.settings import StoreLimits
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
@@ -77,12 +77,12 @@ def decided(number: int) -> Change:
     return Change(EMPTY.replace(pods={pod.key: pod}), [record])
 
 
-def new(disk: Disk, *, hangs: bool = False) -> tuple[Keeper, RecordingLog]:
+def new(disk: Disk, *, hangs: bool = False) -> tuple[Persister, RecordingLog]:
     """A keeper of *disk* and its log."""
     log = RecordingLog()
     if not hangs:
         disk.answers.set()
-    return Keeper(EMPTY, disk, QUICK, Counters(), log), log
+    return Persister(EMPTY, disk, QUICK, Counters(), log), log
 
 
 async def until(happened: Callable[[], bool]) -> None:
@@ -95,7 +95,7 @@ async def until(happened: Callable[[], bool]) -> None:
 async def test_an_event_loop_that_stood_still_is_no_failing_disk() -> None:
     """A virtual machine was paused, or the CPU was somebody else's: the disk has had no time to answer."""
     disk, log, limit_s = Disk(), RecordingLog(), 1.0
-    keeper = Keeper(EMPTY, disk, replace(QUICK, timeout_s=limit_s), Counters(), log)
+    keeper = Persister(EMPTY, disk, replace(QUICK, timeout_s=limit_s), Counters(), log)
     saving = asyncio.create_task(keeper.save(decided(1), needed=True))
     while not disk.tries:  # noqa: ASYNC110 (it has begun)
         await asyncio.sleep(0)
@@ -244,7 +244,7 @@ def test_whatever_the_disk_does_it_ends_with_the_truth(moods: list[str], needs: 
 
     async def life() -> tuple[MoodyDisk, list[str], Node]:
         disk, log = MoodyDisk(list(moods)), RecordingLog()
-        keeper = Keeper(EMPTY, disk, StoreLimits(timeout_s=0.003, retry_pause_s=0.001), Counters(), log)
+        keeper = Persister(EMPTY, disk, StoreLimits(timeout_s=0.003, retry_pause_s=0.001), Counters(), log)
         happened, node = list[str](), EMPTY
         for number, needed in enumerate(needs):
             change = decided(number)
@@ -283,14 +283,14 @@ async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.Monk
     """Whatever is raised while the disk is tried: it is tried again, else nobody would own CPUs any more."""
     disk = Disk(StoreError("disk is full"))
     keeper, _ = new(disk)
-    catch_up, planted = Keeper._catch_up, [ValueError("planted")]
+    catch_up, planted = Persister._catch_up, [ValueError("planted")]
 
-    async def fails_once(self: Keeper) -> None:
+    async def fails_once(self: Persister) -> None:
         if planted:
             raise planted.pop()
         await catch_up(self)
 
-    monkeypatch.setattr(Keeper, "_catch_up", fails_once)
+    monkeypatch.setattr(Persister, "_catch_up", fails_once)
     await keeper.save(decided(1), needed=False)
     disk.problem = None
 

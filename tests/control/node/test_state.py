@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from criproxy.control.node.state import MAX_TOGETHER, Manager, Words
+from criproxy.control.node.state import MAX_TOGETHER, NodeState, Words
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -22,9 +22,9 @@ from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
 
 
-def manager_of(disk: Disk, log: RecordingLog | None = None) -> Manager:
+def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
     """A manager of an empty node with four CPUs, one of them reserved."""
-    return Manager(EMPTY, STATIC, disk, log or RecordingLog(), QUICK)
+    return NodeState(EMPTY, STATIC, disk, log or RecordingLog(), QUICK)
 
 
 def creating(name: str, cpu_milli: int = 100) -> ContainerCreating:
@@ -42,13 +42,13 @@ def creating(name: str, cpu_milli: int = 100) -> ContainerCreating:
     )
 
 
-async def done(manager: Manager, *events: Event) -> list[object]:
+async def done(manager: NodeState, *events: Event) -> list[object]:
     """Submit *events* at once; what came of each."""
     async with asyncio.timeout(LIMIT_S):
         return await asyncio.gather(*(manager.submit(event) for event in events), return_exceptions=True)
 
 
-async def quiet() -> tuple[Manager, Disk, list[Event]]:
+async def quiet() -> tuple[NodeState, Disk, list[Event]]:
     """A manager of a node with one pod, all of it stored; its disk; the events that are told from now on."""
     disk = Disk()
     disk.answers.set()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.api.measures import measure
+from criproxy.api.situation import Situations
 from criproxy.control.settings import OnError, Promote
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
@@ -18,7 +20,7 @@ from criproxy.views.explain import lives, tell
 from criproxy.views.status import problems, summary
 from tests.control.node.test_disk import QUICK, back
 from tests.control.test_bypass import Placing
-from tests.control.world import FAST, STATIC, Slow, World, owner
+from tests.control.world import FAST, STATIC, Slow, World, owner, situation
 from tests.disks import fill, free, small_disk
 
 LIMIT_S = 20.0
@@ -34,20 +36,20 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def wrong(world: World) -> list[str]:
     """What ``status --check`` says is wrong, but for failures of the last hour: these it tells after their end, too."""
-    found = problems(world.controller.situation())["problems"]
+    found = problems(situation(world.controller))["problems"]
     return [text for text in found if not text.startswith("criproxy failed at ")]
 
 
 def notices(world: World) -> list[str]:
     """What ``status`` notes without calling it wrong."""
-    return [each["text"] for each in summary(world.controller.situation())["notices"] if not each["wrong"]]
+    return [each["text"] for each in summary(situation(world.controller))["notices"] if not each["wrong"]]
 
 
 async def explained(world: World, container_id: str) -> str:
     """Everything that ``explain`` says of a container, as one text."""
-    records = await world.controller.history(container_id)
+    records = await world.controller.context.state.find_history(container_id)
     (life,) = lives(world.controller.node, records, container_id)
-    return str(tell(world.controller.situation(), life, [], [], world.controller.choice_now(container_id)))
+    return str(tell(situation(world.controller), life, [], [], Situations(world.controller).choice_now(container_id)))
 
 
 async def created_on_a_full_disk(world: World, disk: Path, cpus: int = 2) -> str:
@@ -76,7 +78,7 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
         assert re.match(r"default/late/main should own 2 CPUs, shares since 20\d\d-.*: criproxy failed", sentence)
-        assert world.controller.measure().unpromoted == 1
+        assert measure(world.controller).unpromoted == 1
         text = await explained(world, late)
         assert "somebody else" not in text
         assert "should_own_cpus': 2" in text
@@ -183,7 +185,7 @@ async def found_running(world: World) -> str:
     container_id = await direct.create(pod, sandbox_id, pod.containers[0])
     await direct.start(container_id)
     await world.poll(lambda: world.controller.ready)
-    world.controller.resync()
+    world.controller.runtime_lost()
     await world.until(lambda: container_id in world.controller.node.grants)
     return container_id
 
@@ -211,7 +213,7 @@ async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice
     """The file says that it concerns newcomers only."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=NonePolicy(Options())) as world:
         stays = await world.run(owner("stays", 2))
-        await world.controller.modes.change(STATIC, replace(world.controller.settings, configuration="static"))
+        await world.controller.policy_switch.change(STATIC, replace(world.controller.settings, configuration="static"))
         await world.poll(lambda: world.controller.ready and stays in world.controller.node.grants)
         assert wrong(world) == []
         assert [text for text in notices(world) if text.startswith("default/stays/main should own 2 CPUs")]
@@ -222,9 +224,9 @@ async def test_a_released_node_owes_nobody_anything(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
         world.bypass.set(BypassMode.AUTOMATIC, "for the test")
         late = await world.run(owner("late", 2))
-        await world.controller.modes.release("for the test")
+        await world.controller.policy_switch.release("for the test")
         world.bypass.set(BypassMode.OFF, "mended")
-        await world.controller._manager.settled()
+        await world.controller.context.state.settled()
         assert not [text for text in wrong(world) if "should own" in text]
-        await world.controller.modes.undo()
+        await world.controller.policy_switch.undo()
         await world.poll(lambda: world.cpus(late) == "1-2")

@@ -62,7 +62,7 @@ async def use(world: World, policy: Policy, *, apply_all: bool = False) -> None:
     """Change the policy file while criproxy runs."""
     name = f"another than {world.controller.settings.configuration}"
     settings = replace(world.controller.settings, configuration=name, apply_all=apply_all)
-    await world.controller.modes.change(policy, settings)
+    await world.controller.policy_switch.change(policy, settings)
 
 
 async def test_an_owner_has_no_quota_and_the_kubelet_hears_of_one(world: World, tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ async def test_a_release_gives_quotas_back(world: World, tmp_path: Path) -> None
     """With all CPUs comes the limit that was asked for, and replies pass as they are."""
     owned, shared = await world.run(owner("owner", 2)), await world.run(sharer("shared"))
 
-    answer = await world.controller.modes.release("test")
+    answer = await world.controller.policy_switch.release("test")
 
     assert {row["outcome"] for row in answer["containers"]} == {"released"}
     assert (world.cpus(owned), kernel_quota(tmp_path, owned)) == ("0-3", "200000")
     assert (await in_force(world, owned), await in_force(world, shared)) == (200_000, 0)
     await world.poll(lambda: not edits(world))
-    await world.controller.modes.undo()
+    await world.controller.policy_switch.undo()
     assert (await in_force(world, owned), await told(world, owned)) == (-1, 200_000)
 
 

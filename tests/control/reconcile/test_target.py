@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.reconcile.target import Overhang, in_the_way, quota_for, target
+from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for, target
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -90,13 +90,13 @@ def may_happen(node: Node, event: Event) -> bool:
     """A start is held while others are in the way or the container is not where it belongs; all else happens."""
     if not isinstance(event, ContainerStarted):
         return True
-    over = Overhang().of(node, {event.key})
+    over = ExcessCpus().of(node, {event.key})
     return event.key not in over.by_key and not in_the_way(node, event.key, over)
 
 
 def sent(node: Node, key: str) -> Event | None:
     """What reaches the container *key* if it is told now what it may have."""
-    to = target(node, key, Overhang().of(node, ())) if key in node.grants else None
+    to = target(node, key, ExcessCpus().of(node, ())) if key in node.grants else None
     if to is None:
         return None
     assert to.lifted <= (to.cpus <= node.grants[key].exclusive)
@@ -133,7 +133,7 @@ def test_a_quota_does_not_wait_for_cpus() -> None:
         applied={"k": Applied(first, frozenset(), lifted=True), "o": Applied(frozenset({2}), frozenset())},
     )
 
-    to = target(node, "k", Overhang().of(node, ()))
+    to = target(node, "k", ExcessCpus().of(node, ()))
 
     assert to == Applied(first, frozenset(), lifted=False)
     assert quota_for(node, "k", to) == CfsQuota(100_000)

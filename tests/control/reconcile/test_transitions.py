@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.reconcile.target import Overhang, in_the_way, target
+from criproxy.control.reconcile.target import ExcessCpus, in_the_way, target
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -71,14 +71,14 @@ class Scene:
         """A start is held while others are in the way or the container is not where it belongs; all else happens."""
         if not isinstance(event, ContainerStarted) or event.key not in self.node.grants:
             return True
-        over = Overhang().of(self.node, {event.key})
+        over = ExcessCpus().of(self.node, {event.key})
         return event.key not in over.by_key and not in_the_way(self.node, event.key, over)
 
     def update(self, key: str) -> bool:
         """Tell a container what it may have now; whether there was something to tell."""
         if key not in self.node.grants or key == self.node.containers[key].reservation:
             return False
-        wanted = target(self.node, key, Overhang().of(self.node, ()))
+        wanted = target(self.node, key, ExcessCpus().of(self.node, ()))
         if wanted is None:
             return False
         if key in self._running():

@@ -164,7 +164,7 @@ async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -
         assert world.cpus(owned) == "1"
 
         await world.direct.update_container_resources(foreign, api.LinuxContainerResources(cpuset_cpus="0,2"))
-        world.controller.resync()
+        world.controller.runtime_lost()
         await world.until(lambda: world.controller.node.watched_cpus == {0, 2})
         created = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.kubelet.start(created)

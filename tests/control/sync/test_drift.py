@@ -52,16 +52,16 @@ async def test_a_look_that_is_asked_for_during_another_is_not_lost(tmp_path: Pat
         disk = SlowDisk(tmp_path / "state")
         world.make_store = lambda: disk
         await world.start_criproxy()
-        followups = world.controller._followups
-        await world.poll(lambda: world.groups() == {shared, owned} and not followups._workers)
+        context, reconciler = world.controller.context, world.controller.reconciler
+        await world.poll(lambda: world.groups() == {shared, owned} and not reconciler._workers)
         disk.answers.clear()
-        followups.submit(PodCreated(Pod(key="other")))  # what is booked after it has to wait
+        context.state.submit(PodCreated(Pod(key="other")))  # what is booked after it has to wait
 
-        followups.kick([shared], look=True)
-        await world.poll(lambda: followups.lanes.busy(shared))
+        reconciler.enqueue([shared], look=True)
+        await world.poll(lambda: context.locks.busy(shared))
         await asyncio.sleep(0)
         await change(world, shared, "0-3")
-        followups.kick([shared], look=True)
+        reconciler.enqueue([shared], look=True)
         disk.answers.set()
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")

@@ -99,8 +99,8 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> Non
         await world.rested()
         disk.answers.clear()
         world.runtime.exit_container(owned)
-        queue = world.controller._manager._queue
-        exits = Exits(world.controller._followups, world.controller._creates.inquiry)
+        queue = world.controller.context.state._queue
+        exits = Exits(world.controller.context, world.controller.outcomes)
         looks = [asyncio.create_task(exits.look()) for _ in range(2)]
         await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
         disk.answers.set()
@@ -138,7 +138,7 @@ async def test_events_are_not_taken_away_from_the_kubelet(tmp_path: Path) -> Non
 def count_calls(world: World, method: str) -> list[None]:
     """Grows by one with each call of *method* of the controller's client."""
     calls: list[None] = []
-    client = world.controller._followups.runtime
+    client = world.controller.context.runtime
     original: Callable[[], Awaitable[object]] = getattr(client, method)
 
     async def counted() -> object:

@@ -30,7 +30,7 @@ async def test_it_gives_up_its_place(tmp_path: Path) -> None:
         await created(node, owner("lost"))
         assert node.owned() == {1}
 
-        node.controller.resync()
+        node.controller.runtime_lost()
 
         await node.poll(lambda: not node.owned())
         await node.poll(lambda: node.cpus(shared) == "0-3")
@@ -47,7 +47,7 @@ async def test_others_keep_theirs(tmp_path: Path, started: bool, ready: bool) ->
         await created(node, owner("lost"))
         assert node.owned() == {1, 2}
 
-        node.controller.resync()
+        node.controller.runtime_lost()
 
         await node.poll(lambda: len(node.owned()) == 1)
         assert node.owned() == {1}
@@ -67,7 +67,7 @@ async def test_a_restart_of_criproxy(tmp_path: Path, store: str) -> None:
                 file.unlink()
 
         await node.start_criproxy()
-        await node.poll(lambda: node.controller._resync.is_ready)
+        await node.poll(lambda: node.controller.resync.is_ready)
 
         await node.poll(lambda: not node.owned())
         assert node.cpus(await node.run(owner("next", cpus=3))) == "1-3"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.sync.outcomes import LONGEST_PAUSE_S, Inquiry
+from criproxy.control.sync.outcomes import LONGEST_PAUSE_S, Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
@@ -35,9 +35,9 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
     ):
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        world.controller._followups.kernel.forget(owned)
+        world.controller.context.cgroups.forget(owned)
         slow["ContainerStatus"] = 60.0
-        inquiry = world.controller._inquiry
+        inquiry = world.controller.outcomes
 
         for _ in range(200):
             inquiry.ask(owned)
@@ -56,11 +56,11 @@ async def test_a_container_whose_start_is_in_doubt_is_asked_for_once_at_a_time(t
     ):
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        world.controller._followups.kernel.forget(owned)
+        world.controller.context.cgroups.forget(owned)
         slow["ContainerStatus"] = 60.0
 
         for _ in range(200):
-            world.controller._inquiry.start_unknown(owned)
+            world.controller.outcomes.start_unknown(owned)
 
         await slow.asked.wait()
         assert asking(owned) == 1
@@ -71,7 +71,7 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        inquiry, pauses_s = world.controller._inquiry, list[float]()
+        inquiry, pauses_s = world.controller.outcomes, list[float]()
         enough, sleep = asyncio.Event(), asyncio.sleep
 
         async def look(key: str) -> object:
@@ -85,7 +85,7 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
                 enough.set()
             return await sleep(0 if len(pauses_s) < 20 else pause_s)
 
-        inquiry.followups.kernel.look = look  # type: ignore[method-assign, assignment]
+        inquiry.context.cgroups.look = look  # type: ignore[method-assign, assignment]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(asyncio, "sleep", noted)
             inquiry.ask(owned)
@@ -100,8 +100,8 @@ async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: P
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        inquiry = world.controller._inquiry
-        looked, original = list[str](), inquiry.followups.kernel.look
+        inquiry = world.controller.outcomes
+        looked, original = list[str](), inquiry.context.cgroups.look
 
         async def look(key: str) -> object:
             seen = await original(key)
@@ -111,7 +111,7 @@ async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: P
                 inquiry.ask(owned)  # a second call ends while the first answer is on its way
             return seen
 
-        inquiry.followups.kernel.look = look  # type: ignore[method-assign, assignment]
+        inquiry.context.cgroups.look = look  # type: ignore[method-assign, assignment]
         inquiry.ask(owned)
 
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
@@ -126,14 +126,14 @@ async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
-        inquiry = world.controller._inquiry
+        inquiry = world.controller.outcomes
         failed = asyncio.Event()
 
         async def look(key: str) -> object:
             failed.set()
             raise ValueError("no status")
 
-        inquiry.followups.kernel.look = look  # type: ignore[method-assign, assignment]
+        inquiry.context.cgroups.look = look  # type: ignore[method-assign, assignment]
         inquiry.ask(ids["main"])
         await failed.wait()
         assert asking(ids["main"]) == 1
@@ -151,7 +151,7 @@ async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path
         await streaming(world)
         first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
         await world.rested()
-        world.controller._followups.kernel.forget(first)
+        world.controller.context.cgroups.forget(first)
         slow["ContainerStatus"] = 60.0
         stopped = api.ContainerEventResponse(
             container_id=first, container_event_type=api.CONTAINER_STOPPED_EVENT
@@ -173,7 +173,7 @@ async def test_nobody_asks_for_the_size_of_a_container_that_is_gone(tmp_path: Pa
     async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
         sandbox_id, ids = await world.kubelet.run_pod(owner("owner", 1))
         await world.rested()
-        kernel, failed = world.controller._followups.kernel, asyncio.Event()
+        kernel, failed = world.controller.context.cgroups, asyncio.Event()
 
         async def ask(key: str) -> object:
             failed.set()
@@ -195,9 +195,9 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, start: bool
 ) -> None:
     """An exception of ours ends no question: until the answer counts, the container is in doubt."""
-    learn, planted = Inquiry._learn, [ValueError("planted")]
+    learn, planted = Outcomes._learn, [ValueError("planted")]
 
-    async def fails_once(self: Inquiry, key: str, state: ContainerState | None) -> None:
+    async def fails_once(self: Outcomes, key: str, state: ContainerState | None) -> None:
         if planted:
             raise planted.pop()
         await learn(self, key, state)
@@ -205,12 +205,12 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        inquiry = world.controller._inquiry
-        monkeypatch.setattr(Inquiry, "_learn", fails_once)
+        inquiry = world.controller.outcomes
+        monkeypatch.setattr(Outcomes, "_learn", fails_once)
         world.runtime.exit_container(owned)
 
         (inquiry.start_unknown if start else inquiry.ask)(owned)
 
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
         await world.poll(lambda: not asking(owned))
-        assert world.controller.failures.counts["watcher"] == 1
+        assert world.controller.context.failures.counts["watcher"] == 1

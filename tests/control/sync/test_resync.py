@@ -55,9 +55,9 @@ async def test_a_call_of_ours_that_does_not_arrive_makes_us_ask(tmp_path: Path) 
         owned = await world.run(owner("owner", 1))
         await world.rested()  # else a look that is under way finds again what is forgotten below
         await world.runtime.stop()
-        world.controller._followups.kick([shared], look=True)
-        world.controller._followups.kernel.forget(shared)
-        await world.poll(lambda: bool(world.controller._followups.error(shared)))
+        world.controller.reconciler.enqueue([shared], look=True)
+        world.controller.context.cgroups.forget(shared)
+        await world.poll(lambda: bool(world.controller.reconciler.error(shared)))
         world.runtime.exit_container(owned)
         await world.runtime.start()
 
@@ -101,7 +101,7 @@ async def test_a_later_resync_lets_held_calls_through(tmp_path: Path) -> None:
         await world.run(owner("first", 1))
         slow["ListPodSandbox"] = 2 * LIMIT_S
         slow.asked.clear()
-        world.controller.resync()
+        world.controller.runtime_lost()
         await slow.asked.wait()
 
         second = await world.run(owner("second", 1))
@@ -129,7 +129,7 @@ async def test_who_ends_while_being_taken_in_is_not_kept(
         sandbox_id, ids = await world.kubelet.run_pod(owner("foreign", 1))
         world.kubelet._client = world.client
         monkeypatch.setattr(Adoption, "_look", looked)
-        world.controller.resync()
+        world.controller.runtime_lost()
         await asked.wait()
         if how == "remove pod":
             await world.kubelet.remove_pod(sandbox_id)
@@ -169,7 +169,7 @@ async def test_a_create_and_start_that_cross_a_list_are_booked(tmp_path: Path, m
         sandbox_id = await world.kubelet.run_sandbox(pod)
         creating = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
         await slow.asked.wait()
-        client = world.controller._followups.runtime
+        client = world.controller.context.runtime
         list_containers = client.list_containers
 
         async def lists() -> Sequence[api.Container]:
@@ -181,7 +181,7 @@ async def test_a_create_and_start_that_cross_a_list_are_booked(tmp_path: Path, m
 
         monkeypatch.setattr(client, "list_containers", lists)
         resyncs = world.counters.resyncs
-        world.controller.resync()
+        world.controller.runtime_lost()
         await listed.wait()
         await world.kubelet.start(await creating)
         await world.booked()
@@ -199,7 +199,7 @@ async def test_asking_again_and_again_costs_a_few_lists(tmp_path: Path) -> None:
         before = world.counters.resyncs
 
         for _ in range(100):
-            world.controller.resync()
+            world.controller.runtime_lost()
             await asyncio.sleep(0.003)
 
         assert world.counters.resyncs - before <= 6
@@ -215,7 +215,7 @@ async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
         await world.poll(lambda: world.controller.ready)
         await world.runtime.stop()
-        world.controller.resync()
+        world.controller.runtime_lost()
         await world.poll(lambda: world.counters.resync_failures >= 3)
         await world.runtime.start()
 
@@ -249,7 +249,7 @@ async def test_a_start_by_the_beginning_of_an_id_touches_its_container(tmp_path:
         sandbox_id = await world.kubelet.run_sandbox(pod)
         container_id = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.poll(lambda: container_id in world.controller.node.containers)
-        resync = world.controller._resync
+        resync = world.controller.resync
         async with resync._one:  # a comparison is under way
             await world.kubelet.start(container_id[:20])
             await world.booked()
@@ -263,7 +263,7 @@ async def test_a_cut_removal_is_looked_for_twice_each_time_after_the_pause(
     """The runtime may still be at it at first: a look at once would be one look less."""
     pause_s = 0.2
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, replace(DEAF, unknown_pause_s=pause_s)) as world:
-        resync, loop = world.controller._resync, asyncio.get_running_loop()
+        resync, loop = world.controller.resync, asyncio.get_running_loop()
         await world.poll(lambda: world.counters.resyncs == 3)  # one at the start, and two for what was cut before
         await asyncio.sleep(2 * pause_s)
         at_s, compare = list[float](), Resync._compare
@@ -294,6 +294,6 @@ async def test_a_sandbox_may_be_named_by_the_beginning_of_its_id(tmp_path: Path)
         await world.kubelet.start(container_id)
         await world.rested()
         compared = world.counters.resyncs
-        world.controller.resync()
+        world.controller.runtime_lost()
         await world.poll(lambda: world.counters.resyncs > compared)
         assert world.owned() == {1}

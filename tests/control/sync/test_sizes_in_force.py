@@ -79,7 +79,7 @@ async def test_a_pod_that_grew_unseen_keeps_all_its_cpus(tmp_path: Path) -> None
         await world.poll(lambda: len(world.owned()) == 2)
         await world.rested()
         world.runtime.exit_container(ids["main"])
-        await world.controller._inquiry.release_exited()  # as a list tells
+        await world.controller.outcomes.release_exited()  # as a list tells
         assert kept(world, small) == "1-2"
 
         main = await again(world, grown, sandbox, 1)
@@ -171,7 +171,7 @@ async def test_a_size_that_cannot_be_asked_for_is_asked_for_again(tmp_path: Path
         await world.run(sharer("other"))
 
         world.runtime.lose_status(grown, "")
-        world.controller.resync()
+        world.controller.runtime_lost()
 
         await world.poll(lambda: world.cpus(grown) == "1-2")
 

@@ -11,7 +11,7 @@ from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
 from criproxy.views.status import problems
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, World, owner, sharer, situation
 
 LIMIT_S = 20.0
 LISTING = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -20,7 +20,7 @@ OFTEN = replace(FAST, exit_list_s=0.1, resync_timeout_s=5.0)
 
 def untold(world: World) -> list[str]:
     """What ``status --check`` says of it."""
-    said = problems(world.controller.situation())["problems"]
+    said = problems(situation(world.controller))["problems"]
     return [text for text in said if "does not tell how it is with" in text]
 
 
@@ -94,12 +94,12 @@ async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> Non
     async with asyncio.timeout(LIMIT_S), World(tmp_path, LISTING, OFTEN) as world:
         fine = await world.run(owner("fine"))
         await world.poll(lambda: world.groups() == {fine})
-        kernel = world.controller._followups.kernel
+        kernel = world.controller.context.cgroups
         world.runtime.lose_status(fine)
         assert await if_told(kernel.ask(fine)) is None
         assert untold(world)
 
-        world.controller._followups.kick([fine], look=True)
+        world.controller.reconciler.enqueue([fine], look=True)
 
         await world.poll(lambda: not untold(world))
 
@@ -112,10 +112,10 @@ async def test_one_that_was_not_told_once_is_asked_again_with_the_next_compariso
         created = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.rested()
         world.runtime.lose_status(created)
-        assert await if_told(world.controller._followups.kernel.ask(created)) is None
+        assert await if_told(world.controller.context.cgroups.ask(created)) is None
         world.runtime.lose_status(created, "")
         assert untold(world)
 
-        await world.controller._resync.again(thorough=False)
+        await world.controller.resync.again(thorough=False)
 
         await world.poll(lambda: not untold(world))

@@ -83,7 +83,7 @@ async def _controller(root: Path, name: str, rules: DeviceRules | None) -> Async
     store, client = Store(root / name), RuntimeClient(f"unix://{root}/none.sock")
     policy = build("topology-aware", {})
     controller = Controller(settings, large_machine(), policy, store, client, RecordingLog())
-    await controller._followups.apply(PodCreated(Pod(key="s", uid="u1", name="web", namespace="default")))
+    await controller.context.state.apply(PodCreated(Pod(key="s", uid="u1", name="web", namespace="default")))
     yield controller
     await controller.stop()
     store.close()
@@ -100,7 +100,7 @@ def _message(spec: PodSpec, value: str) -> bytes:
 
 async def _create_ms(controller: Controller, message: bytes) -> float:
     """CPU time of the loop for one held create, which comes to nothing afterwards."""
-    creates, call = controller._creates, Call(CREATE, 1, 1, "identity")
+    creates, call = controller.handlers.creates, Call(CREATE, 1, 1, "identity")
     gc.disable()
     try:
         began_ns = time.thread_time_ns()
@@ -110,5 +110,5 @@ async def _create_ms(controller: Controller, message: bytes) -> float:
         gc.enable()
     assert isinstance(verdict, Proceed)
     creates.done(call, Outcome(OutcomeKind.NOT_SENT))
-    await controller._manager.settled()
+    await controller.context.state.settled()
     return took_ns / 1e6

@@ -107,7 +107,7 @@ class _Turns:
 
     async def _told(self, sandbox_id: str) -> None:
         """Return when the kubelet has answered what it was asked of a sandbox, if it was."""
-        await self.world.controller._manager.flush()
+        await self.world.controller.context.state.flush()
         for source in self.world.controller.devices.sources:
             if isinstance(source, Kubelet) and (look := source._looks.get(sandbox_id)):
                 await asyncio.wait(look.tasks)
@@ -118,4 +118,4 @@ class _Turns:
             ("RemovePodSandbox", api.RemovePodSandboxRequest, api.RemovePodSandboxResponse),
         ):
             await client.call(name, request(pod_sandbox_id=sandbox_id), reply, CREATE_TIMEOUT_S)
-        await self.world.controller._manager.flush()
+        await self.world.controller.context.state.flush()

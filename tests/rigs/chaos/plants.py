@@ -6,9 +6,9 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
-from criproxy.control.calls.create import Creates, Creating
-from criproxy.control.containers.cgroups import Kernel, Seen
-from criproxy.control.reconcile.reconciler import Followups
+from criproxy.control.calls.create import Creates, HeldCreate
+from criproxy.control.containers.cgroups import Cgroups, Seen
+from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeClient
@@ -21,7 +21,7 @@ from criproxy.wire.calls import Call, Outcome, OutcomeKind
 
 def _barrier_skipped() -> None:
     """A start waits for nobody."""
-    _replace(Followups, "blockers", lambda self, key: [])
+    _replace(Reconciler, "blockers", lambda self, key: [])
 
 
 def _undo_on_reset() -> None:
@@ -29,8 +29,8 @@ def _undo_on_reset() -> None:
     done = Creates.done
 
     def undo(self: Creates, call: Call, outcome: Outcome) -> bool:
-        if outcome.kind is OutcomeKind.UNKNOWN and isinstance(call.context, Creating):
-            self.followups.submit(ContainerGone(call.context.place))
+        if outcome.kind is OutcomeKind.UNKNOWN and isinstance(call.context, HeldCreate):
+            self.context.state.submit(ContainerGone(call.context.place))
         return done(self, call, outcome)
 
     _replace(Creates, "done", undo)
@@ -38,7 +38,7 @@ def _undo_on_reset() -> None:
 
 def _place_from_stamp() -> None:
     """The stamp says where a container was put; until we move it ourselves, it is believed to be there still."""
-    place, ask, update = rewrite.place, Kernel.ask, RuntimeClient.update_container_resources
+    place, ask, update = rewrite.place, Cgroups.ask, RuntimeClient.update_container_resources
     moved: set[str] = set()
 
     def stamped(
@@ -49,14 +49,14 @@ def _place_from_stamp() -> None:
         written.config.annotations[ANNOTATION] = json.dumps({**values, "cpus": cpus, "mems": mems})
         return written.SerializeToString()
 
-    async def believe(self: Kernel, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+    async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
         seen, reply = await ask(self, container_id)
         values = json.loads(reply.status.annotations.get(ANNOTATION, "{}")) if reply else {}
         if seen.applied is None or container_id in moved or "cpus" not in values:
             return seen, reply
         return replace(seen, applied=Applied(parse_cpuset(values["cpus"]), parse_cpuset(values["mems"]))), reply
 
-    async def look(self: Kernel, container_id: str) -> Seen:
+    async def look(self: Cgroups, container_id: str) -> Seen:
         return (await believe(self, container_id))[0]
 
     async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
@@ -64,14 +64,14 @@ def _place_from_stamp() -> None:
         moved.add(container_id)
 
     _replace(rewrite, "place", stamped)
-    _replace(Kernel, "ask", believe)
-    _replace(Kernel, "look", look)
+    _replace(Cgroups, "ask", believe)
+    _replace(Cgroups, "look", look)
     _replace(RuntimeClient, "update_container_resources", move)
 
 
 def _moves_believed() -> None:
     """What criproxy sends to move others goes nowhere, and it believes that they are where they were sent."""
-    ask, update = Kernel.ask, RuntimeClient.update_container_resources
+    ask, update = Cgroups.ask, RuntimeClient.update_container_resources
     sent: dict[str, Applied] = {}
 
     async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
@@ -80,18 +80,18 @@ def _moves_believed() -> None:
             return
         sent[container_id] = Applied(parse_cpuset(linux.cpuset_cpus), parse_cpuset(linux.cpuset_mems))
 
-    async def believe(self: Kernel, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
+    async def believe(self: Cgroups, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
         seen, reply = await ask(self, container_id)
         if seen.applied is None or container_id not in sent:
             return seen, reply
         there = sent[container_id]
         return replace(seen, applied=replace(there, mems=there.mems or seen.applied.mems)), reply
 
-    async def look(self: Kernel, container_id: str) -> Seen:
+    async def look(self: Cgroups, container_id: str) -> Seen:
         return (await believe(self, container_id))[0]
 
-    _replace(Kernel, "ask", believe)
-    _replace(Kernel, "look", look)
+    _replace(Cgroups, "ask", believe)
+    _replace(Cgroups, "look", look)
     _replace(RuntimeClient, "update_container_resources", move)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
 from criproxy.cli.render import devices as devices_table
 from criproxy.cli.render import explain as explain_text
 from criproxy.cli.render import status as status_table
@@ -110,7 +111,7 @@ class Rig:
         for pod in (owner("trader"), sharer("shop")):
             self.keys.append(await self.world.run(pod))
         await self.world.rested()
-        journal = self.world.controller._manager._journal
+        journal = self.world.controller.context.state._journal
         inner = journal._record
 
         def counted(entry: Any) -> Any:  # noqa: ANN401 (an entry, and its record)
@@ -270,6 +271,6 @@ async def make_rig(directory: Path, choice: str) -> tuple[World, Rig]:
     world.log = counting
     await world.__aenter__()
     reserved = options_of(policy).reserved(MACHINE)
-    rig = Rig(world, counting, reserved, Answers(world.controller, lambda: ()))
+    rig = Rig(world, counting, reserved, Answers(Situations(world.controller), lambda: ()))
     await rig.settle()
     return world, rig

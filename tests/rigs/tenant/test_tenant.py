@@ -82,7 +82,7 @@ async def test_what_was_found_once_is_not_found_again(tmp_path: Path, one: Attem
 
 
 def _failing(rig: Rig) -> None:
-    policy = rig.world.controller._manager.policy
+    policy = rig.world.controller.context.state.policy
 
     def place(*_: object) -> object:
         raise ZeroDivisionError("division by zero")
@@ -91,7 +91,7 @@ def _failing(rig: Rig) -> None:
 
 
 def _obeying(rig: Rig) -> None:
-    inner = rig.answers.controller._manager._step
+    inner = rig.answers.situations.controller.context.state._step
 
     def step(node: Any, event: Any, policy: Any) -> Any:  # noqa: ANN401
         decision = inner(node, event, policy)
@@ -100,11 +100,11 @@ def _obeying(rig: Rig) -> None:
             return type(decision)(decision.node.replace(grants=lost), decision.updates, decision.reasons, decision.key)
         return decision
 
-    rig.answers.controller._manager._step = step  # type: ignore[method-assign]
+    rig.answers.situations.controller.context.state._step = step  # type: ignore[method-assign]
 
 
 def _raising(rig: Rig) -> None:
-    policy = rig.world.controller._manager.policy
+    policy = rig.world.controller.context.state.policy
 
     def place(*_: object) -> object:
         raise BadAnnotation("container c: ValueError('x') NoneType")

@@ -10,7 +10,7 @@ KEPT = 64
 
 
 @dataclass(slots=True)
-class Spans:
+class BypassTimes:
     """Times in seconds since the epoch."""
 
     _ended: list[tuple[float, float]] = field(default_factory=list)

@@ -5,16 +5,17 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from criproxy.control.controller import Controller
 from criproxy.control.counters import DECISION_BUCKETS_S
-from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import KINDS
-from criproxy.control.reconcile.reconciler import Followups
 from criproxy.control.settings import OnError
+from criproxy.engine.guard import Guarded
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import shortfall, undersized, unplaced
 
 if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
@@ -24,30 +25,14 @@ _ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for out
 """What is told of the kubelet before it has happened."""
 
 
-def measure(
-    followups: Followups,
-    reserved: CpuSet,
-    devices: DeviceGuard,
-    *,
-    ready: bool,
-    policy_faults: int,
-    config_problem: bool,
-) -> "Placing":
-    """Everything that `observe.placing` shows.
-
-    Args:
-        followups: updates, and with them the node.
-        reserved: CPUs that nobody may own.
-        devices: who knows the cards.
-        ready: whether held calls are decided.
-        policy_faults: answers of the policy that were not used.
-        config_problem: whether the configuration in the file is not the one in force.
-    """
+def measure(controller: Controller) -> "Placing":
+    """Everything that `observe.placing` shows."""
     from criproxy.observe.placing import Placing
 
-    manager, now_s = followups.manager, monotonic()
-    counters, node, since_s = manager.counters, manager.node, manager.store_failing_since_s
-    ages_s = [now_s - began_s for began_s in followups.misplaced_since_s()]
+    context, now_s = controller.context, monotonic()
+    state, counters, devices = context.state, context.counters, controller.devices
+    node, since_s = state.node, state.store_failing_since_s
+    ages_s = [now_s - began_s for began_s in controller.reconciler.misplaced_since_s()]
     states = Counter(container.state.value for container in node.containers.values())
     return Placing(
         decisions=counters.decisions,
@@ -58,11 +43,11 @@ def measure(
         fallbacks=_with(counters.fallbacks, *(way.value for way in OnError)),
         resizes_refused=counters.resizes_refused,
         promotions=counters.promotions,
-        unpromoted=_unpromoted(node, manager.policy),
+        unpromoted=_unpromoted(node, state.policy),
         undersized=sum(1 for _ in undersized(node)),
         policy_failures=counters.policy_failures,
-        policy_faults=policy_faults,
-        failures=_with(followups.tasks.failures.counts, *KINDS),
+        policy_faults=_faults(state.policy),
+        failures=_with(context.failures.counts, *KINDS),
         updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
         updates_in_flight=counters.updates_in_flight,
         misplaced=len(ages_s),
@@ -72,7 +57,7 @@ def measure(
         unknown=states[ContainerState.UNKNOWN.value],
         inquiries=counters.unknown_outcomes,
         containers={state.value: states[state.value] for state in ContainerState},
-        cpus=_cpus(node, reserved),
+        cpus=_cpus(node, options_of(state.policy).reserved(node.topology)),
         store_failures=counters.store_failures,
         store_current=since_s is None,
         store_failing_s=0.0 if since_s is None else now_s - since_s,
@@ -86,10 +71,15 @@ def measure(
         devices={(kind or "all", word): count for (kind, word), count in counters.devices.items()},
         conflicts_repaired=counters.conflicts_repaired,
         reloads={"ok": counters.reloads_ok, "failed": counters.reloads_failed},
-        config_problem=config_problem,
+        config_problem=context.in_force.problem is not None,
         released=bool(node.released),
-        ready=ready,
+        ready=controller.ready,
     )
+
+
+def _faults(policy: Policy) -> int:
+    """How many answers of a policy that is not ours broke an invariant and were not used."""
+    return policy.faults if isinstance(policy, Guarded) else 0
 
 
 def _unpromoted(node: Node, policy: Policy) -> int:

@@ -2,12 +2,12 @@
 
 from time import time
 
-from criproxy.control.reconcile.bypass_times import GRACE_S, Spans
+from criproxy.control.sync.bypass_times import GRACE_S, BypassTimes
 
 
 def test_a_create_that_was_under_way_at_the_end_of_a_bypass_is_of_it() -> None:
     """The runtime made its container after the bypass, and nobody held the call."""
-    seen = Spans()
+    seen = BypassTimes()
     before = time()
     seen.begin()
     seen.end()

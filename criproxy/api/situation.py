@@ -1,0 +1,98 @@
+"""The node and what the controller knows beside it, at one moment: what the views are made of."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from criproxy.config.fit import Fit
+from criproxy.control.containers.cgroups import LEFT_RUNNING
+from criproxy.control.controller import Controller
+from criproxy.engine.choice import Choice, Decided
+from criproxy.engine.complete import complete
+from criproxy.model.bounded import bounded_texts
+from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.api import candidates_of
+from criproxy.policy.options import options_of
+from criproxy.views.notices import Notice
+from criproxy.views.shortfalls import shortfall
+from criproxy.views.status import Situation
+
+
+class Situations:
+    """Looks at a controller; on the event loop, what it returns may be put into words in any thread."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self._fit = Fit()
+
+    def now(self) -> Situation:
+        """The situation at this moment."""
+        controller = self.controller
+        state, node = controller.context.state, controller.node
+        return Situation(
+            node=node,
+            policy=controller.settings.policy_name,
+            reserved=options_of(state.policy).reserved(node.topology),
+            reserved_later=controller.policy_switch.reserved_later,
+            troubles=controller.reconciler.troubles(),
+            starting=frozenset(controller.context.in_flight.starting),
+            notices=tuple(self._notices()),
+            refusals=state.refusals(),
+            lacking=partial(self._fit.lacking, state.policy, node.topology),
+            resizes=controller.refused_resizes.told(node),
+            placer=state.policy,
+        )
+
+    def blockers(self, key: str) -> list[str]:
+        """The names of the containers that still use CPUs that the container *key* was granted."""
+        controller = self.controller
+        return [controller.node.containers[other].title for other in controller.reconciler.blockers(key)]
+
+    def choice_now(self, key: str) -> Choice | None:
+        """What would be compared for a container that has a place if it were placed anew; from any thread.
+
+        None where nothing would be.
+
+        Whatever is wrong with a policy, it may raise.
+        """
+        node, policy = self.controller.node, self.controller.context.state.policy
+        if key not in node.grants or key not in node.containers or shortfall(node, policy, key):
+            return None  # of the latter nothing was compared
+        seen = complete(policy).shown(node, node.containers[key])
+        candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
+        return Choice(Decided.NOW, candidates) if candidates else None
+
+    def _notices(self) -> Iterator[Notice]:
+        controller = self.controller
+        context, unasked = controller.context, controller.resync.error
+        if not controller.ready:
+            why = f" ({unasked})" if unasked else ""
+            yield Notice("resync", f"the runtime is being asked what runs; held calls wait for its answer{why}")
+        elif unasked:
+            yield Notice("runtime", f"the runtime cannot be asked what runs: {unasked}")
+        if unread := controller.watch.problem:
+            yield Notice("machine", f"the machine has changed and cannot be read: {unread}")
+        if error := context.state.store_error:
+            yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
+        if problem := context.in_force.problem:
+            instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
+            yield Notice("config", f"the policy file is not the one in force: {problem}{instead}")
+        yield from controller.devices.notices()
+        if foreign := controller.updates.foreign:
+            yield Notice("competing-manager", foreign.sentence())
+        yield from self._of_containers()
+
+    def _of_containers(self) -> Iterator[Notice]:
+        context, containers = self.controller.context, self.controller.node.containers
+        for unwritten in context.state.left_out:
+            text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
+            yield Notice("not-stored", f"{text}: {unwritten.reason}")
+        yield from context.failures.notices()
+        if untold := {key: why for key, why in context.cgroups.untold.items() if _lives(containers.get(key))}:
+            names = ", ".join(bounded_texts([containers[key].title for key in untold], 3))
+            yield Notice("untold", f"the runtime does not tell how it is with {names}: {next(iter(untold.values()))}")
+        if left := [containers[key].title for key in context.cgroups.left if key in containers]:
+            yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
+
+
+def _lives(container: Container | None) -> bool:
+    return container is not None and container.state is not ContainerState.EXITED

@@ -1,0 +1,86 @@
+"""What becomes of a held call whose handler failed: our own code never makes the kubelet see an exception's text."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from criproxy.control.calls.create import Creates
+from criproxy.control.calls.failed_calls import FailedCalls
+from criproxy.control.calls.start import Starts
+from criproxy.control.context import Context
+from criproxy.control.devices.guard import DeviceFault
+from criproxy.control.settings import OnError
+from criproxy.control.sync.resync import NotReady
+from criproxy.cri.methods import BY_PATH
+from criproxy.cri.translate import UnreadableMessage, has_cpuset
+from criproxy.errors import CriproxyError, StatusCode, for_kubelet
+from criproxy.model.workload import Container
+from criproxy.store.record import Kind
+from criproxy.wire.calls import Call, Proceed, Refuse, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CallFallback:
+    """Decides it as `OnError` says, and nothing of what failed runs again."""
+
+    context: Context
+    creates: Creates
+    starts: Starts
+    failed_calls: FailedCalls
+    is_ready: Callable[[], bool]
+
+    async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+        """What becomes of a held call whose handler failed, or whose message cannot be read (None).
+
+        No container starts on CPUs that another owns, whatever `OnError` says: StartContainer goes on only where
+        nothing has to be done before it, else the kubelet repeats it; and whose create goes on is adopted before its
+        start.
+        """
+        container = self.creates.container_of(call, message)
+        verdict = await self._verdict(call, message, error)
+        with self.context.failures.harmless("what became of a call"):
+            self._report(call, container, error, verdict)
+        return verdict
+
+    def _report(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
+        context, refused = self.context, isinstance(verdict, Refuse)
+        # Of the former the notice about devices tells; of the latter it is the runtime that has not answered.
+        if not isinstance(error, DeviceFault | NotReady):
+            shares = "it goes on without a place of its own" if container else "it goes on"
+            self.failed_calls.call(call, error, "it was refused" if refused else shares)
+        counters = context.counters
+        counters.fallbacks["refuse" if refused else context.settings.on_error.value] += 1
+        if isinstance(verdict, Refuse):
+            counters.refusals[verdict.code.name] += 1
+        if container and refused:
+            context.state.note(container, Kind.REFUSED, for_kubelet(error))
+        elif container:
+            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; it goes on and is taken in afterwards")
+        traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
+        context.log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
+
+    async def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
+        way, method = self.context.settings.on_error, BY_PATH[call.method].name
+        if way is OnError.REFUSE or isinstance(error, NotReady) or not self.is_ready():
+            return _refusal(error)
+        readable = message if not isinstance(error, UnreadableMessage) else None
+        if method == "CreateContainer" and way is OnError.PASS:
+            return await self.creates.unplaced(call, readable)
+        if readable is None:
+            return _refusal(error)
+        if method == "CreateContainer":
+            return await self.creates.shared(call, readable)
+        if method == "StartContainer":
+            goes_on = await self.starts.anyway(call, readable)
+        else:
+            goes_on = way is OnError.PASS and method == "UpdateContainerResources" and not has_cpuset(readable)
+        return Proceed() if goes_on else _refusal(error)
+
+
+def _refusal(error: Exception) -> Refuse:
+    """The status of a call that cannot go on because of *error*; the kubelet tries again."""
+    return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))
+
+
+def _sentence(error: Exception) -> str:
+    """What the log says."""
+    return str(error) if isinstance(error, CriproxyError) else f"criproxy failed: {error!r}"

@@ -1,0 +1,49 @@
+"""What every part of the controller may use, as one value: no part reaches through another one for it."""
+
+from dataclasses import dataclass
+
+from criproxy.control.containers.cgroups import Cgroups
+from criproxy.control.containers.in_flight import InFlight
+from criproxy.control.containers.locks import Locks
+from criproxy.control.counters import Counters
+from criproxy.control.failures import Failures
+from criproxy.control.node.state import NodeState
+from criproxy.control.settings import InForce, Log, Settings
+from criproxy.control.tasks import Tasks
+from criproxy.cri.runtime import RuntimeClient
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts below all others; they know nothing of each other."""
+
+    state: NodeState
+    """The node, and the only way to change it."""
+    runtime: RuntimeClient
+    """For calls of our own."""
+    cgroups: Cgroups
+    """What containers really have."""
+    locks: Locks
+    """One for each container: the kubelet's calls and our updates of it pass one after the other."""
+    in_flight: InFlight
+    """Starts and updates of which the end is not known yet."""
+    tasks: Tasks
+    """Background work."""
+    in_force: InForce
+    """The settings in force; a reload brings others."""
+    log: Log
+
+    @property
+    def settings(self) -> Settings:
+        """Limits and switches in force now."""
+        return self.in_force.settings
+
+    @property
+    def counters(self) -> Counters:
+        """What has been counted since the start."""
+        return self.state.counters
+
+    @property
+    def failures(self) -> Failures:
+        """What failed in criproxy itself."""
+        return self.state.failures
