@@ -116,7 +116,7 @@ async def test_a_handler_that_hangs_is_given_up(tmp_path: Path, on_error: OnErro
     async with asyncio.timeout(LIMIT_S), Placing(tmp_path, replace(HURRY, on_error=on_error)) as world:
         owned = await world.run(owner("owner", 2))
         released = asyncio.Event()
-        world.controller.outcomes = Hanging(released)  # type: ignore[assignment]
+        world.controller.handlers.creates.outcomes = Hanging(released)  # type: ignore[assignment]
         pod = owner("owner", 2)
         sandbox_id = next(iter(world.controller.node.pods))
         late = replace(pod, containers=(*pod.containers, replace(owner("owner", 1).containers[0], name="late")))
@@ -199,7 +199,7 @@ async def test_handlers_that_hang_engage_the_bypass(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT_S), Placing(tmp_path, HURRY) as world:
         owned = await world.run(owner("owner", 2))
         sandbox_id = next(iter(world.controller.node.pods))
-        world.controller.outcomes = Hanging(asyncio.Event())  # type: ignore[assignment]
+        world.controller.handlers.creates.outcomes = Hanging(asyncio.Event())  # type: ignore[assignment]
         spec = owner("owner", 1).containers[0]
 
         async def create(name: str) -> str:

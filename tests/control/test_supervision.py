@@ -43,14 +43,14 @@ ENDLESS = {
     "control/sync/drift.py:Drift.watch": "supervised",
     "control/sync/exits.py:Exits.follow": "supervised",
     "control/sync/exits.py:Exits.list_regularly": "supervised",
-    "control/configuration/policy_switch.py:Modes._follow_quotas": "supervised",
+    "control/configuration/policy_switch.py:PolicySwitch._follow_quotas": "supervised",
     "control/sync/promotion.py:Promotions.watch": "supervised",
     "control/configuration/reload.py:Reload.run": "supervised",
     "control/sync/resync.py:Resync.run": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon.py:Daemon._look_behind": "supervised",
     "control/tasks.py:Tasks._forever": "it supervises",
-    "control/sync/outcomes.py:Inquiry.settle": "ends with the runtime's answer, or with its container",
+    "control/sync/outcomes.py:Outcomes.settle": "ends with the runtime's answer, or with its container",
     "control/sync/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
 }
 """Every loop without an end that waits for something, and who sees to it that it goes on."""

@@ -24,6 +24,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.engine import choice
 from criproxy.model.cpuset import format_cpuset
 from criproxy.store import history as stored
 from criproxy.wire.stats import Histogram
@@ -34,7 +35,7 @@ LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.05)
 
-TELLING = (journal, telling, considering, asked)
+TELLING = (journal, telling, considering, choice, asked)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
     History: {"refusals"},
