@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import ROOT
 
 LAYERS = "imports go down only"
+ROOMS = "the rooms of control import down only"
 WIRE = "wire imports nothing of ours but errors"
 GRPC = "only wire, cri, emulator and deviceplugin import grpc, google and hpack"
 PURE = "the pure packages do no I/O"
@@ -50,13 +51,15 @@ def test_the_package_keeps_every_contract(copy: Path) -> None:
     ("place", "line", "broken"),
     [
         pytest.param("model/planted.py", "import criproxy.engine", LAYERS, id="upward"),
-        pytest.param("control/planted.py", "import criproxy.cli", LAYERS, id="upward-to-the-top"),
+        pytest.param("control/sync/planted.py", "import criproxy.cli", LAYERS, id="upward-to-the-top"),
         pytest.param("store/planted.py", "import criproxy.observe", LAYERS, id="sideways"),
+        pytest.param("control/node/planted.py", "import criproxy.control.sync", ROOMS, id="upward-in-control"),
+        pytest.param("control/calls/planted.py", "import criproxy.control.configuration", ROOMS, id="beside-in-control"),
         pytest.param("newcomer/__init__.py", "", LAYERS, id="package-without-a-layer"),
         pytest.param("wire/planted.py", "import criproxy.model", WIRE, id="wire-imports-model"),
         pytest.param("wire/planted.py", "import criproxy.cri.api_pb2", WIRE, id="wire-imports-cri"),
         pytest.param("model/planted.py", "import grpc", GRPC, id="grpc-in-model"),
-        pytest.param("control/planted.py", "from google.protobuf import message", GRPC, id="protobuf-in-control"),
+        pytest.param("control/sync/planted.py", "from google.protobuf import message", GRPC, id="protobuf-in-control"),
         pytest.param("policy/planted.py", "import hpack", GRPC, id="hpack-in-policy"),
         pytest.param("engine/planted.py", "import os", PURE, id="os-in-engine"),
         pytest.param("policy/planted.py", "def late() -> None:\n    import time", PURE, id="time-in-policy"),

@@ -186,7 +186,7 @@ async def lived(directory: Path) -> World:
 def test_what_tells_is_found() -> None:
     """None of the kinds is missing, and what does more than tell is not planted."""
     assert {"tell", "entries_of", "cause", "weighed", "asked"} <= {name.rpartition(".")[2] for name in SITES}
-    assert {"Journal.add", "Recorder._hear", "Considering.hear", "Times.add", "Counters.exits"} <= SITES.keys()
+    assert {"History.add", "Recorder._hear", "Explanations.hear", "Times.add", "Counters.exits"} <= SITES.keys()
     assert len(SITES) > 20
 
 
