@@ -3,8 +3,8 @@
 A page has the place for a table of options between ``<!-- options: MODULE.CLASS -->`` (or several classes) and
 ``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
 for a command with what it prints after ``<!-- output: ARGUMENTS -->``, for the help of a program and all its commands
-after ``<!-- help: PROGRAM -->``, and for a picture of a scenario after ``<!-- picture: FILE CASE PICTURE -->``, whose
-names are those from the root.
+after ``<!-- help: PROGRAM -->``, for the titles of a folder's numbered pages after ``<!-- titles: FOLDER -->``, and for
+a picture of a scenario after ``<!-- picture: FILE CASE PICTURE -->``. Files and folders are named from the root.
 """
 
 import json
@@ -28,7 +28,8 @@ from criproxy.policy.keys import KEYS
 from criproxy.sim.scenario.vectors import load
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- (options|annotations|output|help|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KINDS = "options|annotations|output|help|titles|picture"
+PLACE = re.compile(rf"(<!-- ({_KINDS}): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HELP_COLUMNS = 100
 """Width of the help texts, whatever the terminal has."""
@@ -91,6 +92,17 @@ def _help_texts(command: click.Command, context: click.Context) -> Iterator[str]
             yield from _help_texts(inner, click.Context(inner, context, info_name=name))
 
 
+def titles(folder: str) -> str:
+    """A line for each numbered page of *folder*: its title, which is a link, and its status."""
+    found = sorted((ROOT / folder).glob("[0-9]*.md"))
+    return "| Decision | Status |\n|---|---|\n" + "".join(map(_title_row, found))
+
+
+def _title_row(page: Path) -> str:
+    title, _, rest = page.read_text().removeprefix("# ").partition("\n")
+    return f"| [{title}]({page.name}) | {rest.strip().splitlines()[0].removeprefix('Status: ')} |\n"
+
+
 def picture(file: str, case: str, target: str) -> str:
     """A link to a picture that lies beside the page; the case's title is for those who cannot see it."""
     (vector,) = load(ROOT / file, [case])
@@ -113,6 +125,7 @@ MADE: Mapping[str, Callable[..., str]] = {
     "annotations": annotations,
     "output": output,
     "help": helps,
+    "titles": titles,
     "picture": picture,
 }
 """By the word in the mark, what makes the text after it of the words behind."""
