@@ -2,8 +2,9 @@
 
 A page has the place for a table of options between ``<!-- options: MODULE.CLASS -->`` (or several classes) and
 ``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
-for a command with what it prints after ``<!-- output: ARGUMENTS -->``, and for a picture of a scenario after
-``<!-- picture: FILE CASE PICTURE -->``, whose names are those from the root.
+for a command with what it prints after ``<!-- output: ARGUMENTS -->``, for the help of a program and all its commands
+after ``<!-- help: PROGRAM -->``, for the titles of a folder's numbered pages after ``<!-- titles: FOLDER -->``, and for
+a picture of a scenario after ``<!-- picture: FILE CASE PICTURE -->``. Files and folders are named from the root.
 """
 
 import json
@@ -17,6 +18,7 @@ from tempfile import TemporaryDirectory
 from textwrap import indent, wrap
 from typing import Any
 
+import click
 from click.testing import CliRunner
 from pydantic import BaseModel
 
@@ -26,8 +28,11 @@ from criproxy.policy.keys import KEYS
 from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- (options|annotations|output|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KINDS = "options|annotations|output|help|titles|picture"
+PLACE = re.compile(rf"(<!-- ({_KINDS}): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
+HELP_COLUMNS = 100
+"""Width of the help texts, whatever the terminal has."""
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 
 
@@ -70,6 +75,34 @@ def output(*arguments: str) -> str:
     return "\n" + indent("\n".join(lines), "    ") + "\n\n"
 
 
+def helps(program: str) -> str:
+    """What each command of criproxy prints with ``--help``, subcommands below their group."""
+    context = click.Context(main, info_name=program, terminal_width=HELP_COLUMNS, **main.context_settings)
+    return "\n" + "\n".join(_help_texts(main, context))
+
+
+def _help_texts(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"### {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    if not isinstance(command, click.Group):
+        return
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None, f"{name} is listed and is no command"
+        if not inner.hidden:
+            yield from _help_texts(inner, click.Context(inner, context, info_name=name))
+
+
+def titles(folder: str) -> str:
+    """A line for each numbered page of *folder*: its title, which is a link, and its status."""
+    found = sorted((ROOT / folder).glob("[0-9]*.md"))
+    return "| Decision | Status |\n|---|---|\n" + "".join(map(_title_row, found))
+
+
+def _title_row(page: Path) -> str:
+    title, _, rest = page.read_text().removeprefix("# ").partition("\n")
+    return f"| [{title}]({page.name}) | {rest.strip().splitlines()[0].removeprefix('Status: ')} |\n"
+
+
 def picture(file: str, case: str, target: str) -> str:
     """A link to a picture that lies beside the page; the case's title is for those who cannot see it."""
     (vector,) = load(ROOT / file, [case])
@@ -91,6 +124,8 @@ MADE: Mapping[str, Callable[..., str]] = {
     "options": table,
     "annotations": annotations,
     "output": output,
+    "help": helps,
+    "titles": titles,
     "picture": picture,
 }
 """By the word in the mark, what makes the text after it of the words behind."""

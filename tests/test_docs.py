@@ -20,7 +20,10 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs/policies").glob("*.md")),
+    *sorted((ROOT / "docs/decisions").glob("*.md")),
 ]
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+_STATUS = re.compile(r"Status: (?:accepted|superseded by \[(\d{4})\]\(\1-[a-z0-9-]+\.md\))")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CALL = re.compile(r"(?:^\s*|[/=;&|] ?)criproxy (?P<command>[a-z][a-z-]*)(?P<rest>[^\n#|;&\x22\x27]*)")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
@@ -218,3 +221,18 @@ def test_pod_level_resources_are_told_of(page: str, words: list[str]) -> None:
     text = (ROOT / "docs" / page).read_text()
 
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_every_decision_has_the_same_parts(page: Path) -> None:
+    """Number and title, status, context, decision, consequences, in this order."""
+    lines = page.read_text().splitlines()
+
+    assert lines[0].startswith(f"# {int(page.name[:4])}. ")
+    assert _STATUS.fullmatch(lines[2])
+    assert [line for line in lines if line.startswith("## ")] == ["## Context", "## Decision", "## Consequences"]
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    """They count from 1 without a gap."""
+    assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))

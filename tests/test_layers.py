@@ -54,7 +54,7 @@ def test_the_package_keeps_every_contract(copy: Path) -> None:
         pytest.param("control/sync/planted.py", "import criproxy.cli", LAYERS, id="upward-to-the-top"),
         pytest.param("store/planted.py", "import criproxy.observe", LAYERS, id="sideways"),
         pytest.param("control/node/planted.py", "import criproxy.control.sync", ROOMS, id="upward-in-control"),
-        pytest.param("control/calls/planted.py", "import criproxy.control.configuration", ROOMS, id="beside-in-control"),
+        pytest.param("control/devices/planted.py", "import criproxy.control.reconcile", ROOMS, id="beside-in-control"),
         pytest.param("newcomer/__init__.py", "", LAYERS, id="package-without-a-layer"),
         pytest.param("wire/planted.py", "import criproxy.model", WIRE, id="wire-imports-model"),
         pytest.param("wire/planted.py", "import criproxy.cri.api_pb2", WIRE, id="wire-imports-cri"),

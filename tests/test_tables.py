@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.cli import COMMANDS
 from criproxy.policy.keys import KEYS
 from tests.conftest import ROOT
 from tests.tables import PLACE, annotations, pages, pictures, renewed, table
@@ -32,6 +33,16 @@ def test_every_table_of_options_and_annotations_is_made() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         by_hand = PLACE.sub("", page.read_text())
         assert not re.search(r"^\| (Option|Annotation) \|", by_hand, re.MULTILINE), page.name
+
+
+def test_the_reference_has_the_help_of_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command has a heading and its options, and a narrow terminal changes no line."""
+    monkeypatch.setenv("COLUMNS", "40")
+    page = (ROOT / "docs/cli.md").read_text()
+
+    assert renewed(page) == page
+    for name in COMMANDS:
+        assert f"\n### criproxy {name}\n\n```text\nUsage: criproxy {name} [" in page
 
 
 @pytest.mark.parametrize("policy", sorted({policy for key in KEYS.values() for policy in key.policies}))
