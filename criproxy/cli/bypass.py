@@ -1,4 +1,4 @@
-"""``criproxy bypass``: makes the running proxy a pure splice, or a placing one again."""
+"""``criproxy bypass``: switches the bypass of the running daemon."""
 
 from pathlib import Path
 
@@ -8,22 +8,21 @@ from criproxy.cli.asking import control_socket_option, state_dir_option
 from criproxy.cli.client import NoDaemon, ask
 
 
-@click.command(short_help="Let every call pass untouched, or place containers again.")
+@click.command(short_help="Switch the bypass on or off: calls pass untouched, or containers are placed.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
 @control_socket_option
-@state_dir_option("The daemon's state: where it does not answer, this tells whether it runs.")
+@state_dir_option("The daemon's state on disk; tells whether a daemon runs that does not answer.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(state: str, control_socket: str, state_dir: Path, output: str) -> None:
-    """Switch the bypass of the running daemon on or off, or show it.
+    """Switch the bypass of the running daemon on or off, or show whether it is on.
 
-    While it is on, every new call passes between kubelet and runtime byte for byte: no container is placed,
-    watched or refused. Containers keep the CPUs they have, but nobody's exclusive CPUs are guarded: new containers
-    may run on all of them. It stays on until it is switched off or the daemon restarts; then the runtime is asked
-    what runs, and exclusive CPUs are exclusive again.
+    While the bypass is on, every new call passes between kubelet and runtime byte for byte: criproxy places, watches
+    and refuses no container. Running containers keep their CPUs, but exclusive CPUs are not protected: new containers
+    may run on all of them. The bypass stays on until you switch it off or the daemon restarts. Then criproxy asks the
+    runtime which containers run, and makes exclusive CPUs exclusive again.
 
-    The daemon also bypasses its policy by itself after repeated failures of its own. That mode, "automatic", keeps
-    exclusive CPUs exclusive, and new containers share the others; the daemon tries to end it by
-    itself.
+    After repeated failures of its own, the daemon bypasses its policy by itself. That mode, "automatic", keeps
+    exclusive CPUs exclusive; new containers share the other CPUs. The daemon tries to end it by itself.
     """
     try:
         result = ask(control_socket, "bypass", {"state": state})

@@ -1,4 +1,4 @@
-"""``criproxy check``: would the daemon take this policy file on this machine?"""
+"""``criproxy check``: whether the daemon would use a policy file on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Prefix of /sys, /proc and the cgroup tree of the machine to check against.",
 )
-@click.option("--no-machine", is_flag=True, help="Check the files alone: they are for other machines.")
-@click.option("--hostname", metavar="NAME", help="Choose from DIR as this host would.  [default: this host's name]")
+@click.option("--no-machine", is_flag=True, help="Check the files alone, not against this machine.")
+@click.option(
+    "--hostname", metavar="NAME", help="Choose the file in DIR that this host would use.  [default: this host's name]"
+)
 @click.option(
     "--group",
     metavar="LABEL",
-    help="Choose from DIR as a node of this group would.  [default: what /etc/criproxy/group says]",
+    help="Choose the file in DIR that a node of this group would use.  [default: what /etc/criproxy/group says]",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
@@ -43,11 +45,12 @@ def command(
     group: str | None,
     output: str,
 ) -> None:
-    """Tell every mistake in policy files as FILE:LINE:COLUMN: what is wrong, or the options in force.
+    """Report every mistake in policy files as FILE:LINE:COLUMN, or print the options in force.
 
-    Of a DIR the file is checked that this node would take: HOSTNAME.yaml, else group-GROUP.yaml, else default.yaml.
+    Of a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
+    default.yaml.
 
-    Exit status: 0 the daemon would take them, 1 it would not, 2 wrong use.
+    Exit status: 0 the daemon would take all files, 1 it would not, 2 wrong use.
     """
     import os
 
@@ -129,7 +132,7 @@ def _to_text(
         lines.append(f"  {name:{width}}  {_plain(value)}  {origin}".rstrip())
     lines += [f"  note: {text}" for text in _notes(report, topology, host_root)]
     if evidence := _evidence(report, host_root):
-        lines += ["  the kubelet tells what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
+        lines += ["  the kubelet reports what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
         lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
     return "\n".join(lines)

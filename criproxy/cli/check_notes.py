@@ -37,8 +37,8 @@ def http_notes(host_root: Path) -> Iterator[str]:
         try:
             if not Address.parse(text).is_local:
                 yield (
-                    f"--http {text} in {file} is open to everybody who reaches that address: nobody is asked who they "
-                    "are, and metrics name this node's containers; :PORT is on loopback"
+                    f"--http {text} in {file} is open to everyone who reaches that address: criproxy asks for no "
+                    "credentials, and metrics name this node's containers; :PORT is on loopback"
                 )
         except UsageError:
             continue  # the daemon says that

@@ -54,13 +54,13 @@ class Demo:
 
     async def sharer(self) -> None:
         """A pod that shares gets every CPU."""
-        self._title("A Burstable pod arrives: it shares the CPUs that nobody owns.")
+        self._title("A Burstable pod arrives: it shares all CPUs that are not exclusive.")
         await self._start(_pod("web", self.stage.runtime.image, request_milli=200))
         await self._show({"web": self._all})
 
     async def owner(self) -> None:
         """A Guaranteed pod takes one CPU away from it."""
-        self._title("A Guaranteed pod asks for a whole CPU: it owns it; web is moved off first.")
+        self._title("A Guaranteed pod asks for a whole CPU: it gets one exclusively; web moves off it first.")
         await self._start(_pod("trader", self.stage.runtime.image, limit_milli=1000))
         await self._show(self._split())
 
@@ -77,7 +77,7 @@ class Demo:
     async def refusal(self) -> None:
         """More CPUs than there are cannot be owned."""
         count = len(self._all)
-        self._title(f"A Guaranteed pod asks for {count} whole CPUs: it is refused, and told why.")
+        self._title(f"A Guaranteed pod asks for {count} whole CPUs: criproxy refuses it with a reason.")
         pod = _pod("greedy", self.stage.runtime.image, limit_milli=1000 * count)
         sandbox_id = await self.stage.kubelet.run_sandbox(pod)
         try:
@@ -92,8 +92,8 @@ class Demo:
     async def telling(self) -> None:
         """Criproxy is asked what it knows."""
         for title, arguments in (
-            ("What criproxy tells about the node:", ("status",)),
-            ("What it tells about one container, with every update that followed:", ("explain", "default/web/main")),
+            ("What criproxy shows of the node:", ("status",)),
+            ("What it shows of one container, with every update that followed:", ("explain", "default/web/main")),
         ):
             self._title(title)
             self.console.print(f"  $ criproxy {' '.join(arguments)}", highlight=False)
@@ -108,7 +108,7 @@ class Demo:
 
     async def removal(self) -> None:
         """What was owned is given back."""
-        self._title("trader is removed: its CPU goes back to those who share.")
+        self._title("trader is removed: its CPU goes back to the shared pool.")
         await self.stage.kubelet.remove_pod(self.pods.pop("trader").sandbox_id)
         await self._show(dict.fromkeys(self.pods, self._all))
         for playing in self.pods.values():
@@ -185,12 +185,12 @@ class Demo:
         )
 
 
-@click.command(short_help="Show on this machine, with a runtime of its own, where pods land and why.")
+@click.command(short_help="Show where sample pods run and why, on a private runtime on this machine.")
 def command() -> None:
-    """Put sample pods through criproxy to a private containerd and read their cgroups back.
+    """Run sample pods through criproxy on a private containerd, and read their cgroups back.
 
-    Without root or containerd, an embedded runtime takes its place. Nothing is left behind. Exit status 1 if something
-    is not where it should be.
+    Without root or containerd, the demo uses an embedded runtime. It leaves nothing behind. Exit status 1 if a
+    container is not where it should be.
     """
     try:
         asyncio.run(_perform())

@@ -16,13 +16,13 @@ from criproxy.devices.links import Peers
 _NVIDIA_ID = "GPU-"
 
 
-@click.command(short_help="Show the GPUs and NPUs of this machine, and who was given which.")
+@click.command(short_help="Show the GPUs and NPUs of this machine, and the containers that have them.")
 @watch_options
 @click.option(
     "--config",
     type=Place(),
     metavar="FILE|DIR",
-    help="Policy file whose classes are shown where no daemon answers.  [default: /etc/criproxy/policy.yaml]",
+    help="Policy file with the device classes, for where no daemon answers.  [default: /etc/criproxy/policy.yaml]",
 )
 @places_options
 def command(
@@ -33,12 +33,11 @@ def command(
     config: Path | None,
     **places: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
-    """Show the cards of each class of devices: where they are, how far from each other, who was given which.
+    """Show the cards of each device class, the distances between them, and the containers that have them.
 
-    The daemon is asked; where none answers, this machine is looked at, and the state that the daemon left on disk tells
-    who has what, if it can be read. The evidence for it is in brackets: annotation, podresources, checkpoint, cdi,
-    nodes. Ways between cards are named as nvidia-smi does. NVML, asked by this command itself, tells of NVLinks and MIG
-    devices.
+    The command asks the daemon. Where no daemon answers, it reads this machine and the state that the daemon left on
+    disk. The evidence for each assignment is in brackets: annotation, podresources, checkpoint, cdi, nodes. Links
+    between cards are named as nvidia-smi does. NVLinks and MIG devices come from NVML, which this command asks itself.
     """
     ask = partial(_ask, Places(**places), config)
     show_answer(ask, output, _renderer, watch=watch, interval_s=interval_s)

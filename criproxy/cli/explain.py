@@ -20,17 +20,16 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     return [CompletionItem(name) for name in places.names() if name.startswith(incomplete) and name.isprintable()]
 
 
-@click.command(short_help="Tell what a container asked for, what it got, when and why.")
+@click.command(short_help="Show what a container asked for, what it got, when and why.")
 @click.argument("container", shell_complete=complete)
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
 def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN401 (click has checked them)
-    """Tell the story of CONTAINER: the beginning of an id, or NAMESPACE/POD/CONTAINER.
+    """Show the history of CONTAINER: NAMESPACE/POD/CONTAINER, or the beginning of a container id.
 
-    The story is what the kubelet asked for and how that was read, what was granted and why, for whom its start waited,
-    every update that was sent and its result, resizes, foreign changes, its end. A container that was refused has no
-    id: name it. Of containers that have ended, the history on disk tells; it is limited, and what it has of them makes
-    room first.
+    The history has what the kubelet asked for and how criproxy read it, what the policy granted and why, which
+    containers its start waited for, every update and its result, resizes, changes by others, and its end. A refused
+    container has no id: use its name. The history of ended containers is limited, and is the first to make room.
     """
     values = Places(**places).explain(container)
     if output == "json":

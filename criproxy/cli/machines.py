@@ -20,13 +20,13 @@ def machine_options(command: F) -> F:
     shape = click.option(
         "--machine",
         metavar="SHAPE",
-        help="Use a machine such as 2s/4n/16c/2t: its sockets, NUMA nodes and cores, and the threads of a core.",
+        help="Use a machine such as 2s/4n/16c/2t: 2 sockets, 4 NUMA nodes, 16 cores, 2 threads per core.",
     )
     copy = click.option(
         "--host-root",
         type=EXISTING,
         metavar="DIR|TAR",
-        help="Use the machine of which this folder or archive has a copy of /sys and /proc.",
+        help="Use the machine whose /sys and /proc this directory or archive has.",
     )
     return shape(copy(command))
 

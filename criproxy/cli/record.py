@@ -21,20 +21,22 @@ from criproxy.errors import CriproxyError, UsageError
 STDOUT = "-"
 
 
-@click.command(short_help="Record what the kubelet asks of this node, for simulate.")
+@click.command(short_help="Record what the kubelet asks for on this node, for `simulate --load`.")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE")
-@click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="End after this time, such as 10m.")
-@click.option("--max-size", type=Size(), default="64Mi", show_default=True, help="End before FILE is larger.")
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="Stop after this time, such as 10m.")
+@click.option(
+    "--max-size", type=Size(), default="64Mi", show_default=True, help="Stop before FILE is larger than this."
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @control_socket_option
 def command(*, file: str, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
-    """Write to FILE (- is standard output) who is on this node, then each pod and container that comes, changes, ends.
+    """Write the containers of this node to FILE, then each pod and container that comes, changes or ends.
 
-    FILE has of each what placement depends on: names, class, sizes, labels, annotations for policies. It has no
-    commands, environments, mounts or images, and no values of labels that look secret. docs/simulate.md explains the
-    lines. Without --for the command goes on until Ctrl-C.
+    FILE - is standard output. A trace has what placement depends on: names, class, sizes, labels, annotations for
+    policies. It has no commands, environments, mounts or images, and no label values that look secret.
+    docs/simulate.md explains the lines. Without --for the command records until Ctrl-C.
 
-    Exit status: 0 recorded, 1 there is nothing to record or the daemon ended it, 2 wrong use.
+    Exit status: 0 recorded, 1 there is nothing to record or the daemon ended the recording, 2 wrong use.
     """
     with _opened(file, force=force) as out:
         trace = Trace(out, control_socket, max_size)

@@ -18,14 +18,14 @@ TIMEOUT_S = 45.0
 Values = dict[str, Any]
 
 
-@click.command(short_help="Unpin every container and place nobody, or place them again.")
-@click.option("--undo", is_flag=True, help="Place everybody again.")
+@click.command(short_help="Unpin every container and stop placing, or place containers again.")
+@click.option("--undo", is_flag=True, help="Place all containers again.")
 @click.option(
     "--runtime-endpoint",
     default="unix:///run/containerd/containerd.sock",
     show_default=True,
     metavar="ADDRESS",
-    help="The container runtime's socket; asked where no daemon answers.",
+    help="The container runtime's socket, for where no daemon answers.",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
@@ -40,13 +40,13 @@ def command(
     host_root: Path,
     output: str,
 ) -> None:
-    """Give every container all CPUs and memory that pods may use, and place nobody from then on.
+    """Give every container all CPUs and memory nodes that pods may use, and place no container from then on.
 
-    This is remembered over restarts, until --undo or a changed policy file. The daemon does it; where none answers, it
-    is done from here, through the runtime: so nobody is left pinned when criproxy is taken out. A --state-dir in which
-    criproxy has not run is not made, and nothing is remembered then.
+    A release is remembered over restarts, until --undo or a changed policy file. The daemon does the work.
+    Where no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
+    is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
 
-    Exit status: 0 everybody was let go (or placed again), 1 some are left, or may be, 2 wrong use.
+    Exit status: 0 every container was released (or placed again), 1 some are left, or may be, 2 wrong use.
     """
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
@@ -111,20 +111,20 @@ def _summary(values: Values, *, undo: bool) -> str:
     elif undo:
         text = f"The release is over: {total} placed again, {left} left."
     else:
-        until = "Nobody is placed until 'criproxy release --undo' or a changed policy file."
+        until = "No container is placed until 'criproxy release --undo' or a changed policy file."
         if values["not_remembered"] and values["source"] == "store":  # there is no daemon that knows of it
             until = "The next start of criproxy places containers again."
-        text = f"{total} let go, {left} left. {until}"
+        text = f"{total} released, {left} left. {until}"
     if left:
         text += "\n" + (
-            "The daemon goes on with those that are left."
+            "The daemon keeps trying with those that are left."
             if values["source"] == "daemon"
-            else "Those that are left stay pinned until this is called again, or until criproxy starts."
+            else "Those that are left stay pinned until you run this command again, or until criproxy starts."
         )
     if values.get("not_seen"):  # a daemon from before an upgrade says nothing of it
-        text += f"\nThere may be others, for the runtime was not asked what runs: {values['not_seen']}."
+        text += f"\nThere may be others: the runtime could not be asked which containers run: {values['not_seen']}."
         if values["source"] == "store":
-            text += "\nIs that its socket? Another one is named with --runtime-endpoint."
+            text += "\nIs that its socket? Name another one with --runtime-endpoint."
     if values["not_remembered"]:
-        text += f"\nThis could not be remembered, and ends with the next restart: {values['not_remembered']}"
+        text += f"\nThe release could not be stored, and ends with the next restart: {values['not_remembered']}"
     return text

@@ -9,12 +9,13 @@ import click
     "policies",
     multiple=True,
     metavar="NAME",
-    help="Only this policy. Repeatable.  [default: all, those of installed packages included]",
+    help="Only this policy. Repeatable.  [default: all, also those of installed packages]",
 )
 def command(policies: tuple[str, ...]) -> None:
-    """Print the JSON Schema from which an editor completes, explains and checks a policy file.
+    """Print the JSON Schema of policy files: editors use it to complete, explain and check options.
 
-    With yaml-language-server (VS Code, Neovim, Emacs and others), store it and name it in the first line of the file:
+    With yaml-language-server (VS Code, Neovim, Emacs and others), store the schema and name it in the first line of
+    the policy file:
 
         criproxy schema > policy.schema.json
 

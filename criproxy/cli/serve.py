@@ -17,14 +17,14 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     "--config",
     type=Place(),
     metavar="FILE|DIR",
-    help="Policy file, or a directory of them.  [default: /etc/criproxy/policy.yaml; none where there never was one]",
+    help="Policy file, or a directory of policy files.  [default: /etc/criproxy/policy.yaml, if it exists]",
 )
 @click.option(
     "--listen",
     default="unix:///run/criproxy/criproxy.sock",
     show_default=True,
     metavar="ADDRESS",
-    help="Where the kubelet connects; a socket passed by systemd goes first.",
+    help="Socket for the kubelet; a socket passed by systemd takes precedence.",
 )
 @click.option(
     "--runtime-endpoint",
@@ -33,14 +33,16 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     metavar="ADDRESS",
     help="The container runtime's socket.",
 )
-@click.option("--image-listen", metavar="ADDRESS", help="A second socket, for a separate image service.")
+@click.option(
+    "--image-listen", metavar="ADDRESS", help="Socket for the kubelet's image calls, if the image service is separate."
+)
 @click.option("--image-endpoint", metavar="ADDRESS", help="The image service behind --image-listen.")
 @click.option(
     "--state-dir",
     type=Place(folder=True),
     default="/var/lib/criproxy",
     show_default=True,
-    help="Where decisions are kept over restarts.",
+    help="Directory that keeps the state over restarts.",
 )
 @click.option(
     "--host-root",
@@ -59,7 +61,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="Where criproxy's other commands ask this daemon.",
+    help="Socket on which the other commands ask this daemon.",
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 @click.option(
@@ -67,18 +69,18 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     type=click.Choice(LOG_FORMATS),
     default="auto",
     show_default=True,
-    help="auto: for the journal if systemd reads standard error, else for people.",
+    help="auto: journal if systemd reads standard error, else console.",
 )
 @click.option(
     "--trace-calls",
     multiple=True,
     metavar="METHOD",
-    help="Log request and reply of this method (CreateContainer, a full path, or '*'), secrets hidden. Repeatable.",
+    help="Log requests and replies of this method (CreateContainer, a full path, or '*') without secrets. Repeatable.",
 )
 def command(log_level: str, log_format: str, **options: object) -> None:
-    """Serve CRI to the kubelet and pass every call to the runtime, placing containers on the way.
+    """Serve CRI to the kubelet, pass every call to the runtime, and place containers on the way.
 
-    SIGTERM and SIGINT end it after the calls under way (2 s at most).
+    SIGTERM and SIGINT stop the daemon; it waits at most 2 s for calls in flight.
     """
     from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
 

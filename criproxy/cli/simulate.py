@@ -30,36 +30,38 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     return [CompletionItem(vector.id, help=vector.title) for vector in vectors if vector.id.startswith(incomplete)]
 
 
-@click.command(short_help="Run scenarios of pods through a policy, and tell which expectations do not hold.")
+@click.command(short_help="Run scenarios of pods through a policy, and report expectations that do not hold.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE", required=False)
 @click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
-@click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Play a load or a recorded trace, in place of FILE.")
+@click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Play a load or a recorded trace instead of FILE.")
 @click.option(
     "--policy",
     "policies",
     type=EXISTING,
     multiple=True,
     metavar="FILE|DIR",
-    help="Use this policy file whatever the cases say; with --load, once for each policy to compare.",
+    help="Use this policy file instead of those in the cases; with --load, repeat it for each policy.",
 )
 @machine_options
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="With --load, also write a page to FILE.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="With --load, also write an HTML report to FILE."
+)
 @click.option(
     "--svg",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Also write a picture of each case to DIR: who is where, whenever something is expected and at the end.",
+    help="Also write a picture of each case to DIR: the placement at each expectation and at the end.",
 )
 @click.option(
     "--nodes",
     type=click.IntRange(1, MOST_NODES),
     default=1,
     metavar="N",
-    help="With --load, play so many nodes alike, each with other pods, in a process for each CPU.",
+    help="With --load, play this many equal nodes with different pods, one process for each CPU.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Tell the reasons of each decision.")
-@click.option("--explain", is_flag=True, help="Show the candidates of each decision as `criproxy explain` does.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the reasons of each decision.")
+@click.option("--explain", is_flag=True, help="Print the candidates of each decision as `criproxy explain` does.")
 @click.pass_context
 def command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,
@@ -77,18 +79,18 @@ def command(  # noqa: PLR0913 (one for each option)
     explain: bool,
     **machine: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
-    """Run the cases of a scenario FILE, or those named, and print a line for each.
+    """Run the cases of a scenario FILE, or only the cases ID, and print one line for each.
 
-    A line says how the case went, the first expectation that does not hold, and who is where then: CPUs, an ! if they
-    are its own, and the NUMA nodes of its memory after m. A case that applies to the rules of both CRI-RM and
-    nri-plugins is run by each. With another policy or machine, expectations may fail: look at the placement.
+    A line has the result, the first expectation that does not hold, and the placement: each container with its CPUs
+    (! means exclusive) and, after m, the NUMA nodes of its memory. A case that applies to the rules of both CRI-RM and
+    nri-plugins runs with each. With another policy or machine, expectations may fail: look at the placement.
     docs/simulate.md explains the file.
 
-    A case that cannot be read is told with its line, and the others are run all the same.
+    A case that cannot be read is reported with its line; the other cases run.
 
-    With --load, hours of a node are played instead, the same for each --policy, and a table compares them.
+    With --load, the command plays hours of a node, the same for each --policy, and compares the policies in a table.
 
-    Exit status: 0 everything is as expected, 1 something is not, 2 the file or the use of the command is wrong.
+    Exit status: 0 all expectations hold, 1 one does not, 2 the file or the use of the command is wrong.
     """
     topology = chosen(**machine)
     if load:

@@ -25,7 +25,7 @@ def choices(result: Result) -> Iterator[dict[str, Any]]:
         try:
             found = weighed(asked.before, asked.event, asked.policy, refused=asked.refused)
         except Exception as error:  # the policy may be anybody's
-            text = f"{result.vector.id}, line {asked.line}: the policy cannot tell what it chose from: {told(error)}"
+            text = f"{result.vector.id}, line {asked.line}: the policy cannot show its candidates: {told(error)}"
             raise CriproxyError(text) from error
         if found:
             yield {"line": asked.line, "container": found[0].title, **values(found[1], "")}

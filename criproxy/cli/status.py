@@ -17,12 +17,12 @@ SETTLE_S, PAUSE_S = 5.0, 0.25
 """How long `--check` waits for updates that are under way, and the pause between two looks."""
 
 
-@click.command(short_help="Show the containers, where they run, and what is wrong.")
-@click.option("-n", "--namespace", default="", help="Only containers of this namespace.")
-@click.option("--pod", default="", help="Only containers of pods of this name.")
-@click.option("--exclusive", is_flag=True, help="Only containers that own CPUs.")
-@click.option("--refused", is_flag=True, help="Show all containers that cannot be created, not the newest alone.")
-@click.option("--check", is_flag=True, help="Only say what is wrong; exit status 1 if anything is.")
+@click.command(short_help="Show the containers, their CPUs, and what is wrong.")
+@click.option("-n", "--namespace", default="", help="Only containers in this namespace.")
+@click.option("--pod", default="", help="Only containers of the pod with this name.")
+@click.option("--exclusive", is_flag=True, help="Only containers with exclusive CPUs.")
+@click.option("--refused", is_flag=True, help="Show all containers that criproxy refused, not only the newest.")
+@click.option("--check", is_flag=True, help="Print only what is wrong; exit status 1 if anything is.")
 @watch_options
 @places_options
 def command(  # noqa: PLR0913 (one for each option)
@@ -37,13 +37,14 @@ def command(  # noqa: PLR0913 (one for each option)
     output: str,
     **places: Any,  # noqa: ANN401 (click has checked them)
 ) -> None:
-    """Show what this node's containers asked for and where they run, which CPUs are free, and what is wrong.
+    """Show the containers of this node, what they asked for, their CPUs, free CPUs, and what is wrong.
 
-    The daemon is asked; where none answers, the state that it left on disk is shown, and said so. CPUs are what was
-    granted; where a container is not there yet, the line says where it is.
+    The command asks the daemon. Where no daemon answers, it shows the state that the daemon left on disk, and says so.
+    The CPUs are those granted; where a container does not run there yet, its line says so.
 
-    --check tries what must always be true, among it that no exclusive CPU has two owners and that every container is
-    where it belongs, prints a sentence for everything that is wrong, and ends with exit status 1 if there is any.
+    --check prints one sentence for everything that is wrong, and ends with exit status 1 if there is any: an exclusive
+    CPU of two containers, a container that is not where it should be, a failed update, a refused configuration, and
+    more (docs/check.md).
     """
     if check and watch:
         raise click.UsageError("--check and --watch exclude each other")
@@ -69,8 +70,8 @@ def _check(places: Places, output: str) -> int:
 
         totals = values["totals"]
         click.echo(
-            f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with CPUs of their own, "
-            "everybody in place."
+            f"All is well: {count(totals['containers'], 'container')}, {totals['exclusive']} with exclusive CPUs, "
+            "all where they should be."
         )
     return 1 if wrong else 0
 
@@ -92,7 +93,7 @@ def _chosen(namespace: str, pod: str, *, exclusive: bool) -> Iterator[str]:
     if pod:
         yield f"of pods named {pod}"
     if exclusive:
-        yield "with CPUs of its own"
+        yield "with exclusive CPUs"
 
 
 def _renderer(chosen: str, *, every_refusal: bool) -> Render:

@@ -75,7 +75,7 @@ class Stored:
         except CriproxyError as error:
             told, known = inventory.machine(classes, stocks), False
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
-            notices = [Notice("daemon-down", f"nobody can tell who has which card: {error}"), *notices]
+            notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
         else:
             told, known = inventory.tell(classes, stocks, situation.node, holdings), True
             notices = [*situation.notices, *notices]
@@ -120,7 +120,7 @@ def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
     try:
         options = load(config or DEFAULT_CONFIG, os.uname().nodename).common.devices
     except CriproxyError as error:
-        text = f"only classes that are built in are shown, since the policy file cannot be used: {error}"
+        text = f"only the built-in classes are shown, as the policy file cannot be used: {error}"
         return builtin, [Notice("config", text.splitlines()[0])]
     return (options.rules().classes if options else builtin), []
 

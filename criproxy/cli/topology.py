@@ -17,7 +17,7 @@ from criproxy.model.topology import Topology
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     default="/",
     show_default=True,
-    help="Folder under which the host's /sys, /proc and cgroup tree lie; a copy of another machine's will do.",
+    help="Directory with the host's /sys, /proc and cgroup tree, or with a copy of another machine's.",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True)
 def command(host_root: Path, output: str) -> None:

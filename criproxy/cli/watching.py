@@ -40,13 +40,13 @@ def watch_options(command: F) -> F:
             default=2.0,
             show_default=True,
             metavar="SECONDS",
-            help="Pause of --watch.",
+            help="Pause between two answers of --watch.",
         ),
         click.option(
             "-w",
             "--watch",
             is_flag=True,
-            help="Show it again and again until Ctrl-C; with JSON a line each time.",
+            help="Repeat until Ctrl-C; with JSON, one line each time.",
         ),
     ):
         command = option(command)

@@ -356,7 +356,7 @@ def test_where_the_kubelet_tells(tmp_path: Path, host: Path) -> None:
     off = write(tmp_path / "off.yaml", 'policy: none\ndevices: {podresources: {socket: ""}}\n')
 
     assert (
-        "  the kubelet tells what it allocated:\n"
+        "  the kubelet reports what it allocated:\n"
         "    podresources: /k/sock (No such file or directory)\n"
         "    checkpoint: /k/checkpoint\n"
     ) in check(host, file).stdout

@@ -102,9 +102,9 @@ def test_eight_cards_fit_the_terminal(width: int) -> None:
     (at,) = [number for number, line in enumerate(shown) if "0000:67:00.0" in line]
     assert "shop/api/main (nodes)" in shown[at]
     assert "shop/web/main (podresources)" in shown[at + 1]
-    assert sum(line.endswith("nobody") for line in shown) == 7
+    assert sum(line.endswith("none") for line in shown) == 7
     assert "  0      -     PIX   NODE  NODE  SYS   SYS   SYS   SYS" in shown
-    assert "PIX one PCIe switch, NODE host bridges of a NUMA node, SYS NUMA nodes, or nobody knows" in " ".join(shown)
+    assert "PIX one PCIe switch, NODE host bridges of a NUMA node, SYS NUMA nodes, or unknown" in " ".join(shown)
     assert "no cards: amd" in shown
 
 
@@ -121,17 +121,17 @@ def test_what_is_odd_is_told() -> None:
         )
     )
 
-    assert "  shop/gone/main was given GPU-gone, which is no card here (checkpoint)" in shown
-    assert "  shop/some/main was given a card, nobody can tell which (cdi)" in shown
+    assert "  shop/gone/main was given GPU-gone, which is no card of this machine (checkpoint)" in shown
+    assert "  shop/some/main was given an unknown card (cdi)" in shown
     assert "  shop/asks/main may see more than it was given: no-evidence" in shown
     assert "exempt, so that nothing is hidden: shop/dcgm/main" in shown
     assert "privileged, so that nothing is hidden: shop/root/main" in shown
-    assert "nobody knows what was given to 1 container: shop/early/main" in shown
+    assert "the cards of 1 container are unknown: shop/early/main" in shown
 
 
 def test_many_of_whom_nothing_is_known() -> None:
     """Ten names are enough to know what they are."""
-    said = "nobody knows what was given to 25 containers: shop/p00/main, shop/p01/main"
+    said = "the cards of 25 containers are unknown: shop/p00/main, shop/p01/main"
     values = tell(**{f"p{number:02}": None for number in range(25)})
 
     (line,) = [line for line in lines(values, 400) if line.startswith(said)]
@@ -162,7 +162,7 @@ def test_the_driver_knows_links_and_parts() -> None:
 
     assert values["classes"][0]["links"][0] == {"from": 0, "to": 1, "link": "NV4", "distance": "SYS", "nvlinks": 4}
     assert any("shop/web/main (MIG-a, podresources)" in line for line in shown)
-    assert "  shop/odd/main was given MIG-a, MIG-gone, which is no card here (podresources)" in shown
+    assert "  shop/odd/main was given MIG-a, MIG-gone, which is no card of this machine (podresources)" in shown
     assert any("between two cards: NV# that many NVLinks, PIX " in line for line in shown)
 
 
@@ -231,7 +231,7 @@ async def test_the_state_tells_while_the_daemon_is_down(tmp_path: Path) -> None:
     assert [kind["name"] for kind in values["classes"]] == ["amd", "nvidia"]
     assert [len(card["containers"]) for card in values["classes"][1]["cards"]] == [0, 1]
     assert values["notices"][0]["kind"] == "daemon-down"
-    assert "only classes that are built in are shown, since the policy file cannot be used" in mistaken.output
+    assert "only the built-in classes are shown, as the policy file cannot be used" in mistaken.output
     assert "did you mean 'nvidia'?" in mistaken.output
 
 
@@ -244,7 +244,7 @@ def test_without_daemon_and_state_the_machine_is_shown(tmp_path: Path) -> None:
     values = json.loads(asyncio.run(run(tmp_path, "--format", "json")).output)
 
     assert shown.exit_code == 0
-    assert "WRONG: nobody can tell who has which card: no criproxy daemon listens on" in shown.output
+    assert "WRONG: the cards of containers are unknown: no criproxy daemon listens on" in shown.output
     assert "there is no state database" in shown.output
     assert "nvidia: 1 card\n" in shown.output
     assert " ?\n" in shown.output

@@ -37,7 +37,12 @@ async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
     said = result.output.splitlines()
     assert not any(line.endswith(" ") for line in said)
     assert result.exit_code == 0
-    assert said[:4] == ["default/web/main", f"id {web}", "Running, Burstable", "Shares CPUs 0,3, memory of NUMA node 0"]
+    assert said[:4] == [
+        "default/web/main",
+        f"id {web}",
+        "Running, Burstable",
+        "Runs on CPUs 0,3, shared, memory of NUMA node 0",
+    ]
     assert "  CPU request 100m, from cpu_shares 102" in said
     assert "  default/web/main shares CPUs 0-3: its pod is Burstable" in said
     assert "  then CPUs 0-3 → 0,3, because default/trader/main came; read back" in said

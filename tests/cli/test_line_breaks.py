@@ -89,5 +89,5 @@ def test_who_shares_what_is_said_only_where_it_is_true() -> None:
     out = io.StringIO()
     Console(width=1000, file=out).print(status(1000))
     cpus = format_cpuset(EVEN)
-    assert f"CPUs {cpus}: owned by nobody" in out.getvalue()
+    assert f"CPUs {cpus}: not exclusive" in out.getvalue()
     assert "shared by all" not in out.getvalue()

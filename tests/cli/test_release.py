@@ -92,8 +92,8 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
             ["default/first/main", "1", "0-3", "released"],
             ["default/shared/main", "0,2-3", "0-3", "released"],
         ]
-        until = "Nobody is placed until 'criproxy release --undo' or a changed policy file."
-        assert summary == f"2 containers let go, 0 left. {until}"
+        until = "No container is placed until 'criproxy release --undo' or a changed policy file."
+        assert summary == f"2 containers released, 0 left. {until}"
         assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
 
         answer = await called(tmp_path, "--undo")
@@ -113,8 +113,8 @@ async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     assert result.exit_code == 1
     assert "  left: " in result.stdout
     assert "UNAVAILABLE" in result.stdout
-    assert "0 containers let go, 1 left." in result.stdout
-    assert "The daemon goes on with those that are left." in result.stdout
+    assert "0 containers released, 1 left." in result.stdout
+    assert "The daemon keeps trying with those that are left." in result.stdout
 
 
 async def test_where_neither_store_nor_runtime_knows_who_runs_nobody_is_said_to_be_free(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_where_neither_store_nor_runtime_knows_who_runs_nobody_is_said_to_
     result = await call(tmp_path)
 
     assert result.exit_code == 1
-    assert "There may be others, for the runtime was not asked what runs: " in result.stdout
+    assert "There may be others: the runtime could not be asked which containers run: " in result.stdout
     assert f"{tmp_path}/runtime.sock" in result.stdout
     assert "--runtime-endpoint" in result.stdout
 
@@ -170,7 +170,7 @@ async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypa
 
     assert result.exit_code == 1
     assert "default/first/main" in result.stdout
-    assert "Those that are left stay pinned until this is called again" in result.stdout
+    assert "Those that are left stay pinned until you run this command again" in result.stdout
     await world.runtime.start()
     await world.start_criproxy()
     await world.until(lambda: not world.controller.node.grants)
@@ -218,11 +218,11 @@ async def test_a_directory_in_which_criproxy_has_not_run_is_not_made(tmp_path: P
 
     assert result.exit_code == 1
     assert world.cpus(first) == "0-3"
-    assert "1 container let go, 0 left. The next start of criproxy places containers again." in result.stdout
+    assert "1 container released, 0 left. The next start of criproxy places containers again." in result.stdout
     unknown = (
         f"there is no state database {tmp_path}/mistyped/criproxy.db: criproxy has not run with this state directory"
     )
-    assert f"This could not be remembered, and ends with the next restart: {unknown}; " in result.stdout
+    assert f"The release could not be stored, and ends with the next restart: {unknown}; " in result.stdout
     assert "name the daemon's with --state-dir" in result.stdout
     assert not (tmp_path / "mistyped").exists()
 

@@ -224,7 +224,7 @@ def test_every_refusal_can_be_shown() -> None:
     [
         (["-n", "shop"], "of namespace shop"),
         (["--pod", "web"], "of pods named web"),
-        (["-n", "shop", "--pod", "web", "--exclusive"], "of namespace shop, of pods named web, with CPUs of its own"),
+        (["-n", "shop", "--pod", "web", "--exclusive"], "of namespace shop, of pods named web, with exclusive CPUs"),
     ],
 )
 def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: list[str], words: str) -> None:

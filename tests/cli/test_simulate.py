@@ -226,7 +226,7 @@ def test_a_policy_that_fails_at_explaining_is_told(file: Path, monkeypatch: pyte
     result = simulate(file, "fits", "--explain")
 
     assert result.exit_code == 1
-    assert "fits, line 12: the policy cannot tell what it chose from: ZeroDivisionError" in result.output
+    assert "fits, line 12: the policy cannot show its candidates: ZeroDivisionError" in result.output
 
 
 def test_a_load_is_not_explained(file: Path) -> None:

@@ -115,8 +115,8 @@ def test_two_hundred_containers_fit_the_terminal(width: int) -> None:
     assert max(map(len, shown)) <= width
     whole = "observability/node-exporter-5d78c9869d-{:05d}"
     assert all(any(whole.format(number) in line for line in shown) for number in range(200))
-    assert sum(" own " in line and line.endswith("running") for line in shown) == 10
-    assert "200 pods, 200 containers: 10 with CPUs of their own, 190 sharing" in shown
+    assert sum(" exclusive " in line and line.endswith("running") for line in shown) == 10
+    assert "200 pods, 200 containers: 10 with exclusive CPUs, 190 sharing" in shown
 
 
 def test_a_file_gets_a_line_for_each_container() -> None:
@@ -185,10 +185,10 @@ async def test_the_daemon_is_asked(tmp_path: Path) -> None:
 
     assert table.exit_code == 0
     assert "policy static" in table.output
-    assert "1-2 own" in table.output
+    assert "1-2 exclusive" in table.output
     assert [row["id"] for row in values["containers"]] == [web]
     assert "trader" not in none.output
-    assert "2 containers: 1 with CPUs of their own, 1 sharing" in none.output
+    assert "2 containers: 1 with exclusive CPUs, 1 sharing" in none.output
 
 
 async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
     for result in (beside, down):
         assert "the daemon does not answer" in result.output
         assert f"no criproxy daemon listens on {tmp_path}/control.sock" in result.output
-        assert "1-2 own" in result.output
+        assert "1-2 exclusive" in result.output
     assert "but does not answer" not in down.output
     assert checked.exit_code == 1
     assert checked.output.startswith("no criproxy daemon listens on")
@@ -236,7 +236,7 @@ async def test_the_check(tmp_path: Path) -> None:
 
     assert (well.exit_code, well.output) == (
         0,
-        "All is well: 1 container, 1 with CPUs of their own, everybody in place.\n",
+        "All is well: 1 container, 1 with exclusive CPUs, all where they should be.\n",
     )
     assert (wrong.exit_code, wrong.output) == (1, "bypass is on\n")
     assert values.exit_code == 1

@@ -25,7 +25,7 @@ MEANINGS = {
     Distance.PXB.name: "several PCIe switches",
     Distance.PHB.name: "a host bridge",
     Distance.NODE.name: "host bridges of a NUMA node",
-    Distance.SYS.name: "NUMA nodes, or nobody knows",
+    Distance.SYS.name: "NUMA nodes, or unknown",
 }
 
 
@@ -62,7 +62,7 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
         yield Text(f"  between two cards: {', '.join([*linked, *named])}", style=QUIET)
     for held in kind["elsewhere"]:
         ids = ", ".join(held["ids"])
-        what = f"{ids}, which is no card here" if ids else "a card, nobody can tell which"
+        what = f"{ids}, which is no card of this machine" if ids else "an unknown card"
         yield Text(f"  {words.title(held)} was given {what} ({held['evidence']})", style=NOTE)
     for seen in kind["may_see_more"]:
         yield Text(f"  {words.title(seen)} may see more than it was given: {', '.join(seen['findings'])}", style=NOTE)
@@ -84,7 +84,7 @@ def _holders(card: Values) -> Text:
     if card["containers"] is None:
         return Text("?", style=QUIET)
     if not card["containers"]:
-        return Text("nobody", style=QUIET)
+        return Text("none", style=QUIET)
     return Text("\n".join(_holder(card, held) for held in card["containers"]))
 
 
@@ -115,5 +115,5 @@ def _others(values: Values) -> Iterator[Text]:
     if untold and values["guarded"] is not False:  # else a notice says that of everybody
         names = [words.title(one) for one in untold[:MOST_NAMES]]
         more = [f"{len(untold) - len(names)} more"] if len(untold) > len(names) else []
-        text = f"nobody knows what was given to {count(len(untold), 'container')}"
+        text = f"the cards of {count(len(untold), 'container')} are unknown"
         yield Text(f"{text}: {', '.join([*names, *more])}", style=QUIET)

@@ -30,7 +30,7 @@ def render(values: Values) -> RenderableType:
     parts += [Text(f"WRONG: {each['text']}", style=TROUBLE) for each in values["notices"] if each["wrong"]]
     parts += [Text(f"Note: {each['text']}", style=NOTE) for each in values["notices"] if not each["wrong"]]
     if short := values.get("should_own"):  # a daemon of an earlier version does not say it
-        parts.append(Text(_should_own(short), style=TROUBLE))
+        parts.append(Text(_should_have(short), style=TROUBLE))
     if values["waits_for"]:
         parts.append(Text(f"It cannot start before others leave its CPUs: {', '.join(values['waits_for'])}", TROUBLE))
     if values["asked"]:
@@ -66,29 +66,30 @@ def _now(row: Values) -> Iterator[Text]:
 
 def _place(row: Values) -> str:
     if not row["placed"]:
-        return f"Nobody places it; it is on CPUs {row['applied_cpus'] or 'that nobody knows'}"
+        at = f"CPUs {row['applied_cpus']}" if row["applied_cpus"] else "unknown CPUs"
+        return f"It is not placed; it runs on {at}"
     pool = f", pool {row['pool']}" if row["pool"] else ""
     if row["exclusive_cpus"] == row["cpus"]:
-        place = f"Owns {words.cpus(row['cpus'])}"
+        place = f"Runs on {words.cpus(row['cpus'])}, exclusive"
     elif row["exclusive_cpus"]:
-        place = f"Is on {words.cpus(row['cpus'])} and owns {row['exclusive_cpus']} of them"
+        place = f"Runs on {words.cpus(row['cpus'])}, of which {row['exclusive_cpus']} are exclusive"
     else:
-        place = f"Shares {words.cpus(row['cpus'])}"
+        place = f"Runs on {words.cpus(row['cpus'])}, shared"
     memory = f", memory of NUMA node{'s' if len(row['mems']) > 1 else ''} {row['mems']}" if row["mems"] else ""
     return f"{place}{memory}{pool}{_elsewhere(row)}"
 
 
-def _should_own(short: Values) -> str:
+def _should_have(short: Values) -> str:
     since = f" since {short['since']}" if short["since"] else ""
-    now = f"owns {short['owns_cpus']}" if short["owns_cpus"] else "shares"
-    return f"It should own {count(short['should_own_cpus'], 'CPU')}, and {now}{since}: {short['why']}"
+    now = f"has {short['owns_cpus']}" if short["owns_cpus"] else "shares"
+    return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, and {now}{since}: {short['why']}"
 
 
 def _elsewhere(row: Values) -> str:
     if row["in_place"]:
         return ""
     if not row["applied_cpus"]:
-        return "; where it is now, nobody knows"
+        return "; where it runs now is unknown"
     memory = f" and memory of {row['applied_mems']}" if row["applied_mems"] != row["mems"] else ""
     return f"; it is not there yet, but on {words.cpus(row['applied_cpus'])}{memory}"
 

@@ -73,7 +73,8 @@ DECIDING = (
     ),
     Measure(
         *("fragmentation", "fragmentation", lambda outcome: outcome.mean.fragmentation, _share, min),
-        "How far the CPU that nobody asked for is from being on one NUMA node, where the next large container fits: "
+        "How far the CPU that no container asked for is from being on one NUMA node, where the next large container "
+        "fits: "
         "0 % is as near as can be. Mean over time.",
         "it keeps the most room in one piece for large containers",
         2,
@@ -96,8 +97,8 @@ TELLING = (
         "Share of the memory that a container may use which is on a single NUMA node. Mean.",
     ),
     Measure(
-        *("owned_cpus", "CPUs owned", lambda outcome: outcome.mean.owned_cpus, _one, None),
-        "CPUs that one container has alone. Good for its latency, and nobody else can use them while they idle: "
+        *("owned_cpus", "exclusive CPUs", lambda outcome: outcome.mean.owned_cpus, _one, None),
+        "CPUs that one container has alone. Good for its latency; no other container can use them while they idle: "
         "neither more nor less is better. Mean.",
     ),
     Measure(

@@ -39,7 +39,7 @@ PICTURE = (
 )
 CHARTS: tuple[tuple[str, str, float], ...] = (
     ("distance", "Distance from CPUs to memory (10 is the same NUMA node; lower is better)", 1),
-    ("fragmentation", "Fragmentation of the CPU that nobody asked for (%; lower is better)", 100),
+    ("fragmentation", "Fragmentation of the CPU that no container asked for (%; lower is better)", 100),
     ("crowded", "CPU asked for that is not there (% of what is asked; lower is better)", 100),
     ("containers", "Containers that have a place (higher is better)", 1),
 )
@@ -146,8 +146,9 @@ def _charts(load: Load, outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _picture(load: Load, outcome: Outcome) -> str:
     mean = outcome.mean
     words = (
-        f"{mean.containers:.0f} containers at a time, {mean.owned_cpus:.1f} of {len(load.topology.cpus)} CPUs owned by "
-        f"one of them, {100 * mean.crowded:.1f} % of what is asked is not there (means)."
+        f"{mean.containers:.0f} containers at a time; {mean.owned_cpus:.1f} of {len(load.topology.cpus)} CPUs are "
+        "exclusive; "
+        f"{100 * mean.crowded:.1f} % of the CPU asked for is missing (means)."
     )
     picture = heatmap(f"CPUs by {outcome.name}: {words}", load.topology, outcome)
     caption = f"<figcaption>{escape(outcome.name)}<small>{escape(words)}</small></figcaption>"

@@ -17,7 +17,7 @@ LEGEND = (
     ("up to 75 %", "l3"),
     ("up to 100 %", "l4"),
     ("more than it has", "over"),
-    ("owned by one container", "owned"),
+    ("exclusive to one container", "owned"),
 )
 """What the classes in a `heatmap` mean."""
 STYLE = """

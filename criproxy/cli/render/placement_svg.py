@@ -20,7 +20,11 @@ CSS = (
 )
 SEVERAL = {"comes": "come", "ends": "end", "is refused": "are refused"}
 """What happens to a pod, and how that is said of several."""
-LEGEND = (("own", "owns these CPUs"), ("shared", "shares these CPUs"), ("memory", "memory of these NUMA nodes"))
+LEGEND = (
+    ("own", "these CPUs are exclusive to it"),
+    ("shared", "these CPUs are shared"),
+    ("memory", "memory of these NUMA nodes"),
+)
 
 
 def draw(title: str, topology: Topology, moments: Sequence[Moment]) -> str:
@@ -43,12 +47,17 @@ def words(topology: Topology, moments: Sequence[Moment]) -> str:
 
 def _told(placed: Mapping[str, Placed], topology: Topology) -> str:
     labels = _labels(placed)
-    return "; ".join(f"{labels[name]} {_place(each, topology)}" for name, each in placed.items()) or "nobody is there"
+    return (
+        "; ".join(f"{labels[name]} {_place(each, topology)}" for name, each in placed.items())
+        or "no container is placed"
+    )
 
 
 def _place(placed: Placed, topology: Topology) -> str:
     own, shared = placed.exclusive, placed.cpus - placed.exclusive
-    parts = [f"owns CPUs {format_cpuset(own)}"] * bool(own) + [f"shares CPUs {format_cpuset(shared)}"] * bool(shared)
+    parts = [f"has CPUs {format_cpuset(own)} exclusively"] * bool(own) + [
+        f"shares CPUs {format_cpuset(shared)}"
+    ] * bool(shared)
     some = f"NUMA node{'s' * (len(placed.mems) > 1)} {format_cpuset(placed.mems)}"
     memory = "all NUMA nodes" if placed.mems >= topology.mems else some
     return f"{' and '.join(parts)}, memory of {memory}"
@@ -95,7 +104,7 @@ def _header(columns: Columns, left: int) -> Shape:
 def _panel(moment: Moment, columns: Columns, left: int, *, same: bool) -> Shape:
     """What has happened, and a row for each container; no rows where everybody is as in the panel before."""
     labels = {} if same else _labels(moment.placed)
-    heading = f"{_heading(moment)}: nobody has moved" if same else _heading(moment)
+    heading = f"{_heading(moment)}: no container has moved" if same else _heading(moment)
     height = 20 + ROW_PX * len(labels)
     parts = [f'<text class="b" y="13">{escape(heading)}</text>']
     if labels:

@@ -94,10 +94,10 @@ def _numa(values: Values) -> Table:
 
 
 _SETS = (
-    ("shared", "shared by all containers that own none"),
-    ("reserved", "reserved, owned by no newcomer"),
+    ("shared", "shared pool, for all containers without exclusive CPUs"),
+    ("reserved", "reserved: not given exclusively to new containers"),
     ("isolated", "isolated by the kernel"),
-    ("watched", "used by containers that are only watched"),
+    ("watched", "used by containers that criproxy only watches"),
     ("offline", "offline"),
 )
 
@@ -105,7 +105,7 @@ _SETS = (
 def _sets(values: Values) -> Iterator[Text]:
     for name, said in _SETS:
         pooled = name == "shared" and not values.get("shared_by_all")  # each pool or balloon has its part of them
-        meaning = "owned by nobody" if pooled else said
+        meaning = "not exclusive" if pooled else said
         if cpus := values["cpus"][name]:
             yield Text(f"{words.cpus(cpus)}: {meaning}", style=QUIET)
 
@@ -119,7 +119,7 @@ def _kept(values: Values) -> Iterator[Text]:
 
 def _totals(values: Values) -> Text:
     totals = values["totals"]
-    parts = [f"{totals['exclusive']} with CPUs of their own", f"{totals['shared']} sharing"]
+    parts = [f"{totals['exclusive']} with exclusive CPUs", f"{totals['shared']} sharing"]
     for name, meaning in (("unplaced", "not placed"), ("exited", "exited")):
         if totals[name]:
             parts.append(f"{totals[name]} {meaning}")
@@ -216,9 +216,9 @@ def _cpus(row: Values, shared: str, *, full: bool) -> str:
     if not row["placed"]:
         return f"{row['applied_cpus']} not placed" if row["applied_cpus"] else "not placed"
     if row["exclusive_cpus"] == row["cpus"]:
-        return f"{row['cpus']} own"
+        return f"{row['cpus']} exclusive"
     if row["exclusive_cpus"]:
-        return f"{row['cpus']}, own {row['exclusive_cpus']}"
+        return f"{row['cpus']}, exclusive {row['exclusive_cpus']}"
     if row["cpus"] == shared and row["pool"] != PRESERVED and not full:
         return "shared"
     return f"{row['cpus']} {'preserved' if row['pool'] == PRESERVED else 'shared'}"
@@ -234,7 +234,7 @@ def _state(row: Values) -> str:
         place = (
             words.cpus(row["applied_cpus"]) if row["applied_cpus"] != row["cpus"] else f"memory {row['applied_mems']}"
         )
-        parts.append(f"still on {place}" if row["applied_cpus"] else "nobody knows where")
+        parts.append(f"still on {place}" if row["applied_cpus"] else "place unknown")
     if row["failures"]:
         parts.append(f"{row['failures']} updates failed")
     return ", ".join(parts)

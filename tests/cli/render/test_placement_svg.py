@@ -87,7 +87,7 @@ def test_a_panel_for_each_moment(file: Path, tmp_path: Path) -> None:
         *("an owner <pushes> others", "NUMA node 0", "NUMA node 1", *map(str, range(8))),
         *("web comes", "web c0", "web c1"),
         *("db comes; big is refused; web ends", "db"),
-        *("owns these CPUs", "shares these CPUs", "memory of these NUMA nodes"),
+        *("these CPUs are exclusive to it", "these CPUs are shared", "memory of these NUMA nodes"),
     ]
 
 
@@ -112,7 +112,7 @@ def test_nobody_has_moved() -> None:
     lines = texts(draw("t", TWO, [Moment(("p comes",), everybody), Moment(("q is refused",), everybody)]))
 
     assert lines.count("p") == 1
-    assert "q is refused: nobody has moved" in lines
+    assert "q is refused: no container has moved" in lines
 
 
 def test_the_same_in_words() -> None:
@@ -124,8 +124,8 @@ def test_the_same_in_words() -> None:
     first = Moment(("p comes", "q comes", "r is refused", "s is refused", "11 s pass"), placed)
 
     assert words(TWO, [first, Moment(("p ends", "q ends"), {})]) == (
-        "p, q come; r, s are refused; 11 s pass: p in gold[0] owns CPUs 0 and shares CPUs 1, memory of NUMA node 0; "
-        "q shares CPUs 0-7, memory of all NUMA nodes. p, q end: nobody is there."
+        "p, q come; r, s are refused; 11 s pass: p in gold[0] has CPUs 0 exclusively and shares CPUs 1, memory of NUMA "
+        "node 0; q shares CPUs 0-7, memory of all NUMA nodes. p, q end: no container is placed."
     )
 
 
