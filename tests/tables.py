@@ -30,9 +30,6 @@ from tests.conftest import ROOT
 PLACE = re.compile(r"(<!-- (options|annotations|output|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
-KEYS_HEAD = (
-    "| Annotation | Value | What it says of the container | Policies | Allowed by default |\n|---|---|---|---|---|\n"
-)
 
 
 def pages() -> list[Path]:
@@ -55,7 +52,8 @@ def annotations(*named: str) -> str:
     ``all`` makes the one of all annotations, ``ignored`` that of those which no policy acts on.
     """
     if named == ("all",):
-        return KEYS_HEAD + "".join(_key_row(key, known) for key, known in KEYS.items())
+        columns = "| Annotation | Value | What it says of the container | Policies | Allowed by default |\n"
+        return columns + "|---|---|---|---|---|\n" + "".join(_key_row(key, known) for key, known in KEYS.items())
     if named == ("ignored",):
         rows = (f"| `{key}` | {reason} |\n" for key, reason in IGNORED.items())
         return "| Annotation | Why it has no effect |\n|---|---|\n" + "".join(rows)
