@@ -22,8 +22,8 @@ from pydantic import BaseModel
 
 from criproxy.cli import main
 from criproxy.config.schema import _properties
-from criproxy.policy.keys import KEYS, Key
-from criproxy.policy.unheeded import ANNOTATIONS as IGNORED
+from criproxy.policy import unheeded
+from criproxy.policy.keys import KEYS
 from criproxy.sim.scenario.vectors import load
 from tests.conftest import ROOT
 
@@ -53,9 +53,9 @@ def annotations(*named: str) -> str:
     """
     if named == ("all",):
         columns = "| Annotation | Value | What it says of the container | Policies | Allowed by default |\n"
-        return columns + "|---|---|---|---|---|\n" + "".join(_key_row(key, known) for key, known in KEYS.items())
+        return columns + "|---|---|---|---|---|\n" + "".join(map(_key_row, KEYS))
     if named == ("ignored",):
-        rows = (f"| `{key}` | {reason} |\n" for key, reason in IGNORED.items())
+        rows = (f"| `{key}` | {reason} |\n" for key, reason in unheeded.ANNOTATIONS.items())
         return "| Annotation | Why it has no effect |\n|---|---|\n" + "".join(rows)
     chosen = (key for key, known in KEYS.items() if {key, *known.policies} & set(named))
     return ", ".join(f"[`{key}`](../annotations.md#{anchor(key)})" for key in chosen) + "\n"
@@ -66,7 +66,8 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def _key_row(key: str, known: Key) -> str:
+def _key_row(key: str) -> str:
+    known = KEYS[key]
     policies = ", ".join(f"[{policy}](policies/{policy}.md)" for policy in known.policies)
     allowed = "no" if known.restricted else "yes"
     return f"| [`{key}`](#{anchor(key)}) | {known.value} | {known.meaning} | {policies} | {allowed} |\n"

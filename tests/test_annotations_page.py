@@ -19,8 +19,8 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.keys import KEYS
-from criproxy.sim.machines import machine
 from tests.conftest import ROOT
+from tests.policy.shapes import n4c16
 
 PAGE = (ROOT / "docs/annotations.md").read_text()
 SECTIONS = dict(re.findall(r"^### `([\w.-]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -36,7 +36,7 @@ def placed(policy: str, annotations: Mapping[str, str], name: str) -> Decision:
     entry = BUILTIN[policy]
     options = {**OPTIONS.get(policy, {}), "reservedCpus": "0", "annotations": {"allow": {"*": ["*"]}}}
     by = entry.build(entry.options.model_validate(options))
-    node = Node(replace(machine(nodes=2), isolated_cpus=frozenset({2, 3, 10, 11})))
+    node = Node(n4c16(isolated="6-7"))
     pod = Pod(key="p", name="web", namespace="shop", annotations=annotations)
     container = Container(key="c", pod="p", name=name, namespace="shop", qos=QosClass.GUARANTEED, cpu_milli=2000)
     with_card = replace(container, hints=(frozenset({0}),))
