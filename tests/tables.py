@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 from criproxy.cli import main
 from criproxy.config.schema import _properties
+from criproxy.policy import unheeded
 from criproxy.policy.keys import KEYS
 from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
@@ -51,13 +52,30 @@ def renewed(text: str) -> str:
 
 
 def annotations(*named: str) -> str:
-    """The annotations of these keys, or that the policy of this name reads."""
-    rows = (
-        f"| `{key}` | {known.value} | {known.meaning} |\n"
-        for key, known in KEYS.items()
-        if {key, *known.policies} & set(named)
-    )
-    return "| Annotation | Value | Meaning |\n|---|---|---|\n" + "".join(rows)
+    """Links to the annotations of these keys or policies in docs/annotations.md, which has two tables of its own.
+
+    ``all`` makes the one of all annotations, ``ignored`` that of those which no policy acts on.
+    """
+    if named == ("all",):
+        columns = "| Annotation | Value | What it says of the container | Policies | Allowed by default |\n"
+        return columns + "|---|---|---|---|---|\n" + "".join(map(_key_row, KEYS))
+    if named == ("ignored",):
+        rows = (f"| `{key}` | {reason} |\n" for key, reason in unheeded.ANNOTATIONS.items())
+        return "| Annotation | Why it has no effect |\n|---|---|\n" + "".join(rows)
+    chosen = (key for key, known in KEYS.items() if {key, *known.policies} & set(named))
+    return ", ".join(f"[`{key}`](../annotations.md#{anchor(key)})" for key in chosen) + "\n"
+
+
+def anchor(title: str) -> str:
+    """What GitHub makes of a heading, for links to it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _key_row(key: str) -> str:
+    known = KEYS[key]
+    policies = ", ".join(f"[{policy}](policies/{policy}.md)" for policy in known.policies)
+    allowed = "no" if known.restricted else "yes"
+    return f"| [`{key}`](#{anchor(key)}) | {known.value} | {known.meaning} | {policies} | {allowed} |\n"
 
 
 def table(*models: str) -> str:

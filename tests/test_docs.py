@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.policy import BUILTIN
 from criproxy.policy.keys import KEYS, RESTRICTED
+from tests.tables import anchor
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -51,8 +52,7 @@ def planned() -> set[str]:
 
 def anchors(page: Path) -> set[str]:
     """The headings of a page as GitHub links to them."""
-    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {anchor(title) for title in re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -180,16 +180,31 @@ def test_what_to_do_about_a_moved_directory_of_the_kubelet() -> None:
     assert "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock" in text
 
 
-def test_the_page_on_tenants_says_who_may_use_what_reaches_further() -> None:
-    """Keys that nobody may use are there as such, keys that name a pool or a type too, and no other is restricted."""
-    page = (ROOT / "docs/configuration.md").read_text().partition("\n## Tenants\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    may_use = {key: who for keys, _, who in rows for key in re.findall(r"`([\w.-]+)`", keys)}
+def section(page: str, title: str) -> str:
+    """What a page of docs/ says below the heading *title*."""
+    return (ROOT / "docs" / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
-    assert may_use.keys() <= KEYS.keys()
-    assert {key for key, who in may_use.items() if who == "nobody may use it"} == RESTRICTED
-    assert may_use.keys() > {"pool.podpools", "balloon.balloons", "affinity", "anti-affinity", "memory-type"}
-    assert {"annotations.allow", "annotations.deny", "annotationNamespaces"} <= set(re.findall(r"`([\w.]+)`", page))
+
+def test_the_page_on_annotations_says_which_reach_other_pods() -> None:
+    """Restricted keys are there as such, keys that name a pool or a balloon type too, and no others are restricted."""
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in section("annotations.md", "Who may use an annotation").splitlines()
+        if line.startswith("| `")
+    ]
+    allowed = {key: by_default for keys, _, by_default in rows for key in re.findall(r"`([\w.-]+)`", keys)}
+
+    assert allowed.keys() <= KEYS.keys()
+    assert {key for key, by_default in allowed.items() if by_default == "no"} == RESTRICTED
+    assert allowed.keys() > {"pool.podpools", "balloon.balloons", "affinity", "anti-affinity", "memory-type"}
+
+
+def test_the_section_on_tenants_has_the_options_that_restrict_annotations() -> None:
+    """It names each of them, and links to the annotations that reach other pods."""
+    tenants = section("configuration.md", "Tenants")
+
+    assert {"annotations.allow", "annotations.deny", "annotationNamespaces"} <= set(re.findall(r"`([\w.]+)`", tenants))
+    assert "(annotations.md#who-may-use-an-annotation)" in tenants
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_the_reference_has_the_help_of_every_command(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("policy", sorted({policy for key in KEYS.values() for policy in key.policies}))
 def test_the_page_of_a_policy_has_its_annotations(policy: str) -> None:
-    """Each page ends in the table of what workload owners may write."""
+    """Each page links to every annotation that the policy reads."""
     assert f"<!-- annotations: {policy} -->" in (ROOT / f"docs/policies/{policy}.md").read_text()
 
 
@@ -61,11 +61,19 @@ def test_an_option_that_is_a_group_is_told_by_what_is_in_it() -> None:
 
 
 def test_annotations_by_key() -> None:
-    """A page may have those of several policies, too."""
-    assert [row.split("`")[1] for row in annotations("cold-start", "affinity").splitlines()[2:]] == [
-        "cold-start",
-        "affinity",
-    ]
+    """A page may link to some annotations of several policies, too."""
+    links = "[`memory.preserve`](../annotations.md#memorypreserve), [`affinity`](../annotations.md#affinity)\n"
+
+    assert annotations("memory.preserve", "affinity") == links
+
+
+def test_the_table_of_all_annotations() -> None:
+    """Each annotation has a row, with the policies that read it and whether it is allowed by default."""
+    rows = {row.split("`")[1]: row for row in annotations("all").splitlines()[2:]}
+
+    assert rows.keys() == KEYS.keys()
+    assert rows["cpu.preserve"].endswith(", [balloons](policies/balloons.md) | no |")
+    assert rows["pool.podpools"].endswith("[pools](policies/pools.md) | yes |")
 
 
 def test_a_table_that_is_behind_is_renewed() -> None:

@@ -1,4 +1,4 @@
-"""The policy ``quiet``: BestEffort pods run on CPUs of their own, all others where those never disturb them."""
+"""The policy ``quiet``: BestEffort pods run on CPUs of their own, and do not disturb other pods."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,10 +17,10 @@ class QuietOptions(Options):
     """Options of the policy ``quiet``."""
 
     batch_cpus: CpuSetOption
-    """CPUs of BestEffort pods; nobody else runs there."""
+    """CPUs of BestEffort pods; no other pod runs there."""
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """Complain of CPUs that the machine has not, and of a machine without a CPU for all others."""
+        """Reject CPUs that the machine does not have, and options that leave no CPU for other pods."""
         yield from super().misfits(topology)
         path = ("batchCpus",)
         yield from missing_cpus(path, self.batch_cpus, topology)
@@ -37,21 +37,23 @@ class QuietPolicy:
         self.options = options
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container* on the side of its class."""
+        """The layout with *container* on the CPUs of its class."""
         cpus = self._side(node, container)
         if not cpus:
-            raise NotEnough(f"container {container.title} has no CPU to run on: each one that may be used has an owner")
+            raise NotEnough(
+                f"container {container.title} has no CPU to run on: every CPU that pods may use is exclusive"
+            )
         had = node.grants.get(container.key)
-        newcomer = Grant(cpus, had.mems if had else node.topology.mems)
+        grant = Grant(cpus, had.mems if had else node.topology.mems)
         reason = f"{container.title} shares CPUs {format_cpuset(cpus)}: its pod is {container.qos.value}"
-        return Layout(self._divided(node, {**node.grants, container.key: newcomer}), (reason,))
+        return Layout(self._divided(node, {**node.grants, container.key: grant}), (reason,))
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; those that stay may get CPUs that it owned under an earlier policy."""
+        """The layout without *key*; the others may get CPUs that an earlier policy gave it exclusively."""
         return Layout(self._divided(node, {other: grant for other, grant in node.grants.items() if other != key}))
 
     def _divided(self, node: Node, grants: Mapping[str, Grant]) -> Mapping[str, Grant]:
-        """Everybody on the side of their class; who owns CPUs since an earlier policy keeps them."""
+        """Every container on the CPUs of its class; exclusive CPUs that an earlier policy gave stay where they are."""
         after = node.replace(grants=grants)
         return {
             key: grant if grant.exclusive else _on(grant, self._side(after, node.containers[key]))
@@ -60,7 +62,7 @@ class QuietPolicy:
         }
 
     def _side(self, node: Node, container: Container) -> CpuSet:
-        """The CPUs of the container's class; all that are shared where CPUs went offline and none is left for it."""
+        """The CPUs of the container's class; all shared CPUs if CPUs went offline and its class has none left."""
         had = node.grants.get(container.key)
         shared = node.shared_cpus | (had.exclusive if had else frozenset())
         batch = shared & self.options.batch_cpus
@@ -68,7 +70,7 @@ class QuietPolicy:
 
 
 def _on(grant: Grant, cpus: CpuSet) -> Grant:
-    # The same object where nothing changes: that tells the engine at once. Without a CPU for it, it stays elsewhere.
+    # If nothing changes, the same object: the engine sees it at once. Without a CPU of its class it stays elsewhere.
     return grant if grant.cpus == cpus or not cpus else replace(grant, cpus=cpus)
 
 

@@ -1,0 +1,106 @@
+"""docs/annotations.md: every example is understood, every malformed value does what the page says."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+import pytest
+import yaml
+
+from criproxy.cri.devices import CDI_ANNOTATIONS
+from criproxy.cri.stamp import ANNOTATION, MISSED, Stamp
+from criproxy.devices.evidence import ANNOTATION as DEVICES
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreating, PodCreated
+from criproxy.engine.step import step
+from criproxy.errors import BadAnnotation
+from criproxy.model.annotations import DOMAINS, MAX_VALUE_CHARS
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, Pod, QosClass
+from criproxy.policy import BUILTIN
+from criproxy.policy.keys import KEYS
+from tests.conftest import ROOT
+from tests.policy.shapes import n4c16
+
+PAGE = (ROOT / "docs/annotations.md").read_text()
+SECTIONS = dict(re.findall(r"^### `([\w.-]+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+OPTIONS: Mapping[str, dict[str, object]] = {
+    "pools": {"pools": [{"name": "dualcpu", "cpu": 2}]},
+    "balloons": {"balloonTypes": [{"name": "database"}]},
+}
+READERS = [pytest.param(key, policy, id=f"{key}-{policy}") for key, known in KEYS.items() for policy in known.policies]
+
+
+def placed(policy: str, annotations: Mapping[str, str], name: str) -> Decision:
+    """What *policy* decides about a Guaranteed container of two CPUs and a card, on a machine with isolated CPUs."""
+    entry = BUILTIN[policy]
+    options = {**OPTIONS.get(policy, {}), "reservedCpus": "0", "annotations": {"allow": {"*": ["*"]}}}
+    by = entry.build(entry.options.model_validate(options))
+    node = Node(n4c16(isolated="6-7"))
+    pod = Pod(key="p", name="web", namespace="shop", annotations=annotations)
+    container = Container(key="c", pod="p", name=name, namespace="shop", qos=QosClass.GUARANTEED, cpu_milli=2000)
+    with_card = replace(container, hints=(frozenset({0}),))
+    return step(step(node, PodCreated(pod), by).node, ContainerCreating(with_card), by)
+
+
+def example(key: str) -> tuple[str, str]:
+    """The annotation in the section of *key*: its name and its value."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", SECTIONS[key], re.DOTALL)
+    ((name, value),) = yaml.safe_load(block).items()
+    return name, value
+
+
+def test_every_annotation_has_a_section() -> None:
+    """And no other has one."""
+    assert SECTIONS.keys() == KEYS.keys()
+
+
+@pytest.mark.parametrize(("key", "policy"), READERS)
+def test_every_example_is_understood(key: str, policy: str) -> None:
+    """By each policy that reads the annotation, without a note that it has no effect."""
+    name, value = example(key)
+    decision = placed(policy, {name: value}, name.partition("container.")[2] or "main")
+
+    assert name.startswith(f"{key}.criproxy.io")
+    assert isinstance(value, str)
+    assert not any(reason.startswith("annotation ") for reason in decision.reasons)
+
+
+@pytest.mark.parametrize(("key", "policy"), [each for each in READERS if each.values[0] != "pool.podpools"])
+def test_a_malformed_value_refuses_the_container(key: str, policy: str) -> None:
+    """With a sentence that names the annotation, whatever the policy; an unknown balloon type, too."""
+    with pytest.raises(BadAnnotation, match=key):
+        placed(policy, {f"{key}.criproxy.io/pod": "nonsense"}, "main")
+
+
+def test_a_pool_that_does_not_exist() -> None:
+    """The pod runs in the pool default, and the decision says so."""
+    decision = placed("pools", {"pool.podpools.criproxy.io/pod": "nonsense"}, "main")
+
+    assert decision.node.grants["c"].pool == "default"
+    assert any("there is no pool 'nonsense'" in reason for reason in decision.reasons)
+
+
+def test_forms_and_limits() -> None:
+    """The page has every domain in the order in which they count, and the largest size of a value."""
+    assert "in the order " + ", ".join(f"`{domain}`" for domain in DOMAINS) in " ".join(PAGE.split())
+    assert f"{MAX_VALUE_CHARS:,} characters" in " ".join(PAGE.split())
+
+
+def test_the_domain_counts_before_the_scope() -> None:
+    """An annotation for the pod in our domain wins over one for the container in another one."""
+    said = {
+        "prefer-shared-cpus.criproxy.io/pod": "true",
+        "prefer-shared-cpus.resource-policy.nri.io/container.main": "false",
+    }
+
+    assert placed("topology-aware", said, "main").node.grants["c"].exclusive == frozenset()
+
+
+def test_container_annotations() -> None:
+    """The page has those that criproxy writes and reads, and every field of its stamp."""
+    part = PAGE.partition("\n## Container annotations\n")[2]
+    named = set(re.findall(r"`([^`]+)`", part))
+
+    assert {ANNOTATION, MISSED, f"{DEVICES}RESOURCE", f"{CDI_ANNOTATIONS}…"} <= named
+    assert {field.name for field in fields(Stamp)} <= named
