@@ -64,12 +64,3 @@ def parse_cold_start(text: str) -> float:
     if not 0 < seconds <= MAX_COLD_START_S:
         raise ValueError(f"{text!r} must be a duration of at most 1 h, such as 'duration: 10s'")
     return seconds
-
-
-def cold_start_s(annotations: Mapping[str, str], container: str) -> float | None:
-    """How long the cold start of a *container* lasts, by its pod's *annotations*; None without a valid one."""
-    found = effective(annotations, COLD_START, container)
-    try:
-        return parse_cold_start(found[1]) if found else None
-    except ValueError:
-        return None  # the policy has refused the container

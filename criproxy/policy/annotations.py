@@ -119,12 +119,15 @@ class Wishes:
         pod = self.node.pods.get(self.container.pod)
         if pod is None or not pod.annotations:
             return None
-        return effective(pod.annotations, key, self.container.name) or _old_form(
-            pod.annotations, key, self.container.name
-        )
+        return written(pod.annotations, key, self.container.name)
 
     def _may_use(self, key: str) -> bool:
         return may_use(self.container.namespace, key, self.allowed, self.denied)
+
+
+def written(annotations: Mapping[str, str], key: str, container: str) -> tuple[str, str] | None:
+    """The name and the value of the annotation that says *key* for a *container* of a pod, in whatever form."""
+    return effective(annotations, key, container) or _old_form(annotations, key, container)
 
 
 def _short(text: str) -> str:

@@ -1,11 +1,11 @@
 """What workload owners say about memory, read for policies: memory-type, cold-start and memory.preserve."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from criproxy.alloc.memory import ANY, MemoryWish
 from criproxy.model.annotations import COLD_START, parse_cold_start
 from criproxy.model.topology import MemoryKind
-from criproxy.policy.annotations import Wishes
+from criproxy.policy.annotations import Wishes, written
 
 MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
 _MIXED = "mixed"
@@ -32,6 +32,15 @@ def memory_wish(wishes: Wishes, default: MemoryWish = ANY, *, pinned: bool = Tru
     if kinds is None and not cold:
         return default
     return MemoryWish(kinds or default.kinds, default.usual, cold)
+
+
+def cold_start_s(annotations: Mapping[str, str], container: str) -> float | None:
+    """How long the cold start of a *container* lasts, by its pod's *annotations*; None without a valid one."""
+    found = written(annotations, COLD_START, container)
+    try:
+        return parse_cold_start(found[1]) if found else None
+    except ValueError:
+        return None  # the policy has refused the container
 
 
 def memory_kinds(words: Iterable[str]) -> frozenset[MemoryKind]:

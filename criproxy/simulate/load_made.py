@@ -18,9 +18,9 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.trace import Traced
 from criproxy.errors import UsageError
-from criproxy.model.annotations import cold_start_s
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
+from criproxy.policy.memory import cold_start_s
 from criproxy.simulate.load import PERCENT, Kind, Load, Spec
 from criproxy.simulate.load_cards import Cards, Deck, cards_of
 from criproxy.simulate.scenario.pods import PodPlan, seen_sizes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from criproxy.model.annotations import cold_start_s, effective, parse_cold_start, policy_annotations
+from criproxy.model.annotations import effective, parse_cold_start, policy_annotations
 
 
 def test_only_annotations_of_the_known_domains_are_kept() -> None:
@@ -61,7 +61,6 @@ def test_the_nearest_scope_and_our_domain_win(annotations: dict[str, str], wins:
 def test_a_cold_start_is_a_duration(text: str, expected: float) -> None:
     """A duration alone, or as the only entry of a group."""
     assert expected == parse_cold_start(text)
-    assert expected == cold_start_s({"cold-start.criproxy.io/container.a": text}, "a")
 
 
 @pytest.mark.parametrize("text", ["", "10", "duration: 0s", "61m", "soon", "duration: 10s, more: 1"])
@@ -69,4 +68,3 @@ def test_a_cold_start_that_is_none(text: str) -> None:
     """Anything else is an error where it is read, and no cold start where it is waited for."""
     with pytest.raises(ValueError, match="must be a duration of at most 1 h"):
         parse_cold_start(text)
-    assert cold_start_s({"cold-start.criproxy.io": text}, "a") is None

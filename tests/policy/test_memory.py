@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.model.topology import MemoryKind
-from criproxy.policy.memory import memory_kinds
+from criproxy.policy.memory import cold_start_s, memory_kinds
 from criproxy.simulate.scenario.runner import run
 from criproxy.simulate.scenario.vectors import Vector, load
 
@@ -33,3 +33,18 @@ def test_scenario(vector: Vector, rules: str) -> None:
 def test_words_for_kinds(words: list[str], kinds: set[MemoryKind]) -> None:
     """Mixed is all of them."""
     assert memory_kinds(words) == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("a: {duration: 60s}", 60.0, id="a-map"),
+        pytest.param("a: 10s", 10.0, id="a-duration"),
+        pytest.param("b: {duration: 60s}", None, id="of-another-container"),
+        pytest.param("a: soon", None, id="no-duration"),
+        pytest.param("duration: 10s", None, id="of-no-container"),
+    ],
+)
+def test_a_cold_start_in_the_old_form_ends_too(text: str, expected: float | None) -> None:
+    """CRI-RM's ``DOMAIN/cold-start`` maps containers to durations: who begins cold by it does not stay so."""
+    assert cold_start_s({"cri-resource-manager.intel.com/cold-start": text}, "a") == expected

@@ -13,10 +13,10 @@ from functools import partial
 from criproxy.control.context import Context
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ColdStartEnded
-from criproxy.model.annotations import cold_start_s
 from criproxy.model.entries import changed_keys
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.memory import cold_start_s
 
 
 @dataclass(slots=True)

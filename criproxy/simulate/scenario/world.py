@@ -20,11 +20,11 @@ from criproxy.engine.events import (
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import ConfigError, Refused
-from criproxy.model.annotations import cold_start_s
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.api import Policy
+from criproxy.policy.memory import cold_start_s
 from criproxy.simulate.faults import told
 from criproxy.simulate.scenario.assertions import Assertion
 from criproxy.simulate.scenario.expected import ExpectedPools
