@@ -106,7 +106,7 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
         return Decision(node, key=key)
     if not grows and not container.is_unplaced and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
-    return Decision(after, updates_between(node, after), layout.reasons, key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
 def to_be_promoted(node: Node, why: Miss, keys: Iterable[str]) -> Node:

@@ -49,6 +49,7 @@ from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
 from criproxy.model.grant import Applied, Layout, granted
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Miss, Sizes
 from criproxy.policy.api import Policy
 
@@ -185,12 +186,12 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     if grant:  # the create message says it, so the runtime has it with the container
         applied = with_entries(applied, {container.key: granted(grant)})
     after = known.replace(grants=grants, applied=applied, kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons, container.key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(container.key), container.key)
 
 
 def _repeated(node: Node, newcomer: Container, twin: Container, policy: Policy) -> Decision:
     """Let *newcomer* have the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
-    reasons: tuple[str, ...] = (f"{newcomer.title} repeats a create and inherits its place",)
+    reasons: tuple[Reason, ...] = (Reason(twin.key, f"{newcomer.title} repeats a create and inherits its place"),)
     after = node
     if twin.key == twin.reservation and twin.sizes != newcomer.sizes:
         resized = _resized(node, twin.key, newcomer.sizes, policy)
@@ -244,7 +245,7 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons, key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
 def _warmed(node: Node, key: str, policy: Policy) -> Decision:
@@ -258,9 +259,10 @@ def _warmed(node: Node, key: str, policy: Policy) -> Decision:
     try:
         layout = policy.place(known, container)
     except Refused as error:  # it runs, so it goes on where it is
-        return Decision(known, reasons=(f"{container.title} stays after its cold start: {error}",), key=key)
+        text = f"{container.title} stays after its cold start: {error}"
+        return Decision(known, reasons=(Reason(key, text),), key=key)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons, key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
 def _applied(node: Node, key: str, applied: Applied) -> Decision:
@@ -299,7 +301,7 @@ def _forget(node: Node, keys: Collection[str]) -> Node:
 
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
     """Give back every grant whose container is gone or has exited in *after*."""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     for owner in before.grants if key is None else before.grants.keys() & {key}:
         container = after.containers.get(owner)
         if container is None or container.state is ContainerState.EXITED:
@@ -307,7 +309,7 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
                 after = with_leaver(after, before.containers[owner], policy)
             layout = policy.release(after, owner)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
-            reasons += layout.reasons
+            reasons += layout.reasons_about(None)
             if key is not None and before.grants[owner].exclusive and key in before.containers:
                 moved = apart_again(after, before.containers[key], policy)
                 failed = before.containers[key].reservation == key

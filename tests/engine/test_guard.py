@@ -10,6 +10,7 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
@@ -51,14 +52,14 @@ def guarded(grants: dict[str, Grant] | Exception) -> Guarded:
 
 
 def test_a_good_layout_passes() -> None:
-    """With its reasons."""
+    """With its reasons: a plain sentence is about the new container."""
     grants = {**NODE.grants, "new": Grant(ALL - OWN, MEMS)}
     guard = guarded(grants)
 
     decision = step(NODE, ContainerCreating(NEWCOMER), guard)
 
     assert decision.node.grants == grants
-    assert decision.reasons == ("because",)
+    assert decision.reasons == (Reason("new", "because"),)
     assert guard.faults == 0
 
 
@@ -130,7 +131,7 @@ def test_a_release_is_always_possible(answer: dict[str, Grant] | Exception) -> N
     decision = step(NODE, ContainerGone("own"), guard)
 
     assert decision.node.grants == {"share": NODE.grants["share"]}
-    assert "the policy 'acme' is wrong" in decision.reasons[0]
+    assert "the policy 'acme' is wrong" in decision.sentences[0]
     assert guard.faults == 1
 
 

@@ -86,7 +86,7 @@ def test_more_memory_than_its_nodes_have_widens_them(name: str) -> None:
     assert format_cpuset(has.mems) == "0-1"
     assert (has.cpus, has.exclusive, has.quota) == (was.cpus, was.exclusive, was.quota)
     assert list(memory_is_promised_once(node, decision.node)) == []
-    assert decision.reasons
+    assert decision.sentences
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -85,7 +85,7 @@ class World:
 
     def _step(self, event: Any) -> None:  # noqa: ANN401
         decision = step(self.node, event, self.policy)
-        self.node, self.reasons = decision.node, decision.reasons
+        self.node, self.reasons = decision.node, decision.sentences
         wrong = [*violations(self.node), *wrong_balloons(self.node, self.state())]
         assert not wrong, wrong
 

@@ -554,7 +554,7 @@ class Manager:
                 raise
             raise PolicyFailed(f"the policy failed: {error!r}") from error
         if _faults(asked) != faults:
-            self.failures.add("policy", f"the policy failed{_about(node, event)}: {' '.join(decision.reasons[:1])}")
+            self.failures.add("policy", f"the policy failed{_about(node, event)}: {' '.join(decision.sentences[:1])}")
         return decision
 
 
