@@ -30,7 +30,6 @@ from criproxy.cri.translate import UnreadableMessage, has_cpuset
 from criproxy.engine.choice import Choice, Decided
 from criproxy.engine.complete import complete
 from criproxy.engine.events import TopologyChanged
-from criproxy.engine.guard import Guarded
 from criproxy.errors import CriproxyError, StatusCode, for_kubelet
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.cpuset import CpuSet
@@ -132,11 +131,6 @@ class Controller:
         error = self._manager.store_error
         return None if error is None else str(error)
 
-    @property
-    def policy_faults(self) -> int:
-        """How many answers of a policy that is not ours broke an invariant and were not used."""
-        return self._manager.policy.faults if isinstance(self._manager.policy, Guarded) else 0
-
     async def history(self, text: str) -> list[Record]:
         """What happened to all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER.
 
@@ -227,7 +221,6 @@ class Controller:
             reserved_cpus(self._manager.policy, self.node.topology),
             self._creates.devices,
             ready=self.ready,
-            policy_faults=self.policy_faults,
             config_problem=self.config_problem is not None,
         )
 

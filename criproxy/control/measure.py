@@ -30,7 +30,6 @@ def measure(
     devices: DeviceGuard,
     *,
     ready: bool,
-    policy_faults: int,
     config_problem: bool,
 ) -> "Placing":
     """Everything that `observe.placing` shows.
@@ -40,7 +39,6 @@ def measure(
         reserved: CPUs that nobody may own.
         devices: who knows the cards.
         ready: whether held calls are decided.
-        policy_faults: answers of the policy that were not used.
         config_problem: whether the configuration in the file is not the one in force.
     """
     from criproxy.observe.placing import Placing
@@ -61,7 +59,7 @@ def measure(
         unpromoted=_unpromoted(node, manager.policy),
         undersized=sum(1 for _ in undersized(node)),
         policy_failures=counters.policy_failures,
-        policy_faults=policy_faults,
+        policy_faults=counters.policy_faults,
         failures=_with(followups.tasks.failures.counts, *KINDS),
         updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
         updates_in_flight=counters.updates_in_flight,

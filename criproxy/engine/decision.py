@@ -34,6 +34,9 @@ class Decision:
     than the event's where this create repeats one that is in flight or of unknown outcome. Then the place belongs
     to the earlier one: confirm with this key, and report a failure under the event's own key (which frees nothing)."""
 
+    faults: tuple[str, ...] = ()
+    """A sentence for each answer of a policy that broke a rule and was not used; see `engine.guard`."""
+
     @property
     def sentences(self) -> tuple[str, ...]:
         """The texts of the reasons."""

@@ -37,6 +37,7 @@ from criproxy.engine.events import (
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
+from criproxy.engine.guard import Guarded
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.pod_total import apart_again
@@ -60,6 +61,14 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     Raises:
         Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
+    if not isinstance(policy, Guarded):
+        return _step(node, event, policy)
+    faults = list[str]()
+    decision = _step(node, event, policy.listing(faults))
+    return replace(decision, faults=tuple(faults)) if faults else decision
+
+
+def _step(node: Node, event: Event, policy: Policy) -> Decision:
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)

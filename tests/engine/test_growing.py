@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.engine.events import ContainerResized
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.invariants import memory_is_promised_once
+from criproxy.engine.laws import memory_is_promised_once
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant

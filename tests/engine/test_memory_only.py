@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.engine.events import ContainerResized
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.invariants import memory_is_promised_once
+from criproxy.engine.laws import memory_is_promised_once
 from criproxy.engine.step import placing, step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset

@@ -17,7 +17,8 @@ from criproxy.engine.events import (
     TopologyChanged,
     UpdateApplied,
 )
-from criproxy.engine.invariants import memory_stays, violations
+from criproxy.engine.invariants import violations
+from criproxy.engine.laws import memory_stays
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Grant
