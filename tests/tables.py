@@ -2,7 +2,8 @@
 
 A page has the place for a table of options between ``<!-- options: MODULE.CLASS -->`` (or several classes) and
 ``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
-for a command with what it prints after ``<!-- output: ARGUMENTS -->``, and for a picture of a scenario after
+for the states of a container after ``<!-- states: all -->``, for a command with what it prints after
+``<!-- output: ARGUMENTS -->``, and for a picture of a scenario after
 ``<!-- picture: FILE CASE PICTURE -->``, whose names are those from the root.
 """
 
@@ -22,11 +23,13 @@ from pydantic import BaseModel
 
 from criproxy.cli import main
 from criproxy.config.schema import _properties
+from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
+from criproxy.model.workload import ContainerState
 from criproxy.policy.keys import KEYS
 from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
 
-PLACE = re.compile(r"(<!-- (options|annotations|output|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- (options|annotations|states|output|picture): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
 
@@ -60,6 +63,19 @@ def table(*models: str) -> str:
     return HEAD + "".join(row for model in models for row in _own(_model(model)))
 
 
+def states(_: str) -> str:
+    """What each event does to a container, by its state."""
+    later = "`ContainerCreating` of a later attempt", LATER_ATTEMPT
+    rows = [*((f"`{kind.__name__}`", row) for kind, row in TRANSITIONS.items()), later]
+    cells = ((name, *(_cell(row[state]) for state in ContainerState)) for name, row in rows)
+    head = ["Event", *(state.value for state in ContainerState)], ["---"] * (1 + len(ContainerState))
+    return "".join(f"| {' | '.join(row)} |\n" for row in (*head, *cells))
+
+
+def _cell(cell: ContainerState | Effect) -> str:
+    return f"**{cell.value}**" if isinstance(cell, ContainerState) else cell.value
+
+
 def output(*arguments: str) -> str:
     """What a user types, and below it what criproxy prints."""
     with chdir(ROOT):
@@ -90,6 +106,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
 MADE: Mapping[str, Callable[..., str]] = {
     "options": table,
     "annotations": annotations,
+    "states": states,
     "output": output,
     "picture": picture,
 }

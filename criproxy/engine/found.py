@@ -15,6 +15,7 @@ from criproxy.engine.events import Found, Present
 from criproxy.engine.preserved import preserved
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
+from criproxy.engine.transitions import LATER_ATTEMPT, state_after
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import with_entries, without
@@ -140,7 +141,7 @@ def _added(node: Node, news: Sequence[Present]) -> Node:
 def _has_given_way(node: Node, present: Present) -> bool:
     """Whether it never ran and a later attempt has taken its place, as the step for a create has it."""
     container = present.container
-    return container.state is ContainerState.CREATED and any(
+    return state_after(container, LATER_ATTEMPT) is not container.state and any(
         other.name == container.name and other.attempt > container.attempt
         for other in node.containers_of(container.pod)
     )
