@@ -2,6 +2,7 @@
 
 A page has the place for a table of options between ``<!-- options: MODULE.CLASS -->`` (or several classes) and
 ``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
+for the states of a container after ``<!-- states: all -->``,
 for a command with what it prints after ``<!-- output: ARGUMENTS -->``, for the help of a program and all its commands
 after ``<!-- help: PROGRAM -->``, for the titles of a folder's numbered pages after ``<!-- titles: FOLDER -->``, and for
 a picture of a scenario after ``<!-- picture: FILE CASE PICTURE -->``. Files and folders are named from the root.
@@ -24,12 +25,14 @@ from pydantic import BaseModel
 
 from criproxy.cli import main
 from criproxy.config.schema import _properties
+from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, Effect
+from criproxy.model.workload import ContainerState
 from criproxy.policy import unheeded
 from criproxy.policy.keys import KEYS
 from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
 
-_KINDS = "options|annotations|output|help|titles|picture"
+_KINDS = "options|annotations|states|output|help|titles|picture"
 PLACE = re.compile(rf"(<!-- ({_KINDS}): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HELP_COLUMNS = 100
@@ -81,6 +84,19 @@ def _key_row(key: str) -> str:
 def table(*models: str) -> str:
     """The options that each class has and what it derives from has not, or says something else about."""
     return HEAD + "".join(row for model in models for row in _own(_model(model)))
+
+
+def states(_: str) -> str:
+    """What each event does to a container, by its state."""
+    later = "`ContainerCreating` of a later attempt", LATER_ATTEMPT
+    rows = [*((f"`{kind.__name__}`", row) for kind, row in TRANSITIONS.items()), later]
+    cells = ((name, *(_cell(row[state]) for state in ContainerState)) for name, row in rows)
+    head = ["Event", *(state.value for state in ContainerState)], ["---"] * (1 + len(ContainerState))
+    return "".join(f"| {' | '.join(row)} |\n" for row in (*head, *cells))
+
+
+def _cell(cell: ContainerState | Effect) -> str:
+    return f"**{cell.value}**" if isinstance(cell, ContainerState) else cell.value
 
 
 def output(*arguments: str) -> str:
@@ -141,6 +157,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
 MADE: Mapping[str, Callable[..., str]] = {
     "options": table,
     "annotations": annotations,
+    "states": states,
     "output": output,
     "help": helps,
     "titles": titles,

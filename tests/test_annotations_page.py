@@ -63,7 +63,7 @@ def test_every_example_is_understood(key: str, policy: str) -> None:
 
     assert name.startswith(f"{key}.criproxy.io")
     assert isinstance(value, str)
-    assert not any(reason.startswith("annotation ") for reason in decision.reasons)
+    assert not any(reason.startswith("annotation ") for reason in decision.sentences)
 
 
 @pytest.mark.parametrize(("key", "policy"), [each for each in READERS if each.values[0] != "pool.podpools"])
@@ -78,7 +78,7 @@ def test_a_pool_that_does_not_exist() -> None:
     decision = placed("pools", {"pool.podpools.criproxy.io/pod": "nonsense"}, "main")
 
     assert decision.node.grants["c"].pool == "default"
-    assert any("there is no pool 'nonsense'" in reason for reason in decision.reasons)
+    assert any("there is no pool 'nonsense'" in reason for reason in decision.sentences)
 
 
 def test_forms_and_limits() -> None:

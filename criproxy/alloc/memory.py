@@ -18,6 +18,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
 from criproxy.model.topology import MemoryKind, Topology
 from criproxy.model.workload import Container
 
@@ -51,16 +52,12 @@ class _Machine(NamedTuple):
     """What is worked out of a topology once."""
 
     topology: Topology
-    pessimistic: bool
     memory: Memory
     attached: Mapping[int, CpuSet]
     """By NUMA node with CPUs, the memory-only nodes that belong to it."""
     attached_to: dict[CpuSet, CpuSet]
     """The same by set of nodes, as far as somebody has asked."""
     crowds: Crowds
-
-
-_known: list[_Machine] = []
 
 
 class _Nodes(NamedTuple):
@@ -98,7 +95,7 @@ def place_memory(
         stays = _Nodes(had.mems, had.home_mems) if had else _Nodes(frozenset(), frozenset())
         reason = f"memory is left alone: {wish.untouched}" if wish.untouched else "memory from where it came before"
         return Layout(_changed(grants, {container.key: _with(grants[container.key], stays)}), (reason,))
-    machine = _machine(node.topology, pessimistic=pessimistic)
+    machine = _machine(node.topology, pessimistic)
     if had and wish.untouched:  # an earlier policy keeps it to some nodes, in which it may grow
         wanted, reason = had.home_mems or had.mems, f"memory is left alone: {wish.untouched}"
     else:
@@ -121,7 +118,7 @@ def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool 
     wide = {key: mems for key, mems in moved if mems <= everywhere}
     if not wide:
         return Layout(grants)
-    machine = _machine(node.topology, pessimistic=pessimistic)
+    machine = _machine(node.topology, pessimistic)
     zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
     narrower = come_back_among(machine.crowds.of(node, grants), zones)
     if not narrower:
@@ -135,7 +132,7 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
 
     None for all memory that there is, of which any amount may be promised.
     """
-    machine = _machine(node.topology, pessimistic=pessimistic)
+    machine = _machine(node.topology, pessimistic)
     promises = machine.crowds.of(node, node.grants).promises
     zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
     return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
@@ -147,7 +144,7 @@ def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet,
     All nodes together are never among them: limits may add up to more than a machine has. Others only after what
     moves no memory: containers were taken in, or the machine or the policy has changed.
     """
-    machine = _machine(node.topology, pessimistic=pessimistic)
+    machine = _machine(node.topology, pessimistic)
     promises = machine.crowds.of(node, node.grants).promises
     return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 
@@ -238,16 +235,12 @@ def _changed(grants: Mapping[str, Grant], new: Mapping[str, Grant]) -> Mapping[s
     return entries_of(grants, with_entries(grants, new))
 
 
-def _machine(topology: Topology, *, pessimistic: bool) -> _Machine:
-    for machine in _known:
-        if machine.topology is topology and machine.pessimistic == pessimistic:
-            return machine
+@remembered(_MACHINES)
+def _machine(topology: Topology, pessimistic: bool) -> _Machine:
     promised = {node.id: node.memory_bytes * PROMISED_PERCENT // 100 for node in topology.nodes}
     usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
     memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
-    machine = _Machine(topology, pessimistic, memory, attached_nodes(topology), {}, Crowds(memory))
-    _known[:] = [machine, *_known[: _MACHINES - 1]]
-    return machine
+    return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory))
 
 
 def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
@@ -257,7 +250,7 @@ def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
 
 def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
     """The NUMA nodes *near*, and the memory-only ones that belong to these."""
-    return near | _attached(_machine(topology, pessimistic=False), near)
+    return near | _attached(_machine(topology, False), near)
 
 
 def ordinary_bytes(topology: Topology, near: CpuSet) -> int:

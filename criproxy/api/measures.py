@@ -9,7 +9,6 @@ from criproxy.control.controller import Controller
 from criproxy.control.counters import DECISION_BUCKETS_S
 from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
-from criproxy.engine.guard import Guarded
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
@@ -46,7 +45,7 @@ def measure(controller: Controller) -> "Placing":
         unpromoted=_unpromoted(node, state.policy),
         undersized=sum(1 for _ in undersized(node)),
         policy_failures=counters.policy_failures,
-        policy_faults=_faults(state.policy),
+        policy_faults=counters.policy_faults,
         failures=_with(context.failures.counts, *KINDS),
         updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
         updates_in_flight=counters.updates_in_flight,
@@ -75,11 +74,6 @@ def measure(controller: Controller) -> "Placing":
         released=bool(node.released),
         ready=controller.ready,
     )
-
-
-def _faults(policy: Policy) -> int:
-    """How many answers of a policy that is not ours broke an invariant and were not used."""
-    return policy.faults if isinstance(policy, Guarded) else 0
 
 
 def _unpromoted(node: Node, policy: Policy) -> int:

@@ -167,13 +167,9 @@ class Demo:
         return now if before in (None, now) else f"{before} → {now}"
 
     def _why(self, pod: "PodSpec") -> str:
-        """What criproxy has logged about its decision, without the title and the CPUs."""
-        start = f"{pod.namespace}/{pod.name}/main "
-        for reason in self.stage.reasons():
-            if reason.startswith(start):
-                verb, _, why = reason.removeprefix(start).partition(" CPUs ")
-                return f"{verb}: {why.partition(': ')[2]}"
-        return ""
+        """The first reason that criproxy logged for its container, without the name: the row begins with it."""
+        title = f"{pod.namespace}/{pod.name}/main"
+        return next((each[0].removeprefix(f"{title} ") for each in self.stage.reasons(title)), "")
 
     def _title(self, text: str) -> None:
         self.console.print(f"\n[bold]{text}[/bold]", highlight=False)

@@ -105,11 +105,12 @@ class Stage:
         """The sets in the cgroup of a running container; None for one that does not run."""
         return (await self.kernel.look(container_id)).applied
 
-    def reasons(self) -> Iterator[str]:
-        """The sentences of all decisions in criproxy's log, oldest first."""
+    def reasons(self, container: str) -> Iterator[list[str]]:
+        """The reasons of each decision about *container* (its title) in criproxy's log, oldest first."""
         for line in (self.directory / "log").read_text().splitlines():
-            if line.startswith("{"):
-                yield from json.loads(line).get("reasons", ())
+            logged = json.loads(line) if line.startswith("{") else {}
+            if logged.get("container") == container and "reasons" in logged:
+                yield logged["reasons"]
 
     @property
     def _control(self) -> str:

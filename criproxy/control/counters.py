@@ -36,6 +36,8 @@ class Counters:
     """What the engine and the policy took for those that can place: creates and resizes."""
     policy_failures: int = 0
     """Events at which the policy raised what no policy may."""
+    policy_faults: int = 0
+    """Answers of a policy of somebody else that broke a rule and were not used."""
     refusals: Counter[str] = field(default_factory=Counter)
     """Calls of the kubelet that were refused, by gRPC code: ``RESOURCE_EXHAUSTED``, …"""
     resizes_refused: int = 0

@@ -22,6 +22,7 @@ from criproxy.model.entries import with_entries
 from criproxy.model.grant import NO_CPUS, PRESERVED, CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.policy.api import Policy
@@ -45,7 +46,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
-        reason = "the policy has changed: it places newcomers, and who is here stays"
+        reason = Reason(None, "the policy has changed: it places newcomers, and who is here stays")
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
         return release(known, "the policy is none")
@@ -87,7 +88,8 @@ def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision
     An owner for whom there is no substitute keeps the CPUs that are left to it; one that has none left shares.
     """
     if not topology.cpus:
-        return Decision(node, reasons=("the machine cannot be read: it seems to have no CPU that pods may use",))
+        text = "the machine cannot be read: it seems to have no CPU that pods may use"
+        return Decision(node, reasons=(Reason(None, text),))
     if node.released:
         return still_released(node, topology)
     usable = topology if topology == node.topology else options_of(policy).usable(topology)
@@ -108,15 +110,16 @@ def _difference(old: Topology, new: Topology) -> str:
     return "the machine has changed" + (": " + " and ".join(words) if words else "")
 
 
-def _decision(before: Node, after: Node, why: str, reasons: tuple[str, ...]) -> Decision:
+def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) -> Decision:
     updates = updates_between(before, after, placed=True)
     placed = sum(1 for key in after.grants if after.grants[key] != before.grants.get(key))
-    return Decision(after, updates, (f"{why}: {placed} of {len(after.grants)} containers move", *reasons))
+    summary = Reason(None, f"{why}: {placed} of {len(after.grants)} containers move")
+    return Decision(after, updates, (summary, *reasons))
 
 
-def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tuple[str, ...]]:
+def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tuple[Reason, ...]]:
     """Place everybody anew, in the order in which they came; reasons only of those that own or owned CPUs."""
-    after, reasons = node, list[str]()
+    after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
         if container.state is not ContainerState.EXITED and not (container.stays or node.is_watched(container.key)):
@@ -134,7 +137,7 @@ def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tup
     return after, tuple(reasons)
 
 
-def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tuple[str, ...]]:
+def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
     old = node.grants.get(container.key)
     layout = policy.place(node, container)
     grants = with_memory_as_before(node, layout.grants, container.key)
@@ -143,7 +146,7 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
     if container.missed:  # what was missed was made good
         placed = replace(container, missed=None)
         node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
-    return node.replace(grants=grants, kept=layout.kept), layout.reasons if told else ()
+    return node.replace(grants=grants, kept=layout.kept), layout.reasons_about(container.key) if told else ()
 
 
 def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
@@ -152,18 +155,19 @@ def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:
 
 def _unfit(
     node: Node, container: Container, policy: Policy, error: str, *, may_stay: bool
-) -> tuple[Node, tuple[str, ...]]:
-    old = node.grants.get(container.key)
+) -> tuple[Node, tuple[Reason, ...]]:
+    key = container.key
+    old = node.grants.get(key)
     if old and may_stay:
-        return node, (f"{container.title} stays on CPUs {format_cpuset(old.cpus)}: {error}",)
+        return node, (Reason(key, f"{container.title} stays on CPUs {format_cpuset(old.cpus)}: {error}"),)
     if old:
-        left = policy.release(node, container.key).grants
-        node = node.replace(grants=with_memory_as_before(node, left, container.key))
+        left = policy.release(node, key).grants
+        node = node.replace(grants=with_memory_as_before(node, left, key))
     cpus = options_of(policy).within(node).shared_cpus or node.shared_cpus
     shared = Grant(cpus, NO_MEMS, quota=restored(old))
     shared = shared.with_memory_of(old) if old else shared
-    node = node.replace(grants={**node.grants, container.key: shared})
-    return to_be_promoted(node, Miss.UNFIT, [container.key]), (f"{container.title} shares now: {error}",)
+    node = node.replace(grants={**node.grants, key: shared})
+    return to_be_promoted(node, Miss.UNFIT, [key]), (Reason(key, f"{container.title} shares now: {error}"),)
 
 
 def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:

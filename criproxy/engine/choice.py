@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Any
 
 from criproxy.engine.events import ContainerResized, Event
-from criproxy.engine.guard import Guarded
 from criproxy.engine.keeping import with_keepers
 from criproxy.engine.leavers import Leavers, leavers
 from criproxy.engine.step import placing
@@ -62,7 +61,6 @@ def weighed(
         refused: whether it refused.
         search: whether to look for those who would have to leave, if it did.
     """
-    policy = policy.tried() if isinstance(policy, Guarded) else policy
     asked = placing(before, event, policy)
     if asked is None:
         return None

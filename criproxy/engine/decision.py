@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,20 @@ class Decision:
     """The state from now on; to be stored before anything is done outside."""
     updates: tuple[Update, ...] = ()
     """Those that lose CPUs come first, then those that only get some."""
-    reasons: tuple[str, ...] = ()
-    """Why, one sentence each; empty where nothing was decided."""
+    reasons: tuple[Reason, ...] = ()
+    """Why; empty where nothing was decided."""
     key: str | None = None
     """The container that the event is about. For a create: the key under which its place is held, which is another
     than the event's where this create repeats one that is in flight or of unknown outcome. Then the place belongs
     to the earlier one: confirm with this key, and report a failure under the event's own key (which frees nothing)."""
+
+    faults: tuple[str, ...] = ()
+    """A sentence for each answer of a policy that broke a rule and was not used; see `engine.guard`."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The texts of the reasons."""
+        return tuple(reason.text for reason in self.reasons)
 
     @property
     def grant(self) -> Grant | None:

@@ -15,11 +15,13 @@ from criproxy.engine.events import Found, Present
 from criproxy.engine.preserved import preserved
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
+from criproxy.engine.transitions import LATER_ATTEMPT, state_after
 from criproxy.engine.updates import updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Miss
 from criproxy.policy.api import Policy
@@ -62,7 +64,7 @@ def take_in(node: Node, event: Found, policy: Policy) -> Decision:
     placed = [newcomer for newcomer in newcomers if newcomer]
     after, reasons = _placed(after, placed, policy)
     summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
-    return Decision(after, updates_between(node, after), (summary, *reasons))
+    return Decision(after, updates_between(node, after), (Reason(None, summary), *reasons))
 
 
 def _left_where_they_are(node: Node, presents: Iterable[Present]) -> Node:
@@ -139,17 +141,17 @@ def _added(node: Node, news: Sequence[Present]) -> Node:
 def _has_given_way(node: Node, present: Present) -> bool:
     """Whether it never ran and a later attempt has taken its place, as the step for a create has it."""
     container = present.container
-    return container.state is ContainerState.CREATED and any(
+    return state_after(container, LATER_ATTEMPT) is not container.state and any(
         other.name == container.name and other.attempt > container.attempt
         for other in node.containers_of(container.pod)
     )
 
 
-def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple[Node, tuple[str, ...]]:
+def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
     """Owners first: the others make room for them."""
     others = _Others(node, newcomers)
     owners = [newcomer for newcomer in newcomers if _may_own(newcomer, others)]
-    reasons = list[str]()
+    reasons = list[Reason]()
     homeless = list[_Newcomer]()
     for owner in owners:
         node, told, placed = _own(node, owner, others, policy)
@@ -205,7 +207,7 @@ def _may_own(newcomer: _Newcomer, others: _Others) -> bool:
     return alone and len(newcomer.has) == len(wish.exclusive) == len(wish.cpus)
 
 
-def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple[Node, tuple[str, ...], bool]:
+def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple[Node, tuple[Reason, ...], bool]:
     """The node with *owner* where it is, else where the policy puts it, else (and False) without a place for it."""
     container, count = owner.container, len(owner.wish.exclusive)
     claim = owner.has if len(owner.has) == count else owner.has - others.besides(owner)
@@ -220,10 +222,11 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
     try:
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
-        return node, (f"{had} and shares: {error}",), False
+        return node, (Reason(container.key, f"{had} and shares: {error}"),), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=owner.mems)
-    return node.replace(grants=grants, kept=layout.kept), (had, *layout.reasons), True
+    reasons = Reason(container.key, had), *layout.reasons_about(container.key)
+    return node.replace(grants=grants, kept=layout.kept), reasons, True
 
 
 def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> Grant | None:
@@ -260,7 +263,7 @@ def _for_all(node: Node, policy: Policy) -> CpuSet:
     return options_of(policy).within(node).shared_cpus or node.shared_cpus
 
 
-def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[str, ...]]:
+def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
     """The node with everybody off the CPUs that others own, and a word about it."""
     owned = node.exclusive_cpus
     made: dict[Grant, Grant] = {}
@@ -275,4 +278,5 @@ def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[str, ...]]:
             left |= foreign
     if not left:
         return node, ()
-    return node.replace(grants=grants), (f"who shares leaves CPUs {format_cpuset(left)}, which others own",)
+    text = f"who shares leaves CPUs {format_cpuset(left)}, which others own"
+    return node.replace(grants=grants), (Reason(None, text),)

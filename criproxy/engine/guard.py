@@ -1,6 +1,7 @@
 """Keeps a policy that is not ours from breaking a node: its layouts are checked before anybody believes them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from criproxy.engine.invariants import violations
 from criproxy.errors import CriproxyError
@@ -20,25 +21,22 @@ class PolicyFault(CriproxyError):
     """A policy answered with a layout that breaks an invariant; the text says which. The node is as before."""
 
 
+@dataclass(frozen=True, slots=True)
 class Guarded:
-    """Passes everything to another policy and checks its answers.
+    """Passes everything to another policy, checks its answers, and does not use those that are wrong."""
 
-    Args:
-        policy: whom nobody trusts yet.
-        name: as in the policy file, for errors.
-        options: those of the policy that every policy has: what it may use, and what nobody may own.
-    """
+    policy: Policy
+    """The policy of somebody else."""
+    name: str
+    """As in the policy file, for errors."""
+    options: Options
+    """Those of the policy that every policy has: what it may use, and what nobody may own."""
+    faults: list[str] | None = None
+    """Gets a sentence for each answer that is not used; None: they are not listed."""
 
-    def __init__(self, policy: Policy, name: str, options: Options) -> None:
-        self.faults = 0
-        """How many answers were not used so far."""
-        self._policy = policy
-        self._name = name
-        self.options = options
-
-    def tried(self) -> "Guarded":
-        """The same for answers that nobody will act on: what is wrong with them is not counted here."""
-        return Guarded(self._policy, self._name, self.options)
+    def listing(self, faults: list[str]) -> "Guarded":
+        """The same, which lists in *faults* the answers that are not used."""
+        return replace(self, faults=faults)
 
     def place(self, node: Node, container: Container) -> Layout:
         """The policy's layout.
@@ -47,30 +45,36 @@ class Guarded:
             Refused: as the policy says.
             PolicyFault: the layout breaks an invariant that *node* keeps.
         """
-        layout = self._policy.place(self.options.within(node), container)
+        layout = self.policy.place(self.options.within(node), container)
         if broken := self._broken(node, layout, node.grants):
-            self.faults += 1
-            raise PolicyFault(f"{container.title} cannot be placed: the policy {self._name!r} is wrong: {broken}")
+            raise PolicyFault(
+                self._not_used(f"{container.title} cannot be placed: the policy {self.name!r} is wrong: {broken}")
+            )
         return layout
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """What the policy says that it chose from; None where it says nothing."""
-        if not isinstance(self._policy, Explains):
+        if not isinstance(self.policy, Explains):
             return None
-        return self._policy.candidates(self.options.within(node), container)
+        return self.policy.candidates(self.options.within(node), container)
 
     def release(self, node: Node, key: str) -> Layout:
         """The policy's layout; where that fails or breaks an invariant, everybody else's place as it is."""
         kept = {other: grant for other, grant in node.grants.items() if other != key}
         try:
-            layout = self._policy.release(self.options.within(node), key)
+            layout = self.policy.release(self.options.within(node), key)
             broken = self._broken(node, layout, kept)
         except Exception as error:  # noqa: BLE001 (whatever a stranger's code does, the container has gone)
             layout, broken = Layout(kept), repr(error)
         if not broken:
             return layout
-        self.faults += 1
-        return Layout(kept, (f"{key} went, and nobody moves: the policy {self._name!r} is wrong: {broken}",))
+        text = self._not_used(f"{key} went, and nobody moves: the policy {self.name!r} is wrong: {broken}")
+        return Layout(kept, (text,))
+
+    def _not_used(self, text: str) -> str:
+        if self.faults is not None:
+            self.faults.append(text)
+        return text
 
     def _broken(self, node: Node, layout: Layout, before: Mapping[str, Grant]) -> str:
         """What is wrong with *layout* and is not with the grants *before*; empty if nothing is."""

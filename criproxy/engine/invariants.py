@@ -1,25 +1,17 @@
 """What must be true of a node at every moment, as functions that tests, simulator and ``status --check`` share.
 
-Each yields one sentence for every violation; no sentence means that all is well. `violations` looks at one node; the
-functions behind it compare two, or try what a policy does with one, and so are for tests and simulations only.
+Each yields one sentence for every violation; no sentence means that all is well.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from criproxy.alloc.memory import promised_beyond
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.kept import newest_sandbox, owned_by
 from criproxy.engine.reserved import owners_of
-from criproxy.engine.step import step
-from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, CpuQuota
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
-from criproxy.policy.api import Policy
-from criproxy.policy.options import options_of
+from criproxy.model.workload import ContainerState
 
 NOBODY: Mapping[str, CpuSet] = MappingProxyType({})
 
@@ -34,7 +26,7 @@ def violations(
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
     return found + [
-        f"{_title(node, key)} owns reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
+        f"{title_of(node, key)} owns reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
         for key, pod, cpus in owners_of(node, reserved)
         if cpus - later.get(pod, NO_CPUS)
     ]
@@ -46,7 +38,7 @@ def one_owner(node: Node) -> Iterator[str]:
     for key, grant in node.grants.items():
         for cpu in sorted(grant.exclusive):
             if cpu in owners and not _are_together(node, owners[cpu], key):
-                yield f"CPU {cpu} is owned by both {_title(node, owners[cpu])} and {_title(node, key)}"
+                yield f"CPU {cpu} is owned by both {title_of(node, owners[cpu])} and {title_of(node, key)}"
             owners[cpu] = key
 
 
@@ -62,10 +54,10 @@ def sharers_keep_off(node: Node) -> Iterator[str]:
     for key, grant in node.grants.items():
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
         if kept := foreign - node.owned_cpus:
-            yield f"{_title(node, key)} may run on CPUs {format_cpuset(kept)}, which are kept for a pod"
+            yield f"{title_of(node, key)} may run on CPUs {format_cpuset(kept)}, which are kept for a pod"
         if foreign & node.owned_cpus:
             owned = format_cpuset(foreign & node.owned_cpus)
-            yield f"{_title(node, key)} may run on CPUs {owned}, which another container owns"
+            yield f"{title_of(node, key)} may run on CPUs {owned}, which another container owns"
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
@@ -76,14 +68,14 @@ def unplaced_keep_off(node: Node) -> Iterator[str]:
         foreign = node.applied[key].cpus & node.exclusive_cpus if key in node.applied else node.exclusive_cpus
         if foreign:
             cpus = format_cpuset(foreign)
-            yield f"{_title(node, key)} is not placed and may run on CPUs {cpus}, which another container owns"
+            yield f"{title_of(node, key)} is not placed and may run on CPUs {cpus}, which another container owns"
 
 
 def nobody_without_cpu(node: Node) -> Iterator[str]:
     """Every grant has a CPU."""
     for key, grant in node.grants.items():
         if not grant.cpus:
-            yield f"{_title(node, key)} has no CPU"
+            yield f"{title_of(node, key)} has no CPU"
 
 
 def shared_pool_left(node: Node) -> Iterator[str]:
@@ -97,23 +89,23 @@ def within_machine(node: Node) -> Iterator[str]:
     for key, grant in node.grants.items():
         if not grant.cpus <= node.topology.cpus:
             beyond = format_cpuset(grant.cpus - node.topology.cpus)
-            yield f"{_title(node, key)} has CPUs {beyond}, which pods may not use"
+            yield f"{title_of(node, key)} has CPUs {beyond}, which pods may not use"
         if not grant.mems <= node.topology.mems:
             beyond = format_cpuset(grant.mems - node.topology.mems)
-            yield f"{_title(node, key)} has NUMA nodes {beyond}, which pods may not use"
+            yield f"{title_of(node, key)} has NUMA nodes {beyond}, which pods may not use"
         if idle := grant.exclusive - grant.cpus:
             cores = (node.topology.core_of[cpu].cpus for cpu in grant.cpus if cpu in node.topology.core_of)
             idle -= NO_CPUS.union(*cores)
         if idle:
             beyond = format_cpuset(idle)
-            yield f"{_title(node, key)} owns CPUs {beyond}, on which it may not run"
+            yield f"{title_of(node, key)} owns CPUs {beyond}, on which it may not run"
 
 
 def memory_is_usable(node: Node) -> Iterator[str]:
     """The kernel finds memory of its own on the nodes of a grant: movable-only ones never stand alone."""
     for key, grant in node.grants.items():
         if grant.mems not in (node.topology.mems, NO_CPUS) and not node.topology.can_hold(grant.mems):
-            yield f"{_title(node, key)} has only NUMA nodes {format_cpuset(grant.mems)}, without normal memory"
+            yield f"{title_of(node, key)} has only NUMA nodes {format_cpuset(grant.mems)}, without normal memory"
 
 
 def memory_can_come_back(node: Node) -> Iterator[str]:
@@ -122,7 +114,7 @@ def memory_can_come_back(node: Node) -> Iterator[str]:
         home = grant.home_mems
         if home and not (home < grant.mems and node.topology.can_hold(home)):
             nodes = format_cpuset(grant.mems), format_cpuset(home)
-            yield f"{_title(node, key)} has NUMA nodes {nodes[0]} and is to come back to {nodes[1]}"
+            yield f"{title_of(node, key)} has NUMA nodes {nodes[0]} and is to come back to {nodes[1]}"
 
 
 def grants_have_containers(node: Node) -> Iterator[str]:
@@ -131,7 +123,7 @@ def grants_have_containers(node: Node) -> Iterator[str]:
         if key not in node.containers:
             yield f"a place is held for {key}, which is not known"
         elif node.containers[key].state is ContainerState.EXITED:
-            yield f"a place is held for {_title(node, key)}, which has exited"
+            yield f"a place is held for {title_of(node, key)}, which has exited"
 
 
 def kept_for_living_pods(node: Node) -> Iterator[str]:
@@ -167,7 +159,8 @@ def lifted_own_all(node: Node) -> Iterator[str]:
     """Who runs without a quota may use no CPU that another may use."""
     for key, grant in node.grants.items():
         if grant.quota is CpuQuota.LIFTED and grant.shares:
-            yield f"{_title(node, key)} has no CFS quota and shares CPUs {format_cpuset(grant.cpus - grant.exclusive)}"
+            shared = format_cpuset(grant.cpus - grant.exclusive)
+            yield f"{title_of(node, key)} has no CFS quota and shares CPUs {shared}"
 
 
 def released_are_free(node: Node) -> Iterator[str]:
@@ -175,7 +168,7 @@ def released_are_free(node: Node) -> Iterator[str]:
     if node.released:
         for key, grant in node.grants.items():
             if grant.exclusive or grant.cpus != node.topology.cpus:
-                yield f"{_title(node, key)} is still kept to CPUs {format_cpuset(grant.cpus)} after a release"
+                yield f"{title_of(node, key)} is still kept to CPUs {format_cpuset(grant.cpus)} after a release"
 
 
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
@@ -195,94 +188,7 @@ CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
 )
 
 
-def memory_stays(before: Node, after: Node) -> Iterator[str]:
-    """A new policy moves nobody's memory; only a release, which the policy none is, lets it go everywhere."""
-    for key, grant in before.grants.items():
-        if key in after.grants and after.grants[key].mems != grant.mems and not after.released:
-            nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
-            yield f"the memory of {_title(after, key)} moves from NUMA nodes {nodes[0]} to {nodes[1]}"
-
-
-def memory_is_promised_once(before: Node, after: Node) -> Iterator[str]:
-    """Of no set of NUMA nodes more is promised than it has, unless it was so before.
-
-    Not for events that tell of the machine, the policy, or of what was found: these move no memory.
-    """
-    known = promised_beyond(before)
-    for mems, size in promised_beyond(after).items():
-        if size > known.get(mems, 0):
-            yield f"{size} bytes too much are promised on NUMA nodes {format_cpuset(mems)}"
-
-
-def step_is_deterministic(node: Node, event: Event, policy: Policy, decision: Decision) -> Iterator[str]:
-    """The same event leads to the same *decision* once more."""
-    if step(node, event, policy) != decision:
-        yield f"two steps by the same {type(event).__name__} differ"
-
-
-def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
-    """When the container *key* goes, nobody else loses what they own, and what it owned is there for all.
-
-    Those who shared the CPUs of its pod with it may have CPUs of their own afterwards.
-    """
-    after = step(node, ContainerGone(key), policy).node
-    together = _shared_with(node, key)
-    others = NO_CPUS.union(
-        *(grant.exclusive for other, grant in node.grants.items() if other != key and other not in together),
-        *(after.grants[other].exclusive for other in together if other in after.grants),
-    )
-    if after.owned_cpus != others or not after.kept_cpus <= node.exclusive_cpus:
-        wrong = format_cpuset((after.owned_cpus ^ others) | (after.kept_cpus - node.exclusive_cpus))
-        yield f"after {_title(node, key)} went, CPUs {wrong} are owned or free as they should not be"
-
-
-def _shared_with(node: Node, key: str) -> frozenset[str]:
-    """The other containers of the pod of *key*, if some of that pod have exclusive CPUs together."""
-    container = node.containers.get(key)
-    if container is None:
-        return frozenset()
-    beside = [each.key for each in node.containers_of(container.pod) if each.key in node.grants]
-    owned = [node.grants[each].exclusive for each in beside if node.grants[each].exclusive]
-    is_group = sum(map(len, owned)) > len(NO_CPUS.union(*owned))
-    return frozenset(beside) - {key} if is_group else frozenset()
-
-
-def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) -> Iterator[str]:
-    """A container that comes and goes leaves the capacities as they were: what is owned, what is shared, by whom.
-
-    *newcomer* must have a name of its own in its pod. One that does not fit changes nothing.
-    """
-    try:
-        during = step(node, ContainerCreating(newcomer), policy).node
-    except Refused:
-        return
-    after = step(during, ContainerGone(newcomer.key), policy).node
-    pod = node.pods.get(newcomer.pod)
-    if pod and (pod.uid in node.kept or (newcomer.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
-        return  # its pod gives up what it keeps beyond its total, and its siblings may have made room for it
-    if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
-        wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
-        yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"
-    if after.containers.keys() != node.containers.keys() or after.grants.keys() != node.grants.keys():
-        yield f"after {newcomer.title} came and went, others hold places"
-    elif not _waits_for_room(node, policy):  # who does may have found some
-        yield from _moved_memory(node, after, f"after {newcomer.title} came and went")
-
-
-def _waits_for_room(node: Node, policy: Policy) -> bool:
-    """Whether somebody has memory elsewhere, or would, if the policy were to place everybody who is there."""
-    options = options_of(policy)
-    beyond = promised_beyond(options.within(node), pessimistic=options.rules == "crirm")
-    return bool(beyond) or any(grant.home_mems for grant in node.grants.values())
-
-
-def _moved_memory(before: Node, after: Node, when: str) -> Iterator[str]:
-    for key, grant in before.grants.items():
-        if after.grants[key].with_memory_of(grant) is not after.grants[key]:
-            nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
-            yield f"{when}, {_title(before, key)} has memory from NUMA nodes {nodes[1]} in place of {nodes[0]}"
-
-
-def _title(node: Node, key: str) -> str:
+def title_of(node: Node, key: str) -> str:
+    """The name of the container *key*; the key itself where the node does not know it."""
     container = node.containers.get(key)
     return container.title if container else key

@@ -18,6 +18,7 @@ from criproxy.model.entries import entries_of, with_entries, without
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.policy.api import Policy
 from criproxy.policy.exclusive import exclusive_of
@@ -170,11 +171,13 @@ def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
     group = [each for each in alive if each.key in node.grants]
     if not _overlap(node, group):
         return None
+    owners = [each for each in group if node.grants[each.key].exclusive]
+    leader = max(owners, key=lambda each: each.cpu_milli)
     try:
-        owners = [each for each in group if node.grants[each.key].exclusive]
-        return policy.place(node, max(owners, key=lambda each: each.cpu_milli))
+        layout = policy.place(node, leader)
     except Refused:
         return None
+    return replace(layout, reasons=layout.reasons_about(leader.key))
 
 
 def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
@@ -190,12 +193,12 @@ def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
     together = [each for each in group if node.grants[each.key].exclusive]
     together.sort(key=lambda each: -each.cpu_milli)
     kept = node.kept.get(pod.uid, Kept())
-    view, reasons = node.replace(grants=with_entries(node.grants, _parts(node, kept, together))), tuple[str, ...]()
+    view, reasons = node.replace(grants=with_entries(node.grants, _parts(node, kept, together))), tuple[Reason, ...]()
     try:
         for each in together:
             layout = policy.place(view, each)
             view = view.replace(grants=entries_of(view.grants, layout.grants), kept=layout.kept)
-            reasons += layout.reasons
+            reasons += layout.reasons_about(each.key)
     except Refused:
         return None
     return Layout(view.grants, reasons, view.kept)

@@ -9,14 +9,15 @@ from dataclasses import replace
 
 from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import DesiredEvent, ResizeRefused
+from criproxy.engine.events import DesiredEvent, Promoted, ResizeRefused
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.growing import with_room
+from criproxy.engine.transitions import ignores
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Sizes
+from criproxy.model.workload import Container, Desired, Miss, Missed, Sizes
 from criproxy.policy.api import Policy
 
 
@@ -36,7 +37,7 @@ def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
     """
     key, sizes = event.key, event.sizes
     container = node.containers.get(key)
-    if container is None or container.state is ContainerState.EXITED:
+    if container is None or ignores(container, ResizeRefused):
         return Decision(node, key=key)
     since_s, before = event.at_s, container.desired
     if before and before.sizes == sizes:
@@ -91,7 +92,7 @@ def with_memory_of(container: Container, sizes: Sizes) -> Container:
 def _promoted(node: Node, key: str, policy: Policy) -> Decision:
     """The node with the container *key* placed as the policy says, if there is room for it."""
     container, grant = node.containers.get(key), node.grants.get(key)
-    if container is None or grant is None or container.state is ContainerState.EXITED:
+    if container is None or grant is None or ignores(container, Promoted):
         return Decision(node, key=key)
     grows = container.desired is not None and container.desired.told
     asking = container.resized(container.desired.sizes) if container.desired and grows else container
@@ -106,7 +107,7 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
         return Decision(node, key=key)
     if not grows and not container.is_unplaced and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
-    return Decision(after, updates_between(node, after), layout.reasons, key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
 def to_be_promoted(node: Node, why: Miss, keys: Iterable[str]) -> Node:

@@ -10,6 +10,7 @@ from criproxy.engine.decision import Decision, Update
 from criproxy.engine.updates import updates_between
 from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout, in_place
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
 
@@ -44,7 +45,8 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     after = node.replace(
         grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration, kept={}
     )
-    return Decision(after, updates, (f"{len(grants)} containers are let go and nobody is placed: {reason}",))
+    text = f"{len(grants)} containers are let go and nobody is placed: {reason}"
+    return Decision(after, updates, (Reason(None, text),))
 
 
 def _freed(node: Node, key: str, whole: Grant) -> Grant:

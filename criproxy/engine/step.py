@@ -4,7 +4,7 @@
 lists, and an undo may come after the thing is gone.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from criproxy.engine.changes import policy_changed, topology_changed
@@ -37,6 +37,7 @@ from criproxy.engine.events import (
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.found import take_in
 from criproxy.engine.growing import with_room
+from criproxy.engine.guard import Guarded
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.pod_total import apart_again
@@ -44,11 +45,13 @@ from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
 from criproxy.engine.quota import Lifting, owns_all
 from criproxy.engine.release import LET_GO, let_go, release
+from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, advanced, ignores, state_after
 from criproxy.engine.updates import updates_between
 from criproxy.errors import Refused
 from criproxy.model.entries import entries_of, renamed, with_entries, without
 from criproxy.model.grant import Applied, Layout, granted
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Miss, Sizes
 from criproxy.policy.api import Policy
 
@@ -59,6 +62,14 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     Raises:
         Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
+    if not isinstance(policy, Guarded):
+        return _step(node, event, policy)
+    faults = list[str]()
+    decision = _step(node, event, policy.listing(faults))
+    return replace(decision, faults=tuple(faults)) if faults else decision
+
+
+def _step(node: Node, event: Event, policy: Policy) -> Decision:
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)
@@ -102,18 +113,14 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:
             return of_pod(node, event, policy)
         case ContainerCreating(container):
             return _creating(node, container, policy)
-        case ContainerCreated(reservation, key):
-            return _created(node, reservation, key)
-        case ContainerStarted(key):
-            return _to_state(node, key, ContainerState.RUNNING)
+        case ContainerCreated():
+            return _created(node, event)
+        case ContainerStarted(key) | UnknownOutcome(key):
+            return Decision(_advanced(node, key, event), key=key)
         case ColdStartEnded(key):
             return _warmed(node, key, policy)
-        case ContainerExited(key):
-            return _release(node, _exit(node, [key]), policy, key)
-        case ContainerGone(key):
-            return _release(node, _forget(node, {key}), policy, key)
-        case UnknownOutcome(key):
-            return _to_state(node, key, ContainerState.UNKNOWN)
+        case ContainerExited(key) | ContainerGone(key):
+            return _release(node, _advanced(node, key, event), policy, key)
         case UpdateApplied(key, cpus, mems, lifted):
             return _applied(node, key, Applied(cpus, mems, lifted))
         case ContainerResized(key, sizes):
@@ -121,14 +128,15 @@ def _of_workload(node: Node, event: WorkloadEvent, policy: Keeping) -> Decision:
 
 
 def _pod_ended(node: Node, event: PodStopped | PodGone, policy: Keeping) -> Decision:
-    containers = node.containers_of(event.key)
-    if isinstance(event, PodGone):
-        gone = _forget(node, {container.key for container in containers})
-        return of_pod_ended(_release(node, gone.replace(pods=without(node.pods, (event.key,))), policy), node, policy)
-    # What is under way keeps its place, a create or a start of which nobody knows the end: that decides.
-    undecided = (ContainerState.CREATING, ContainerState.UNKNOWN)
-    ended = _exit(stopped(node, event.key), [c.key for c in containers if c.state not in undecided])
+    is_gone = isinstance(event, PodGone)
+    known = node.replace(pods=without(node.pods, (event.key,))) if is_gone else stopped(node, event.key)
+    ended = advanced(known, node.containers_of(event.key), TRANSITIONS[type(event)])
     return of_pod_ended(_release(node, ended, policy), node, policy)
+
+
+def _advanced(node: Node, key: str, event: Event) -> Node:
+    """The node after *event* about the container *key*."""
+    return advanced(node, [node.containers[key]] if key in node.containers else (), TRANSITIONS[type(event)])
 
 
 def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] | None:
@@ -156,7 +164,7 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
 
 def _twin(beside: Sequence[Container], newcomer: Container) -> Container | None:
     """The container whose create *newcomer* repeats, of those *beside* it in its pod."""
-    alive = (c for c in beside if c.state is not ContainerState.EXITED)
+    alive = (c for c in beside if not ignores(c, ContainerCreating))
     return next((c for c in alive if c.identity == newcomer.identity), None)
 
 
@@ -164,10 +172,9 @@ def _with_newcomer(
     node: Node, beside: Sequence[Container], newcomer: Container, policy: Policy
 ) -> tuple[Node, Container]:
     """The node that knows *newcomer*, and how it knows it."""
-    siblings = (c for c in beside if c.name == newcomer.name)
-    # The kubelet makes the next attempt only after it gave up the one before; what never ran gives way.
-    older = [c.key for c in siblings if c.attempt < newcomer.attempt and c.state is ContainerState.CREATED]
-    freed = _release(node, _exit(node, older), policy).node if older else node
+    older = [c for c in beside if c.name == newcomer.name and c.attempt < newcomer.attempt]
+    ended = advanced(node, older, LATER_ATTEMPT)
+    freed = _release(node, ended, policy).node if ended is not node else node
     container = newcomer
     if newcomer.state is not ContainerState.CREATING or newcomer.reservation != newcomer.key:
         container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
@@ -185,12 +192,12 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     if grant:  # the create message says it, so the runtime has it with the container
         applied = with_entries(applied, {container.key: granted(grant)})
     after = known.replace(grants=grants, applied=applied, kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons, container.key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(container.key), container.key)
 
 
 def _repeated(node: Node, newcomer: Container, twin: Container, policy: Policy) -> Decision:
     """Let *newcomer* have the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
-    reasons: tuple[str, ...] = (f"{newcomer.title} repeats a create and inherits its place",)
+    reasons: tuple[Reason, ...] = (Reason(twin.key, f"{newcomer.title} repeats a create and inherits its place"),)
     after = node
     if twin.key == twin.reservation and twin.sizes != newcomer.sizes:
         resized = _resized(node, twin.key, newcomer.sizes, policy)
@@ -208,11 +215,12 @@ def _said_again(node: Node, key: str) -> Node:
     return node.replace(applied=with_entries(node.applied, {key: either}))
 
 
-def _created(node: Node, reservation: str, key: str) -> Decision:
+def _created(node: Node, event: ContainerCreated) -> Decision:
+    reservation, key = event.reservation, event.key
     if reservation not in node.containers:
-        return _to_state(node, key, ContainerState.CREATED)
+        return Decision(_advanced(node, key, event), key=key)
     container = node.containers[reservation]
-    state = container.state if container.state is ContainerState.EXITED else ContainerState.CREATED
+    state = state_after(container, TRANSITIONS[ContainerCreated])
     after = node.replace(
         containers=renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
         grants=renamed(node.grants, reservation, key),
@@ -226,7 +234,7 @@ def _created(node: Node, reservation: str, key: str) -> Decision:
 
 def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
     container = node.containers.get(key)
-    if container is None or container.state is ContainerState.EXITED:
+    if container is None or ignores(container, ContainerResized):
         return Decision(node, key=key)
     if container.sizes == sizes and not container.desired:
         return Decision(node, key=key)
@@ -244,12 +252,12 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons, key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
 def _warmed(node: Node, key: str, policy: Policy) -> Decision:
     container = node.containers.get(key)
-    if container is None or container.warm or container.state is ContainerState.EXITED:
+    if container is None or container.warm or ignores(container, ColdStartEnded):
         return Decision(node, key=key)
     container = replace(container, warm=True)
     known = node.replace(containers=with_entries(node.containers, {key: container}))
@@ -258,48 +266,23 @@ def _warmed(node: Node, key: str, policy: Policy) -> Decision:
     try:
         layout = policy.place(known, container)
     except Refused as error:  # it runs, so it goes on where it is
-        return Decision(known, reasons=(f"{container.title} stays after its cold start: {error}",), key=key)
+        text = f"{container.title} stays after its cold start: {error}"
+        return Decision(known, reasons=(Reason(key, text),), key=key)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons, key)
+    return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
 def _applied(node: Node, key: str, applied: Applied) -> Decision:
-    if key not in node.containers or node.applied.get(key) == applied:
+    if ignores(node.containers.get(key), UpdateApplied) or node.applied.get(key) == applied:
         return Decision(node)
     if node.released:
         return Decision(let_go(node, key, applied), key=key)
     return Decision(node.replace(applied=with_entries(node.applied, {key: applied})), key=key)
 
 
-def _to_state(node: Node, key: str, state: ContainerState) -> Decision:
-    """Set the state of *key*; one that exited stays so, because a container never runs twice.
-
-    What says of one that runs that it was created is a list from before its start.
-    """
-    container = node.containers.get(key)
-    if container is None or container.state in (state, ContainerState.EXITED):
-        return Decision(node, key=key)
-    if state is ContainerState.CREATED and container.state is ContainerState.RUNNING:
-        return Decision(node, key=key)
-    containers = with_entries(node.containers, {key: replace(container, state=state)})
-    return Decision(node.replace(containers=containers), key=key)
-
-
-def _exit(node: Node, keys: Collection[str]) -> Node:
-    alive = (node.containers[key] for key in keys if key in node.containers)
-    ended = {c.key: replace(c, state=ContainerState.EXITED) for c in alive if c.state is not ContainerState.EXITED}
-    if not ended:
-        return node
-    return node.replace(containers=with_entries(node.containers, ended), applied=without(node.applied, ended))
-
-
-def _forget(node: Node, keys: Collection[str]) -> Node:
-    return node.replace(containers=without(node.containers, keys), applied=without(node.applied, keys))
-
-
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
     """Give back every grant whose container is gone or has exited in *after*."""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     for owner in before.grants if key is None else before.grants.keys() & {key}:
         container = after.containers.get(owner)
         if container is None or container.state is ContainerState.EXITED:
@@ -307,7 +290,7 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
                 after = with_leaver(after, before.containers[owner], policy)
             layout = policy.release(after, owner)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
-            reasons += layout.reasons
+            reasons += layout.reasons_about(None)
             if key is not None and before.grants[owner].exclusive and key in before.containers:
                 moved = apart_again(after, before.containers[key], policy)
                 failed = before.containers[key].reservation == key

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.kept import Kept
+from criproxy.model.reason import Reason
 
 NO_CPUS: CpuSet = frozenset()
 
@@ -103,7 +104,11 @@ class Layout:
 
     grants: Mapping[str, Grant]
     """By container key. Grants that did not change are the very same objects."""
-    reasons: tuple[str, ...] = ()
-    """Why, one sentence each, for ``explain`` and the log."""
+    reasons: tuple[Reason | str, ...] = ()
+    """Why, one sentence each, for ``explain`` and the log; a plain sentence is about the container that is placed."""
     kept: Mapping[str, Kept] | None = None
     """Another `Node.kept`. Set by the engine; policies need not care."""
+
+    def reasons_about(self, key: str | None) -> tuple[Reason, ...]:
+        """The reasons, with the plain sentences as reasons about the container *key*; None: about none of them."""
+        return tuple(Reason(key, each) if isinstance(each, str) else each for each in self.reasons)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property
 from re import fullmatch
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, parse_cpuset
 from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
 from criproxy.policy.keys import KEYS, matches_any
 from criproxy.policy.usable import AvailableCpus, AvailableResources, HostReader, ReservedResources, narrowed
@@ -99,7 +99,6 @@ class AnnotationOptions(BaseModel):
 class _View(NamedTuple):
     """A machine as options make a policy see it."""
 
-    machine: Topology
     usable: Topology
     reserved: CpuSet
 
@@ -125,7 +124,7 @@ class Options(BaseModel):
 
     def usable(self, topology: Topology) -> Topology:
         """The machine as far as a policy with these options uses it; the same object for the same machine."""
-        return self._view(topology).usable
+        return _view(self, topology).usable
 
     def within(self, node: Node) -> Node:
         """The node on the part of its machine that is `usable`: what a policy looks at."""
@@ -134,7 +133,7 @@ class Options(BaseModel):
 
     def reserved(self, topology: Topology) -> CpuSet:
         """The CPUs that nobody may own on a machine, or on what is usable of it."""
-        return self._view(topology).reserved
+        return _view(self, topology).reserved
 
     def resolved(self, host: HostReader) -> Self:
         """These options with the CPUs of the cgroup that they name, if they do and it is there.
@@ -145,9 +144,7 @@ class Options(BaseModel):
         if available is None or not available.cgroup or (cpus := host.cgroup(available.cgroup)) is None:
             return self
         resources = self.available_resources.model_copy(update={"cpu": replace(available, cpus=cpus)})
-        copy = self.model_copy(update={"available_resources": resources})
-        copy.__dict__["_seen"] = []  # it must not go on with what these options made of a machine
-        return copy
+        return self.model_copy(update={"available_resources": resources})
 
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask that no machine can give; a policy with more options adds its own."""
@@ -182,20 +179,6 @@ class Options(BaseModel):
             return frozenset()
         return cpus - self.reserved(topology)
 
-    def _view(self, topology: Topology) -> "_View":
-        """What these options make of a machine, kept until there is another."""
-        view = self._seen[0] if self._seen else None
-        if view is None or (topology is not view.machine and topology is not view.usable):
-            available, reserved = self.available_resources.cpu, self.reserved_resources.cpu
-            usable = topology if available is None else narrowed(topology, available)
-            view = _View(topology, usable, self.reserved_cpus if reserved is None else reserved.of(usable))
-            self._seen[:] = [view]
-        return view
-
-    @cached_property
-    def _seen(self) -> "list[_View]":
-        return []
-
     @property
     def _reserved_path(self) -> tuple[str, ...]:
         return ("reservedCpus",) if self.reserved_resources.cpu is None else ("reservedResources", "cpu")
@@ -210,6 +193,14 @@ class Options(BaseModel):
         if beyond := (reserved if online is None else reserved & online) - available:
             text = f"{_counted(beyond)} not among the available ones, {format_cpuset(available)}"
             yield Misfit(self._reserved_path, text)
+
+
+@remembered(16)
+def _view(options: Options, topology: Topology) -> _View:
+    """What *options* make of a machine; what is usable of it is the very same where they are asked about that."""
+    available, reserved = options.available_resources.cpu, options.reserved_resources.cpu
+    usable = topology if available is None else narrowed(topology, available)
+    return _View(usable, options.reserved_cpus if reserved is None else interned(reserved.of(usable)))
 
 
 def _unavailable(available: AvailableCpus, topology: Topology) -> Iterator[Misfit]:

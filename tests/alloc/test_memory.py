@@ -65,7 +65,7 @@ class World:
 
     def _set(self, layout: Layout, node: Node | None = None) -> "World":
         self.node = (node or self.node).replace(grants=layout.grants)
-        self.reason = "; ".join(layout.reasons)
+        self.reason = "; ".join(reason.text for reason in layout.reasons_about(None))
         assert not promised_beyond(self.node)
         return self
 

@@ -92,7 +92,7 @@ def test_an_owner_is_resized_in_place(count: float, expected: dict[str, str]) ->
     assert violations(decision.node, frozenset({0})) == []
     assert decision.node.containers["a"].cpu_milli == count * 1000
     assert {update.key for update in decision.updates} == {"a", "c"}
-    assert decision.reasons
+    assert decision.sentences
     assert decision.key == "a"
 
 
@@ -179,7 +179,7 @@ def test_a_new_policy_for_newcomers_only() -> None:
     decision = step(node, PolicyChanged(), static("1"))
 
     assert decision.node is node
-    assert decision.reasons == ("the policy has changed: it places newcomers, and who is here stays",)
+    assert decision.sentences == ("the policy has changed: it places newcomers, and who is here stays",)
 
 
 def test_a_new_policy_for_all() -> None:
@@ -193,8 +193,8 @@ def test_a_new_policy_for_all() -> None:
         key: grant.mems for key, grant in node.grants.items()
     }
     assert [update.key for update in decision.updates] == ["a", "b", "c"]
-    assert decision.reasons[0] == "the policy has changed: 3 of 3 containers move"
-    assert any(text.startswith("b owns CPUs 6-7") for text in decision.reasons)
+    assert decision.sentences[0] == "the policy has changed: 3 of 3 containers move"
+    assert any(text.startswith("b owns CPUs 6-7") for text in decision.sentences)
 
 
 def test_a_new_policy_places_who_had_none() -> None:
@@ -219,7 +219,7 @@ def test_who_does_not_fit_under_the_new_policy_shares() -> None:
 
     assert cpus(decision.node) == {"a": "0-3,7", "b": "[4-6]"} or cpus(decision.node) == {"a": "[4-7]", "b": "0-3"}
     assert violations(decision.node, frozenset(range(4))) == []
-    assert any("shares now: container " in text for text in decision.reasons)
+    assert any("shares now: container " in text for text in decision.sentences)
 
 
 def without(topology: Topology, gone: str) -> Topology:
@@ -256,7 +256,7 @@ def test_cpus_go_offline(gone: str, expected: dict[str, str]) -> None:
 
     assert cpus(decision.node) == expected
     assert violations(decision.node, frozenset({0})) == []
-    assert decision.reasons[0].startswith(f"the machine has changed: CPUs {gone} are lost to pods: ")
+    assert decision.sentences[0].startswith(f"the machine has changed: CPUs {gone} are lost to pods: ")
 
 
 def test_cpus_come_online() -> None:
@@ -266,7 +266,7 @@ def test_cpus_come_online() -> None:
     decision = step(node, TopologyChanged(MACHINE), static())
 
     assert cpus(decision.node) == {"a": "[1-2]", "c": "0,3-7"}
-    assert decision.reasons == ("the machine has changed: CPUs 4-7 are new for pods: 1 of 2 containers move",)
+    assert decision.sentences == ("the machine has changed: CPUs 4-7 are new for pods: 1 of 2 containers move",)
 
 
 def test_the_same_machine_changes_nothing() -> None:
@@ -293,7 +293,7 @@ def test_a_machine_that_cannot_be_read_changes_nothing() -> None:
     decision = step(node, TopologyChanged(replace(MACHINE, cpus=frozenset())), static())
 
     assert decision.node is node
-    assert "cannot be read" in decision.reasons[0]
+    assert "cannot be read" in decision.sentences[0]
 
 
 def test_memory_that_is_no_more_leaves_the_grants() -> None:

@@ -66,7 +66,7 @@ def test_one_that_cannot_be_placed_anew_stays_where_it_is() -> None:
 
     assert cold.grants == decision.node.grants
     assert not decision.updates
-    assert decision.reasons == ("cold stays after its cold start: no memory is left",)
+    assert decision.sentences == ("cold stays after its cold start: no memory is left",)
 
 
 def test_who_is_not_there_or_left_alone_is_not_placed() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.engine.events import ContainerResized
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.invariants import memory_is_promised_once
+from criproxy.engine.laws import memory_is_promised_once
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
@@ -63,7 +63,7 @@ def test_it_gets_memory_from_more_nodes_if_it_must(name: str, had: str, gib: int
     after = decision.node
     assert {key: format_cpuset(grant.mems) for key, grant in after.grants.items()} == {"a": expected, "b": "1"}
     assert list(memory_is_promised_once(node, after)) == []
-    grown = "a has grown: memory from NUMA nodes 0-3" in decision.reasons
+    grown = "a has grown: memory from NUMA nodes 0-3" in decision.sentences
     assert grown == (expected != had)
     assert [update.key for update in decision.updates if update.grant.mems != node.grants[update.key].mems] == (
         ["a"] if expected != had else []

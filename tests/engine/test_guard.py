@@ -1,8 +1,10 @@
 """A policy that is not ours cannot break a node."""
 
+from dataclasses import replace
+
 import pytest
 
-from criproxy.engine.events import ContainerCreating, ContainerGone
+from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerStarted, Found, Present
 from criproxy.engine.guard import Guarded, PolicyFault
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
@@ -10,7 +12,8 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, QosClass
+from criproxy.model.reason import Reason
+from criproxy.model.workload import Container, ContainerState, QosClass
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
@@ -51,15 +54,15 @@ def guarded(grants: dict[str, Grant] | Exception) -> Guarded:
 
 
 def test_a_good_layout_passes() -> None:
-    """With its reasons."""
+    """With its reasons: a plain sentence is about the new container."""
     grants = {**NODE.grants, "new": Grant(ALL - OWN, MEMS)}
     guard = guarded(grants)
 
     decision = step(NODE, ContainerCreating(NEWCOMER), guard)
 
     assert decision.node.grants == grants
-    assert decision.reasons == ("because",)
-    assert guard.faults == 0
+    assert decision.reasons == (Reason("new", "because"),)
+    assert decision.faults == ()
 
 
 @pytest.mark.parametrize(
@@ -80,12 +83,9 @@ def test_a_good_layout_passes() -> None:
     ],
 )
 def test_a_bad_layout_is_refused(grants: dict[str, Grant], sentence: str) -> None:
-    """The error names the policy and what it broke, and it is counted."""
-    guard = guarded(grants)
-
+    """The error names the policy and what it broke."""
     with pytest.raises(PolicyFault, match=f"new cannot be placed: the policy 'acme' is wrong: .*{sentence}"):
-        step(NODE, ContainerCreating(NEWCOMER), guard)
-    assert guard.faults == 1
+        step(NODE, ContainerCreating(NEWCOMER), guarded(grants))
 
 
 def test_many_violations_are_told_in_few_words() -> None:
@@ -125,13 +125,24 @@ def test_errors_of_a_placement_pass(error: Exception) -> None:
 )
 def test_a_release_is_always_possible(answer: dict[str, Grant] | Exception) -> None:
     """The container has gone: its place is free whatever the policy says, and nobody else moves."""
-    guard = guarded(answer)
-
-    decision = step(NODE, ContainerGone("own"), guard)
+    decision = step(NODE, ContainerGone("own"), guarded(answer))
 
     assert decision.node.grants == {"share": NODE.grants["share"]}
-    assert "the policy 'acme' is wrong" in decision.reasons[0]
-    assert guard.faults == 1
+    assert "the policy 'acme' is wrong" in decision.sentences[0]
+    assert decision.faults == decision.sentences[:1]
+
+
+def test_a_fault_is_of_the_step_in_which_it_happened() -> None:
+    """Of an answer of which the decision has no reason, too; and the same step has the same decision once more."""
+    guard = guarded({**NODE.grants, "new": Grant(frozenset(), MEMS)})
+    found = Found(containers=(Present(replace(NEWCOMER, state=ContainerState.RUNNING, reservation="r")),))
+
+    first = step(NODE, found, guard)
+
+    assert first.faults
+    assert all("the policy 'acme' is wrong" in text for text in first.faults)
+    assert step(NODE, found, guard) == first
+    assert step(NODE, ContainerStarted("own"), guard).faults == ()
 
 
 def test_a_good_policy_is_not_changed_by_its_guard() -> None:

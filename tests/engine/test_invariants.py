@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event, PodCreated
-from criproxy.engine.invariants import departure_undoes_arrival, violations
+from criproxy.engine.invariants import violations
+from criproxy.engine.laws import departure_undoes_arrival
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, parse_cpuset

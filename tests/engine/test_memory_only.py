@@ -6,7 +6,7 @@ import pytest
 
 from criproxy.engine.events import ContainerResized
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.invariants import memory_is_promised_once
+from criproxy.engine.laws import memory_is_promised_once
 from criproxy.engine.step import placing, step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
@@ -86,7 +86,7 @@ def test_more_memory_than_its_nodes_have_widens_them(name: str) -> None:
     assert format_cpuset(has.mems) == "0-1"
     assert (has.cpus, has.exclusive, has.quota) == (was.cpus, was.exclusive, was.quota)
     assert list(memory_is_promised_once(node, decision.node)) == []
-    assert decision.reasons
+    assert decision.sentences
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -76,12 +76,12 @@ def test_who_owns_all_of_its_cpus_loses_its_limit(container: Container, policy: 
 
     assert quota(decision.node, "a") is expected
     assert decision.node.applied["r-a"].lifted is (expected is CpuQuota.LIFTED)
-    assert any("CFS quota" in reason for reason in decision.reasons) is (expected is CpuQuota.LIFTED)
+    assert any("CFS quota" in reason for reason in decision.sentences) is (expected is CpuQuota.LIFTED)
 
 
 def test_the_reason_names_what_was_asked() -> None:
     """``explain`` shows what is lifted, and why."""
-    reasons = step(Node(MACHINE), ContainerCreating(asking("a")), LIFT).reasons
+    reasons = step(Node(MACHINE), ContainerCreating(asking("a")), LIFT).sentences
 
     assert reasons[-1] == "a alone owns CPUs 1-2: its CFS quota, 200000 of 100000 µs, is lifted"
 
@@ -94,7 +94,7 @@ def test_a_resize_gives_it_back_and_lifts_it_again() -> None:
     owns = step(shares.node, ContainerResized("r-a", Sizes(cpu_milli=1000, cpu_limit_milli=1000)), LIFT)
 
     assert quota(shares.node, "a") is CpuQuota.RESTORED
-    assert shares.reasons[-1] == "a gets back its CFS quota, 150000 of 100000 µs, on CPUs 0-7"
+    assert shares.sentences[-1] == "a gets back its CFS quota, 150000 of 100000 µs, on CPUs 0-7"
     assert quota(owns.node, "a") is CpuQuota.LIFTED
 
 
@@ -107,7 +107,7 @@ def test_a_new_policy_concerns_newcomers_or_all() -> None:
 
     none = step(node, PolicyChanged(apply_all=True), KEEP)
     assert [quota(none.node, name) for name in "ab"] == [CpuQuota.RESTORED, CpuQuota.LEFT]
-    assert "a gets back its CFS quota, 200000 of 100000 µs, on CPUs 1-2" in none.reasons
+    assert "a gets back its CFS quota, 200000 of 100000 µs, on CPUs 1-2" in none.sentences
 
     all_of_them = step(none.node, PolicyChanged(apply_all=True), LIFT).node
     assert [quota(all_of_them, name) for name in "ab"] == [CpuQuota.LIFTED, CpuQuota.LIFTED]

@@ -19,6 +19,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod, QosClass, Sizes
 from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
+from criproxy.policy.balloons.kinds import catalogue
 from criproxy.policy.balloons.reading import read
 from criproxy.policy.balloons.state import State
 
@@ -76,8 +77,8 @@ class World:
 
     def state(self) -> State:
         """All balloons."""
-        catalogue = self.policy._types(self.policy.options.within(self.node).topology)
-        return read(catalogue, self.policy.options.within(self.node), self.node.grants)
+        seen = self.policy.options.within(self.node)
+        return read(catalogue(self.policy.options, seen.topology), seen, self.node.grants)
 
     def balloons(self) -> dict[str, str]:
         """The CPUs of each balloon, those without containers included."""
@@ -85,7 +86,7 @@ class World:
 
     def _step(self, event: Any) -> None:  # noqa: ANN401
         decision = step(self.node, event, self.policy)
-        self.node, self.reasons = decision.node, decision.reasons
+        self.node, self.reasons = decision.node, decision.sentences
         wrong = [*violations(self.node), *wrong_balloons(self.node, self.state())]
         assert not wrong, wrong
 

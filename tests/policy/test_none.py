@@ -19,7 +19,7 @@ def test_grants_nothing() -> None:
 
     assert decision.grant is None
     assert decision.updates == ()
-    assert decision.reasons == ("c is left alone: the policy is none",)
+    assert decision.sentences == ("c is left alone: the policy is none",)
 
 
 def test_earlier_grants_end_with_their_container() -> None:

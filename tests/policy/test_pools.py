@@ -67,7 +67,7 @@ class Cluster:
     def _step(self, event: ContainerCreating | ContainerGone | ContainerResized | PolicyChanged) -> None:
         decision = step(self.node, event, self.policy)
         assert violations(decision.node, self.options.reserved(self.node.topology)) == []
-        self.node, self.reasons = decision.node, decision.reasons
+        self.node, self.reasons = decision.node, decision.sentences
 
 
 def test_pods_without_a_pool() -> None:

@@ -179,9 +179,8 @@ def test_shared_remainder() -> None:
     assert format_cpuset(node.grants["a"].exclusive) == "1,9"
     assert by.release(node, "b").grants["a"].cpus == MACHINE.cpus
     assert by.release(node, "a").grants["b"] is node.grants["b"]
-    assert (
-        "owns CPUs 1,9 and shares CPUs 0,2-8,10-15: its pod is Burstable and it asks for 2500m"
-        in (by.place(Node(MACHINE, containers={"a": mixed}), mixed).reasons[0])
+    assert "owns CPUs 1,9 and shares CPUs 0,2-8,10-15: its pod is Burstable and it asks for 2500m" in (
+        by.place(Node(MACHINE, containers={"a": mixed}), mixed).reasons_about("a")[0].text
     )
 
 

@@ -61,7 +61,7 @@ class World:
         """Create containers of one size."""
         for name in names:
             decision = step(self.node, ContainerCreating(asking(name, milli, qos, namespace)), self.by)
-            self.node, self.reasons = decision.node, decision.reasons
+            self.node, self.reasons = decision.node, decision.sentences
             assert violations(self.node, self.by.options.reserved_cpus) == []
         return self
 
@@ -76,7 +76,7 @@ class World:
         """Give a container another size of CPU."""
         sizes = replace(self.node.containers[name].sizes, cpu_milli=milli)
         decision = step(self.node, ContainerResized(name, sizes), self.by)
-        self.node, self.reasons = decision.node, decision.reasons
+        self.node, self.reasons = decision.node, decision.sentences
         assert violations(self.node, self.by.options.reserved_cpus) == []
         return self
 
@@ -506,7 +506,7 @@ def test_memory_that_does_not_suffice() -> None:
     decision = step(world.node, ContainerGone("a"), world.by)
     world.node = decision.node
     assert world.mems("b", "c") == ["0", "1"]
-    assert decision.reasons == ("1 container gets memory from fewer NUMA nodes: there is room again",)
+    assert decision.sentences == ("1 container gets memory from fewer NUMA nodes: there is room again",)
 
 
 @pytest.mark.parametrize("milli", [500, 2000])

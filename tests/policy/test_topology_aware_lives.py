@@ -200,7 +200,7 @@ def outcome(node: Node, newcomer: Container, policy: TopologyAwarePolicy) -> obj
         decision = step(node, ContainerCreating(newcomer), policy)
     except NotEnough as error:
         return str(error)
-    return dict(decision.node.grants), decision.reasons, set(decision.updates)
+    return dict(decision.node.grants), decision.sentences, set(decision.updates)
 
 
 quiet = st.lists(

@@ -64,7 +64,7 @@ def test_decisions_tell_it(policy: str, milli: int) -> None:
     node = step(Node(machine(nodes=2)), PodCreated(pod), by).node
 
     assert (
-        step(node, ContainerCreating(container), by).reasons[-1]
+        step(node, ContainerCreating(container), by).sentences[-1]
         == f"annotation rdtclass.criproxy.io {IS_NOT}: {CLASSES}"
     )
 

@@ -35,7 +35,7 @@ def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float
     else:
         return
     if decision.reasons:
-        keys["reasons"] = list(bounded_texts(decision.reasons))
+        keys["reasons"] = list(bounded_texts(decision.sentences))
     log.info(sentence, **keys, moved=len(decision.updates), decision_ms=round(took_s * 1000, 2))
 
 

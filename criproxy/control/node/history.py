@@ -148,6 +148,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
             return
         case ContainerCreating(container):
             yield _placed(container, decision)
+            yield from _of_others(decision)
         case ContainerCreated(reservation, key) if reservation in before.containers:
             yield Entry(
                 after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key[:SHORT_ID]}",), {}
@@ -160,16 +161,18 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
             )
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case ContainerExited(key) | ContainerGone(key) if key in before.containers:
-            yield from _ended(before, after, before.containers[key], "it was removed", decision.reasons)
+            yield from _ended(before, after, before.containers[key], "it was removed", decision.sentences)
         case PodStopped(key) | PodGone(key):
             for container in before.containers_of(key):
                 yield from _ended(before, after, container, "its pod was removed", ())
         case ContainerResized(key) | ColdStartEnded(key) | Promoted(key) if key in after.containers:
             yield from _placed_anew(before, event, decision, after.containers[key])
+            yield from _of_others(decision)
         case Found(_, containers):
             yield from _found(before, decision, [present.container.key for present in containers])
-        case _ if decision.reasons:
-            yield from _of_everybody(decision)
+        case _:
+            yield from _of_node(decision)
+            yield from _of_others(decision)
 
 
 _ANEW: dict[type[Event], tuple[str, ...]] = {
@@ -227,7 +230,7 @@ def told_quota(has: Applied, other: Applied) -> str:
 
 
 def _placed_anew(before: Node, event: Event, decision: Decision, container: Container) -> Iterator[Entry]:
-    reasons = (*_ANEW.get(type(event), ()), *decision.reasons)
+    reasons = (*_ANEW.get(type(event), ()), *_own(decision))
     if reasons and (decision.node is not before or not isinstance(event, Promoted)):
         yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
 
@@ -238,11 +241,11 @@ def _placed(newcomer: Container, decision: Decision) -> Entry:
         return Entry(newcomer, Kind.REPEATED, (text,), {})
     kind = Kind.GRANTED if newcomer.state is ContainerState.CREATING else Kind.ADOPTED
     placed = decision.node.containers.get(newcomer.key, newcomer)
-    return Entry(placed, kind, decision.reasons or ("it is left where it is",), _facts(decision.grant))
+    return Entry(placed, kind, _own(decision) or ("it is left where it is",), _facts(decision.grant))
 
 
 def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[Entry]:
-    after, reasons = decision.node, dict(_by_container(decision.node, decision.reasons[1:]))
+    after, reasons = decision.node, _by_container(decision)
     for key in keys:
         if key in before.containers or key not in after.containers:
             continue
@@ -250,10 +253,9 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
         origin = "is ours by its stamp" if container.reservation else _origin(container)
         where = f"CPUs {format_cpuset(after.applied[key].cpus)}" if key in after.applied else "its CPUs"
         placed = f"it is placed on CPUs {format_cpuset(grant.cpus)}" if grant else f"unplaced, it stays on {where}"
-        own = reasons.get(container, ())
+        own = reasons.get(key, ())
         yield Entry(container, Kind.ADOPTED, (f"it was found running and {origin}; {placed}", *own), _facts(grant))
-    if decision.reasons:
-        yield Entry(None, Kind.NODE, decision.reasons[:1], {})
+    yield from _of_node(decision)
 
 
 def _origin(container: Container) -> str:
@@ -264,25 +266,32 @@ def _origin(container: Container) -> str:
     return "was created during a bypass" if during else "was created while criproxy failed"
 
 
-def _of_everybody(decision: Decision) -> Iterator[Entry]:
-    yield Entry(None, Kind.NODE, decision.reasons[:1], {})
-    for container, reasons in _by_container(decision.node, decision.reasons[1:]):
-        yield Entry(container, Kind.GRANTED, reasons, _facts(decision.node.grants.get(container.key)))
+def _own(decision: Decision) -> tuple[str, ...]:
+    """The sentences of a decision about one container that are not about others."""
+    return tuple(reason.text for reason in decision.reasons if reason.key in (None, decision.key))
 
 
-def _by_container(node: Node, reasons: Iterable[str]) -> Iterator[tuple[Container, tuple[str, ...]]]:
-    """The containers that *reasons* begin with, each with these, and with those after them that begin with nobody."""
-    titles: dict[str, Container] = {}
-    told: dict[str, list[str]] = {}
-    title = ""
-    for reason in reasons:
-        titles = titles or {container.title: container for container in node.containers.values()}
-        first = reason.partition(" ")[0]
-        title = first if first in titles else title
-        told.setdefault(title, []).append(reason)
-    for title, texts in told.items():
-        if title:
-            yield titles[title], tuple(texts)
+def _of_node(decision: Decision) -> Iterator[Entry]:
+    """An entry with the sentences about the node."""
+    if sentences := tuple(reason.text for reason in decision.reasons if reason.key is None):
+        yield Entry(None, Kind.NODE, sentences, {})
+
+
+def _of_others(decision: Decision) -> Iterator[Entry]:
+    """An entry for each container, other than the one that the event is about, about which there are sentences."""
+    after = decision.node
+    for key, sentences in _by_container(decision).items():
+        if key != decision.key and key in after.containers:
+            yield Entry(after.containers[key], Kind.GRANTED, tuple(sentences), _facts(after.grants.get(key)))
+
+
+def _by_container(decision: Decision) -> dict[str, list[str]]:
+    """The sentences about each container, by its key."""
+    found: dict[str, list[str]] = {}
+    for reason in decision.reasons:
+        if reason.key is not None:
+            found.setdefault(reason.key, []).append(reason.text)
+    return found
 
 
 def _ended(before: Node, after: Node, container: Container, removed: str, reasons: tuple[str, ...]) -> Iterator[Entry]:

@@ -35,7 +35,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.guard import Guarded, PolicyFault
+from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused, StoreError
 from criproxy.model.node import Node
@@ -562,7 +562,7 @@ class NodeState:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
             return step(node, _bypassed(event), Fallback(options_of(self.policy)))
-        asked, faults = policy or self.policy, _faults(policy or self.policy)
+        asked = policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self.store_error is not None:  # nobody newly owns what cannot be stored
             return step(node, event, Fallback(options_of(asked)))
@@ -573,6 +573,7 @@ class NodeState:
                 raise  # an answer, and no failure
             self.counters.policy_failures += 1
             if isinstance(error, PolicyFault):
+                self.counters.policy_faults += 1
                 self.failures.add("policy", str(error))
             if not _can_be_refused(event) and policy is None:
                 text = f"the policy failed{_about(node, event)}, and nobody moved: {error!r}"
@@ -582,8 +583,9 @@ class NodeState:
             if isinstance(error, CriproxyError):
                 raise
             raise PolicyFailed(f"the policy failed: {error!r}") from error
-        if _faults(asked) != faults:
-            self.failures.add("policy", f"the policy failed{_about(node, event)}: {' '.join(decision.reasons[:1])}")
+        if decision.faults:
+            self.counters.policy_faults += len(decision.faults)
+            self.failures.add("policy", f"the policy failed{_about(node, event)}: {decision.faults[0]}")
         return decision
 
 
@@ -592,11 +594,6 @@ def _bypassed(event: Event) -> Event:
     if not isinstance(event, ContainerCreating) or event.container.missed:
         return event
     return ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
-
-
-def _faults(policy: Policy) -> int:
-    """How many answers of *policy* were not used so far; 0 where nobody checks them."""
-    return policy.faults if isinstance(policy, Guarded) else 0
 
 
 def _about(node: Node, event: Event) -> str:

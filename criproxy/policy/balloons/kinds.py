@@ -13,6 +13,7 @@ from criproxy.alloc.locality import Tree, Wants, build_tree
 from criproxy.alloc.priority import Priority, cpus_of_priority
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
+from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
 from criproxy.policy.balloons.options import (
     DEFAULT,
@@ -147,6 +148,7 @@ class Surroundings:
         self.of = lru_cache(maxsize=2048)(tree.around)
 
 
+@remembered(4)
 def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
     """The types in force on the machine *topology*, which is all that the policy may use."""
     types = list(_with_builtin(options, topology))

@@ -10,7 +10,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, interned, united
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
-from criproxy.model.topology import Topology
+from criproxy.model.remembered import remembered
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
@@ -31,8 +31,6 @@ class BalloonsPolicy:
 
     def __init__(self, options: BalloonsOptions) -> None:
         self.options = options
-        self._last: Catalogue | None = None
-        self._last_saying: tuple[Mapping[str, Pod], Collection[str]] = {}, ()
 
     def place(self, node: Node, container: Container) -> Layout:
         """The balloon of its type that suits best, which grows for it, and where safe the memory next to its CPUs.
@@ -44,7 +42,7 @@ class BalloonsPolicy:
         if why := self._left_alone(seen, container, wishes):
             others = self.release(node, container.key).grants if container.key in node.grants else node.grants
             return Layout(others, (f"{container.title} is left alone: {why}", *wishes.notes()))
-        types = self._types(seen.topology)
+        types = catalogue(self.options, seen.topology)
         kind = kind_of(types, seen, container, wishes)
         state, filled = _filled(types, seen, container, kind)
         after = state.with_balloon(filled.balloon).settled()
@@ -67,7 +65,7 @@ class BalloonsPolicy:
         wishes = self._wishes(seen, container)
         if self._left_alone(seen, container, wishes):
             return None
-        types = self._types(seen.topology)
+        types = catalogue(self.options, seen.topology)
         kind = kind_of(types, seen, container, wishes)
         state, own = _with_own(types, seen, container)
         note = why_kind(kind, wishes)
@@ -83,17 +81,10 @@ class BalloonsPolicy:
         seen = self.options.within(node)
         left = without(node.grants, (key,))
         before = node.grants.get(key)
-        state = read(self._types(seen.topology), seen, left)
+        state = read(catalogue(self.options, seen.topology), seen, left)
         if before and (balloon := state.balloons.get(before.pool)) and balloon.keys:
             state = state.with_balloon(_fitted(state, balloon, seen)).settled()
         return return_memory(seen, self._relaid(state, seen, left, key))
-
-    def _types(self, topology: Topology) -> Catalogue:
-        """The types on this machine, made when it is seen for the first time."""
-        last = self._last
-        if last is None or last.topology is not topology:
-            self._last = last = catalogue(self.options, topology)
-        return last
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes.by(self.options, node, container)
@@ -157,19 +148,11 @@ class BalloonsPolicy:
     def _hiding(self, node: Node, balloon: Balloon) -> Collection[str]:
         """The containers of *balloon* that see one thread of each core only."""
         default, containers = balloon.kind.type.hide_hyperthreads, node.containers
-        if not (saying := self._saying(node.pods)):
+        if not (saying := _saying(node.pods)):
             return balloon.keys if default else ()
         own = {key for key in balloon.keys if key in containers and containers[key].pod in saying}
         hiding = {key for key in own if self._hides(node, containers[key], default=default)}
         return (set(balloon.keys) - own) | hiding if default else hiding
-
-    def _saying(self, pods: Mapping[str, Pod]) -> Collection[str]:
-        """The pods that say something about it, found when pods have come or gone."""
-        last = self._last_saying
-        if last[0] is not pods:
-            saying = frozenset(key for key, pod in pods.items() if any(HIDE in name for name in pod.annotations))
-            self._last_saying = last = pods, saying
-        return last[1]
 
     def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
         try:
@@ -177,6 +160,12 @@ class BalloonsPolicy:
         except BadAnnotation:  # it was found running: nobody could refuse it
             return default
         return default if hide is None else hide
+
+
+@remembered(4)
+def _saying(pods: Mapping[str, Pod]) -> Collection[str]:
+    """The pods that say something about hiding threads."""
+    return frozenset(key for key, pod in pods.items() if any(HIDE in name for name in pod.annotations))
 
 
 def _with_own(types: Catalogue, node: Node, container: Container) -> tuple[State, Balloon | None]:

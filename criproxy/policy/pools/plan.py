@@ -6,6 +6,7 @@ from functools import cached_property
 
 from criproxy.alloc.partition import cut
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
 from criproxy.policy.pools.options import DEFAULT, RESERVED, Pool, PoolsOptions
 
@@ -50,6 +51,7 @@ class Plan:
         return self.by_kind[DEFAULT][0]
 
 
+@remembered(4)
 def make_plan(options: PoolsOptions, topology: Topology) -> Plan:
     """Give every pool its CPUs.
 

@@ -38,11 +38,10 @@ class PoolsPolicy:
 
     def __init__(self, options: PoolsOptions) -> None:
         self.options = options
-        self._last: Plan | None = None
 
     def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
         """The CPUs of each pool and the NUMA nodes that these are of, by the pool's name in the policy file."""
-        plan = self._plan(self.options.usable(topology))
+        plan = make_plan(self.options, self.options.usable(topology))
         found: dict[str, tuple[Grant, ...]] = {}
         for instance in plan.instances:
             grant = Grant(instance.cpus, topology.nodes_of(instance.cpus) & topology.mems, pool=instance.name)
@@ -52,7 +51,7 @@ class PoolsPolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """The CPUs of its pod's pool, and where safe the memory next to them."""
         node = self.options.within(node)
-        plan, old = self._plan(node.topology), node.grants.get(container.key)
+        plan, old = make_plan(self.options, node.topology), node.grants.get(container.key)
         wishes = Wishes.by(self.options, node, container)
         choice = self._choose(plan, node, wishes)
         alone, had = choice.instance.kind.exclusive, old.exclusive if old else NO_CPUS
@@ -77,15 +76,8 @@ class PoolsPolicy:
         node = self.options.within(node)
         left = without(node.grants, (key,))
         if key in node.grants and node.grants[key].exclusive:
-            left = self._settled(self._plan(node.topology), node, left, key)
+            left = self._settled(make_plan(self.options, node.topology), node, left, key)
         return return_memory(node, left)
-
-    def _plan(self, topology: Topology) -> Plan:
-        """The pools of this machine, made when it is seen for the first time."""
-        last = self._last
-        if last is None or last.topology is not topology:
-            self._last = last = make_plan(self.options, topology)
-        return last
 
     def _choose(self, plan: Plan, node: Node, wishes: Wishes) -> Choice:
         """The pool of a container."""
@@ -108,7 +100,7 @@ class PoolsPolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        plan, wishes = self._plan(node.topology), Wishes.by(self.options, node, container)
+        plan, wishes = make_plan(self.options, node.topology), Wishes.by(self.options, node, container)
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)

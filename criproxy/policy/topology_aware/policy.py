@@ -21,6 +21,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
+from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.annotations import Wishes
@@ -39,13 +40,24 @@ HIDING = "hide-hyperthreads"
 NO_ROOM = "no pool has that much left"
 
 
+@remembered(4)
+def _divided(options: TopologyAwareOptions, topology: Topology) -> Division:
+    """The pools of a machine."""
+    reserved, caches = options.reserved(topology), options.rules == "nri"
+    return divide(topology, reserved, apart=options.pin_cpu, caches=caches)
+
+
+@remembered(4)
+def _hiding(options: TopologyAwareOptions, pods: Mapping[str, Pod]) -> Mapping[str, dict[tuple[str, str], bool]]:
+    """By pod that says something about hiding threads, room for the answers by namespace and name of the container."""
+    return {key: {} for key, pod in pods.items() if any(HIDING in name for name in pod.annotations)}
+
+
 class TopologyAwarePolicy:
     """Each container in the smallest part of the machine with room for it; whole CPUs exclusively, the rest shared."""
 
     def __init__(self, options: TopologyAwareOptions) -> None:
         self.options = options
-        self._last: Division | None = None
-        self._last_hiding: tuple[Mapping[str, Pod], Mapping[str, dict[tuple[str, str], bool]]] = {}, {}
         self._pessimistic = options.rules == "crirm"
 
     def place(self, node: Node, container: Container) -> Layout:
@@ -55,7 +67,7 @@ class TopologyAwarePolicy:
         if is_left_alone(wishes):
             left = self.release(machine, container.key).grants if container.key in node.grants else node.grants
             return Layout(left, (f"{container.title} is left alone: cpu.preserve says so", *wishes.notes()))
-        division = self._divided(node.topology)
+        division = _divided(self.options, node.topology)
         others = _others(node, container.key) if container.key in node.grants else node
         grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
         placed = with_entries(node.grants, {container.key: replace(grant, cpus=interned(grant.cpus))})
@@ -69,26 +81,18 @@ class TopologyAwarePolicy:
         node = self.options.within(node)
         left = return_memory(node, without(node.grants, (key,)), pessimistic=self._pessimistic)
         if key in node.grants and node.grants[key].exclusive:
-            return replace(left, grants=self._settled(self._divided(node.topology), node, left.grants))
+            return replace(left, grants=self._settled(_divided(self.options, node.topology), node, left.grants))
         return left
 
     def _wishes(self, node: Node, container: Container) -> Wishes:
         return Wishes.by(self.options, node, container)
-
-    def _divided(self, topology: Topology) -> Division:
-        """The pools of this machine, made when it is seen for the first time."""
-        last = self._last
-        if last is None or last.tree.topology is not topology:
-            reserved, caches = self.options.reserved(topology), self.options.rules == "nri"
-            self._last = last = divide(topology, reserved, apart=self.options.pin_cpu, caches=caches)
-        return last
 
     def _settled(self, division: Division, node: Node, grants: Mapping[str, Grant]) -> dict[str, Grant]:
         return division.settled(dict(grants), partial(self._hides, node))
 
     def _hides(self, node: Node, key: str) -> bool:
         """Whether a container sees one thread of each core only."""
-        container, answers = node.containers.get(key), self._hiding(node.pods)
+        container, answers = node.containers.get(key), _hiding(self.options, node.pods)
         if container is None or container.pod not in answers:
             return False
         of_pod, who = answers[container.pod], (container.namespace, container.name)
@@ -102,14 +106,6 @@ class TopologyAwarePolicy:
         except BadAnnotation:  # it came before this policy read annotations
             return False
 
-    def _hiding(self, pods: Mapping[str, Pod]) -> Mapping[str, dict[tuple[str, str], bool]]:
-        """By pod that says something about it, found when pods have come or gone, the answers that are known."""
-        last = self._last_hiding
-        if last[0] is not pods:
-            said = (key for key, pod in pods.items() if any(HIDING in name for name in pod.annotations))
-            self._last_hiding = last = pods, {key: {} for key in said}
-        return last[1]
-
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """The pools by their criteria; None for a container that is left alone.
 
@@ -120,7 +116,7 @@ class TopologyAwarePolicy:
         wishes = self._wishes(node, container)
         if is_left_alone(wishes):
             return None
-        division, request = self._divided(node.topology), request_of(container, self.options, wishes)
+        division, request = _divided(self.options, node.topology), request_of(container, self.options, wishes)
         others = _others(node, container.key)
         if is_reserved(self.options, wishes):
             if division.reserved_left(others):

@@ -284,7 +284,7 @@ class World:
         self._remember(event, self._policy, refused=False)
         self._node = decision.node
         if decision.reasons:
-            self.told.append(Told(self._line, decision.reasons))
+            self.told.append(Told(self._line, decision.sentences))
         if broken := violations(self._node):
             raise Failure(f"after {type(event).__name__} the placement is broken: {'; '.join(broken[:3])}", self._line)
 

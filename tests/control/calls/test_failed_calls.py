@@ -150,6 +150,7 @@ async def test_a_policy_that_fails_is_told(tmp_path: Path, policy: FailsAt, said
             await world.kubelet.stop(container_id)
 
         await world.poll(lambda: any(WEB in text and said in text for text in problems(world)))
+        assert (world.counters.policy_faults > 0) is isinstance(policy, Guarded)
 
 
 async def test_a_runtime_that_has_not_told_yet_is_no_failure_of_ours(tmp_path: Path) -> None:

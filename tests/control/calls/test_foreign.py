@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.measures import measure
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.guard import Guarded
 from criproxy.errors import StatusCode
@@ -48,7 +47,7 @@ async def test_a_layout_that_breaks_a_rule_refuses_the_container(tmp_path: Path)
         assert caught.value.code is StatusCode.INTERNAL
         assert "default/greedy/main cannot be placed: the policy 'greedy' is wrong: CPU 1" in caught.value.details
         assert world.controller.node.grants == before
-        assert measure(world.controller).policy_faults == 1
+        assert world.counters.policy_faults == 1
         assert (world.cpus(owned), world.cpus(await world.run(sharer("shared")))) == ("1", "0,2-3")
 
 

@@ -11,6 +11,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.simulate.machines import machine
 from tests.control.world import GIB, RecordingLog, World, owner, sharer
 
@@ -90,7 +91,7 @@ async def test_a_resize_is_one_line(tmp_path: Path) -> None:
 def test_a_policy_that_is_looked_at_again_is_no_news() -> None:
     """As after each start with a container that is left alone."""
     log, node = RecordingLog(), Node(machine())
-    tell(log, PolicyChanged(), node, Decision(node, reasons=("it has changed",)), 0.1)
+    tell(log, PolicyChanged(), node, Decision(node, reasons=(Reason(None, "it has changed"),)), 0.1)
     assert log.lines == []
     tell(log, PolicyChanged(), node, Decision(node.replace(configuration="b")), 0.1)
     assert log.events() == ["policy changed"]

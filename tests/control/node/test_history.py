@@ -21,12 +21,14 @@ from criproxy.engine.events import (
     Found,
     PodCreated,
     PodGone,
+    PodResized,
     PolicyChanged,
     Present,
 )
 from criproxy.engine.step import step
-from criproxy.model.grant import Applied
+from criproxy.model.grant import Applied, Layout
 from criproxy.model.node import Node
+from criproxy.model.reason import Reason
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
@@ -34,6 +36,7 @@ from criproxy.store.reader import open_reader
 from criproxy.store.record import Kind, Record
 from tests.control.reconcile.test_trouble import FailingStore
 from tests.control.world import FAST, World, owner, sharer
+from tests.engine.test_kept import container, live, pod, runs
 
 LIMIT_S = 20.0
 
@@ -193,16 +196,49 @@ def test_what_cannot_be_written_is_bounded() -> None:
     assert not journal
 
 
-def test_a_decision_about_everybody_is_told_to_each(tmp_path: Path) -> None:
-    """What became of the node is told once, and to each container the reasons that name it and those that follow."""
-    here = Container(key="id1", pod="s", name="main", pod_name="web", namespace="shop", reservation="r-1")
-    node = Node(machine(), containers={"id1": here})
-    reasons = ("the policy has changed: 1 of 1 containers move", "shop/web/main owns CPUs 1", "memory from node 0")
+def test_a_decision_about_the_node_is_recorded_once_and_for_each_container_it_is_about() -> None:
+    """Whatever the sentences say, and though an older attempt has the same name."""
+    older = Container(key="id0", pod="s", name="main", pod_name="web", namespace="shop")
+    newer = replace(older, key="id1", attempt=1)
+    node = Node(machine(), containers={"id0": older, "id1": newer})
+    reasons = (
+        Reason(None, "the policy has changed: 2 of 2 containers move"),
+        Reason("id0", "shop/web/main owns CPUs 1"),
+        Reason("id1", "shop/web/main owns CPUs 2"),
+        Reason("id1", "memory from node 0"),
+        Reason(None, "shared containers leave CPUs 1-2"),
+    )
     entries = list(entries_of(node, PolicyChanged(), Decision(node, reasons=reasons)))
 
     assert [(entry.about, entry.kind, entry.sentences) for entry in entries] == [
-        (None, Kind.NODE, reasons[:1]),
-        (here, Kind.GRANTED, reasons[1:]),
+        (None, Kind.NODE, ("the policy has changed: 2 of 2 containers move", "shared containers leave CPUs 1-2")),
+        (older, Kind.GRANTED, ("shop/web/main owns CPUs 1",)),
+        (newer, Kind.GRANTED, ("shop/web/main owns CPUs 2", "memory from node 0")),
+    ]
+
+
+def test_a_reason_about_another_container_is_recorded_for_that_one() -> None:
+    """A policy that moves others may say why; its plain sentences are about the new container."""
+    other, new = (Container(key=key, pod="s", name=key) for key in ("other", "new"))
+    node = Node(machine(), containers={"other": other, "new": new})
+    layout = Layout({}, ("it has room", Reason("other", "it makes room"), Reason(None, "the node is half full")))
+    decision = Decision(node, reasons=layout.reasons_about("new"), key="new")
+
+    assert [(e.about, e.sentences) for e in entries_of(node, ContainerCreating(new), decision)] == [
+        (new, ("it has room", "the node is half full")),
+        (other, ("it makes room",)),
+    ]
+
+
+def test_the_resize_of_a_pod_is_recorded_for_its_containers() -> None:
+    """Two that shared the CPUs of their pod get their own: each has the sentence about it, and the node none."""
+    policy, event = StaticPolicy(StaticOptions()), PodResized("p-0", 4000)
+    before = live(policy, pod("p", 2), runs(container("a", 2)), runs(container("b", 2)))
+    entries = list(entries_of(before, event, step(before, event, policy)))
+
+    assert [(entry.about and entry.about.name, entry.sentences[0].split()[0]) for entry in entries] == [
+        ("a", "p/a"),
+        ("b", "p/b"),
     ]
 
 

@@ -22,13 +22,13 @@ from criproxy.engine.events import (
     TopologyChanged,
 )
 from criproxy.engine.explained import explanation_is_true
-from criproxy.engine.invariants import (
+from criproxy.engine.invariants import violations
+from criproxy.engine.laws import (
     departure_undoes_arrival,
     memory_is_promised_once,
     memory_stays,
     release_gives_back,
     step_is_deterministic,
-    violations,
 )
 from criproxy.engine.step import step
 from criproxy.errors import Refused
