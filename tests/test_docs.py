@@ -41,8 +41,8 @@ def code(text: str) -> Iterator[str]:
 
 
 def planned() -> set[str]:
-    """What the table in README says is still to come."""
-    rows = re.findall(r"^\|(.*)\| planned \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    """What the table in docs/support.md says is still to come."""
+    rows = re.findall(r"^\|(.*)\| planned \|$", (ROOT / "docs/support.md").read_text(), re.MULTILINE)
     return {word for row in rows for word in re.findall(r"`([^`]+)`", row)}
 
 
