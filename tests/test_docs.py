@@ -225,6 +225,13 @@ def test_pod_level_resources_are_told_of(page: str, words: list[str]) -> None:
     assert [word for word in words if word not in text] == []
 
 
+def test_readme_leads_to_every_page() -> None:
+    """A page that nothing links to is not found."""
+    readme = (ROOT / "README.md").read_text()
+
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name})" not in readme] == []
+
+
 def quoted(page: str) -> list[list[str]]:
     """The sentences in the block quotes of a page, each as its parts between what is filled in."""
     quotes = (" ".join(quote.replace("> ", " ").split()) for quote in _QUOTE.findall(page))
