@@ -1,4 +1,4 @@
-"""README's table of what was tried names the runtimes, drivers and kubelet that the tests really use."""
+"""The table in docs/support.md of what was tried names the runtimes, drivers and kubelet that the tests really use."""
 
 import json
 import re
@@ -20,7 +20,7 @@ ROW = re.compile(
 
 def rows() -> dict[str, re.Match[str]]:
     """The table's rows, by what was tried."""
-    return {row["what"]: row for row in ROW.finditer((ROOT / "README.md").read_text())}
+    return {row["what"]: row for row in ROW.finditer((ROOT / "docs/support.md").read_text())}
 
 
 def upstream(version: str) -> str:

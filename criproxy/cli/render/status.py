@@ -79,7 +79,7 @@ def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
 
 def _numa(values: Values) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("NUMA NODE", "CPUS", "OWNED", "NOT OWNED", "FREE TO OWN", "MEMORY"):
+    for name in ("NUMA NODE", "CPUS", "EXCLUSIVE", "SHARED", "FREE", "MEMORY"):
         table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
     for node in values["numa_nodes"]:
         table.add_row(
