@@ -5,10 +5,11 @@ PYTHON_VENV := .venv/bin/python
 SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
+PURE := $(addprefix tests/,alloc config cri devices engine model policy store wire)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench fuzz properties tenant chaos runtimes vm protos lock clean
+.PHONY: help setup demo test lint format bench fuzz properties tenant chaos runtimes vm thorough protos lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,9 +42,13 @@ fuzz: setup ## feed arbitrary bytes to the data plane for SECONDS (60), from SEE
 
 properties: setup ## try every policy on EXAMPLES (500) random machines and lives, from SEED, on all CPUs
 	@$(PYTHON_VENV) -m tests.rigs.properties --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/properties.json $(ARGS)
+	@$(PYTHON_VENV) -m pytest --thorough $(PURE) tests/rigs/properties
+
+thorough: setup ## run what make test leaves out because it takes minutes; ARGS="tests/wire" for some
+	@$(PYTHON_VENV) -m pytest --thorough -m thorough $(ARGS)
 
 vm: setup ## tests in guests with many NUMA nodes; TOPOLOGY=4s-8n for a shell in one, CMD='lscpu' for a command
-	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.rigs.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest tests/rigs/vm) $(ARGS)
+	@$(PYTHON_VENV) -m $(if $(TOPOLOGY)$(CMD),tests.rigs.vm $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(if $(CMD),--cmd "$$CMD"),pytest --thorough tests/rigs/vm) $(ARGS)
 
 tenant: setup ## put EXAMPLES (500) hostile pods among others under every policy, from SEED, on all CPUs
 	@$(PYTHON_VENV) -W ignore -m tests.rigs.tenant --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) --json build/tenant.json $(ARGS)

@@ -10,11 +10,6 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# In CI the same examples in every run, so that a commit passes always or never; elsewhere others each time.
-EXAMPLES = settings.get_profile("ci" if os.environ.get("CI") else "default")
-settings.register_profile("criproxy", parent=EXAMPLES, deadline=None)  # a busy machine is no failure
-settings.load_profile("criproxy")
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background; children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("COLUMNS", None)  # how wide the terminal is in which they run is no part of what tests claim
@@ -35,13 +30,26 @@ def shared_dir() -> Path:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which the tests marked ``chance`` run."""
     parser.addoption("--chance", action="store_true", help="run only the tests whose verdict needs luck (make chaos)")
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="also what takes minutes, and other examples each time (make thorough, vm)",
+    )
     parser.addoption("--runtime", metavar="NAME", help="the one containerd for tests/e2e, such as 2 (make runtimes)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose hypothesis' examples: the same in every run, so that a commit passes always or never; thorough, others."""
+    same = settings.get_profile("default" if config.getoption("--thorough") else "ci")
+    settings.register_profile("criproxy", parent=same, deadline=None)  # a busy machine is no failure
+    settings.load_profile("criproxy")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep tests whose verdict needs luck out of every run that does not ask for them: these belong to `make chaos`."""
-    wanted = bool(config.getoption("--chance"))
-    items[:] = [item for item in items if (item.get_closest_marker("chance") is not None) == wanted]
+    """Keep what needs luck or minutes out of every run that does not ask for it: that belongs to the rigs."""
+    chance, thorough = bool(config.getoption("--chance")), bool(config.getoption("--thorough"))
+    items[:] = [item for item in items if (item.get_closest_marker("chance") is not None) == chance]
+    items[:] = [item for item in items if thorough or item.get_closest_marker("thorough") is None]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,11 @@ BAD = {
     "unreadable": ("", "can be written by everybody"),
 }
 """Text of the file and what is said of it, by name."""
+
+
+def bad(*names: str, more: Iterable[str] = BAD) -> list[Any]:
+    """Those with *names*, and *more* for `make thorough`: they differ in what is wrong, not in what follows."""
+    return [*names, *(pytest.param(name, marks=pytest.mark.thorough) for name in more if name not in names)]
 
 
 def node_files(root: Path, cpus: str = "0-3") -> None:
@@ -155,7 +160,7 @@ async def assert_well(scene: Scene, serve: Serve) -> None:
     assert float(await metric(serve, "criproxy_config_problem")) == 0
 
 
-@pytest.mark.parametrize("name", ["elsewhere", "every-cpu", "too-large", "missing"])
+@pytest.mark.parametrize("name", bad("elsewhere", "missing", more=("every-cpu", "too-large")))
 async def test_a_first_start_with_a_bad_file_fails(scene: Scene, name: str) -> None:
     """Without any state the daemon ends with the mistakes that `check` tells, however often it is started."""
     said = scene.spoil(name)
@@ -168,7 +173,7 @@ async def test_a_first_start_with_a_bad_file_fails(scene: Scene, name: str) -> N
         assert told.removeprefix("Error: ").strip() in serve.log.read_text()
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", bad("vanished", "missing", "every-cpu"))
 async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: Scene, name: str) -> None:
     """Owners stay, newcomers get CPUs of their own as before, everybody is told, until there is a good file again."""
     async with scene.serve() as serve:
@@ -191,7 +196,7 @@ async def test_a_restart_with_a_bad_file_goes_on_with_the_last_good_one(scene: S
         assert await serve.stop() == 0
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", bad("too-large", "no-yaml", "unreadable"))
 async def test_a_reload_of_a_bad_file_changes_nothing(scene: Scene, name: str) -> None:
     """The configuration before stays, and everybody is told, until there is a good file again."""
     async with scene.serve() as serve:

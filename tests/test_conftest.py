@@ -1,6 +1,7 @@
-"""The rules of CI (no skipped test, no examples that were not there the last time), and the shared facts."""
+"""The rules of `make test`: nothing skipped in CI, the same examples each time; and the shared facts."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def test_two(number):
     with pathlib.Path('drawn').open('a') as drawn:
         print(number, file=drawn)
 """
+THOROUGH = "import pytest\n\n\n@pytest.mark.thorough\ndef test_two():\n    pass\n"
 NEEDS_FACTS = "def test_two(shared_dir):\n    pass\n"
 
 
@@ -74,25 +76,38 @@ def test_a_skipped_test_is_fine_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "same"),
-    [pytest.param({"CI": "true"}, True, id="in-ci"), pytest.param({"CI": ""}, False, id="elsewhere")],
+    ("options", "same"),
+    [pytest.param((), True, id="make-test"), pytest.param(("--thorough",), False, id="rigs")],
 )
-def test_ci_draws_the_same_examples_in_every_run(tmp_path: Path, environment: dict[str, str], same: bool) -> None:
-    """A commit passes or fails each time; who develops sees others in each run."""
+def test_examples_are_the_same_in_every_run(tmp_path: Path, options: tuple[str, ...], same: bool) -> None:
+    """A commit passes or fails each time; the rigs see others in each run."""
     drawn = []
     for attempt in ("first", "second"):
         folder = tmp_path / attempt
         folder.mkdir()
-        assert run(folder, DRAWS, **environment).returncode == 0
+        assert run(folder, DRAWS, *options).returncode == 0
         drawn.append((folder / "drawn").read_text().split())
 
     assert len(drawn[0]) >= 100
     assert (drawn[0] == drawn[1]) is same
 
 
-def test_what_ci_runs_says_that_it_is_ci() -> None:
-    """Wherever it runs: examples do not depend on who starts it."""
-    assert "\nexport CI=true\n" in (ROOT / ".ci" / "run").read_text()
+def test_what_takes_minutes_is_left_to_the_rigs(tmp_path: Path) -> None:
+    """It is not among those that CI counts as left out, and runs beside the others where it is asked for."""
+    counted = {option: run(tmp_path, THOROUGH, *option.split(), CRIPROXY_NO_SKIP="1") for option in ("", "--thorough")}
+
+    assert [(done.returncode, re.findall(r"(\d+) passed", done.stdout)) for done in counted.values()] == [
+        (0, ["1"]),
+        (0, ["2"]),
+    ]
+
+
+def test_a_target_runs_what_takes_minutes() -> None:
+    """All of it, wherever it is."""
+    command = re.search(r"^thorough: .*\n\t(.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    assert command
+    assert command[1].endswith("-m pytest --thorough -m thorough $(ARGS)")
 
 
 def test_missing_facts_are_a_skip_that_says_where_they_are_looked_for(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ IMAGE = "criproxy.test/busybox:1"
 """The image in the store, for containers; its default command sleeps."""
 _PAUSE = "criproxy.test/pause:1"
 _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox")
-_READY_TIMEOUT_S = 30.0
+_READY_TIMEOUT_S = 120.0  # in an emulated guest on a busy machine it takes half a minute
 _STOP_TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 30.0
 _LEFT = re.compile(r"cannot delete running task (\w+)")

@@ -13,7 +13,7 @@ from criproxy.emulator import busybox
 from criproxy.emulator.containerd import PrivateContainerd
 from tests.e2e import registry
 from tests.e2e.conversation import Registries
-from tests.e2e.runtimes import BY_NAME, Runtime, tried_on
+from tests.e2e.runtimes import BY_NAME, Runtime, takes_long, tried_on
 from tests.e2e.scene import ALL, Scene, proxied
 
 
@@ -29,7 +29,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "session_containerd" in metafunc.fixturenames:
         only = metafunc.config.getoption("--runtime")
         chosen = [BY_NAME[only]] if only else tried_on(metafunc.definition.path.stem)
-        metafunc.parametrize("session_containerd", chosen, ids=str, indirect=True, scope="session")
+        long = pytest.mark.thorough
+        runtimes = [
+            pytest.param(
+                runtime,
+                id=str(runtime),
+                marks=long if not only and takes_long(runtime, metafunc.function.__name__) else (),
+            )
+            for runtime in chosen
+        ]
+        metafunc.parametrize("session_containerd", runtimes, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

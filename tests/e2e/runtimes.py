@@ -43,6 +43,20 @@ IN_MAKE_RUNTIMES = (Runtime("2", "2"), Runtime("2-nri", "2", nri=True))
 BY_NAME = {runtime.name: runtime for runtime in (*IN_MAKE_TEST, *IN_MAKE_RUNTIMES)}
 DIFFERING = ("test_placement", "test_devices", "test_survival", "test_reboot", "test_parity")
 """What a newer runtime could change: where containers run, what they see, what restarts leave, and what is answered."""
+IN_SHORT = (
+    "test_an_owner_is_alone_on_its_cpu_and_gives_it_back",
+    "test_everything_is_remembered_over_a_restart",
+    "test_cpusets_that_somebody_else_writes_are_put_back",
+    "test_updates_of_the_kubelet_keep_our_cpuset",
+    "test_a_container_sees_the_card_that_it_was_given",
+    "test_a_card_survives_updates_of_the_cpuset",
+    "test_a_restart_of_containerd",
+    "test_a_lost_store_is_rebuilt",
+    "test_a_resize_of_the_kubelet",
+    "test_a_reboot",
+    "test_every_method_answers_as_without_the_proxy",
+)
+"""The tests of these files that `make test` has time for on 1.7; `make thorough` runs the others."""
 GUESTS = (
     "(four-nodes-systemd and (an_owner_gets or a_restart or systemd_puts or no_quota))"
     " or (four-nodes-static and (an_owner_gets or put_right))"
@@ -51,5 +65,10 @@ GUESTS = (
 
 
 def tried_on(file: str) -> tuple[Runtime, ...]:
-    """The runtimes that the tests of a file run on in `make test`; those of `make runtimes` come by --runtime."""
+    """The runtimes that the tests of a file run on; those of `make runtimes` come by --runtime."""
     return IN_MAKE_TEST if file in DIFFERING else (OWN,)
+
+
+def takes_long(runtime: Runtime, test: str) -> bool:
+    """Whether the test of that name is left to `make thorough` on that runtime."""
+    return runtime != OWN and test not in IN_SHORT

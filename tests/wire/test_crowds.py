@@ -1,22 +1,22 @@
-"""Tens of thousands of calls and hundreds of random lives, in memory between strict endpoints."""
+"""Thousands of calls and hundreds of random lives, in memory between strict endpoints."""
 
 import pytest
 
 from tests.wire import checks
 
-MANY = 20_000
+many = pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.thorough)])
 
 
-@pytest.mark.slow
-def test_twenty_thousand_refusals() -> None:
+@many
+def test_thousands_of_refusals(count: int) -> None:
     """Header tables stay in step, each window is returned, Version answers throughout."""
-    checks.refusals(MANY)
+    checks.refusals(count)
 
 
-@pytest.mark.slow
-def test_twenty_thousand_cancels() -> None:
+@many
+def test_thousands_of_cancels(count: int) -> None:
     """The same for calls that are cancelled while they are held."""
-    checks.cancels(MANY)
+    checks.cancels(count)
 
 
 def test_calls_leave_nothing_behind() -> None:
@@ -24,9 +24,10 @@ def test_calls_leave_nothing_behind() -> None:
     assert checks.kept_objects(2_000) < 100
 
 
-def test_random_lives() -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.thorough)])
+def test_random_lives(count: int) -> None:
     """The same lives in every run; `test_splice_properties` has new ones."""
-    checks.lives(150)
+    checks.lives(count)
 
 
 @pytest.mark.parametrize("check", [checks.long_message, checks.split_headers, checks.grown_reply])

@@ -60,7 +60,7 @@ def main(asked: str, json_path: Path | None, *, quick: bool, check: bool, steps_
     all_findings: list[Findings] = []
     try:
         runtimes = [] if steps_only else choose(asked)
-        repeats = 20 if quick else 500
+        repeats = 2 if quick else 500
         parts = engine.measure, unusual.measure, zones.measure, devices.measure, whole.measure
         lines = [one for measure in parts for one in measure(repeats)]
         engine.show(_console, lines)

@@ -85,6 +85,7 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     assert {line["event"] for line in usual if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
 
 
+@pytest.mark.thorough
 def test_steps_run_alone(tmp_path: Path) -> None:
     """Without a runtime the figures are there in seconds, in the table and the JSON."""
     path = tmp_path / "steps.json"

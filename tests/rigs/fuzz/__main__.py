@@ -39,6 +39,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.rigs.fuzz", description="Fuzz the data plane.")
     parser.add_argument("--seconds", type=_positive, default=60.0, help="how long (default: %(default)s)")
+    parser.add_argument("--executions", type=_number, default=0, help="end after so many inputs instead")
     parser.add_argument("--seed", type=int, help="where the randomness begins (default: a new one, printed)")
     parser.add_argument("--json", type=Path, default=Path("build/fuzz.json"), help="where the results go")
     parser.add_argument("--corpus", type=Path, default=Path("build/fuzz-corpus"), help="folder of kept inputs")
@@ -55,6 +56,12 @@ def _positive(text: str) -> float:
     if not 1 <= seconds <= 1e6:
         raise argparse.ArgumentTypeError(f"{text} seconds: must be at least 1")
     return seconds
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} inputs: must be at least 1")
+    return int(text)
 
 
 def _existing(text: str) -> Path:
@@ -88,9 +95,20 @@ def _fuzz(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     state.unlink(missing_ok=True)
     folders = {"corpus": str(options.corpus), "seeds": str(SEEDS), "findings": str(options.findings)}
-    limit, plant = options.max_findings, options.plant
-    settings = Settings(engine, options.seconds, seed, **folders, state=str(state), max_findings=limit, plant=plant)
-    print(f"fuzzing with {engine} for {options.seconds:g} s, seed {seed}", flush=True)
+    count = options.executions
+    settings = Settings(
+        engine,
+        options.seconds,
+        seed,
+        **folders,
+        state=str(state),
+        executions=count,
+        max_findings=options.max_findings,
+        plant=options.plant,
+    )
+    print(
+        f"fuzzing with {engine} for {f'{count} inputs' if count else f'{options.seconds:g} s'}, seed {seed}", flush=True
+    )
     log = options.json.with_suffix(".log")
     commit = _commit()  # of what runs, not of what is there when it ends
     report = {**_report(settings, *_run_session(settings, log), log), "commit": commit}
@@ -106,9 +124,8 @@ def _run_session(settings: Settings, log: Path) -> tuple[datetime, float, str]:
     began, clock, ended = datetime.now(UTC), time.monotonic(), ""
     with log.open("wb") as output:
         try:
-            done = subprocess.run(
-                command, stdout=output, stderr=output, timeout=settings.seconds + GRACE_S, check=False, cwd=ROOT
-            )
+            limit_s = None if settings.executions else settings.seconds + GRACE_S
+            done = subprocess.run(command, stdout=output, stderr=output, timeout=limit_s, check=False, cwd=ROOT)
             if done.returncode:
                 ended = f"the session ended with status {done.returncode}"
         except subprocess.TimeoutExpired:

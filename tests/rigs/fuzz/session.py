@@ -21,6 +21,8 @@ from types import FrameType
 STALL_CPU_S = 3.0
 """An input that takes longer is interrupted where it is."""
 MAX_INPUT_BYTES = 2048
+LEAK_ROUNDS = 2
+"""At the least; more if there is time."""
 LEAK_SHARE = 0.1
 """Of the time: for playing a sample of the inputs over and over, to see that nothing stays behind."""
 SAMPLE_INPUTS = 20
@@ -50,6 +52,8 @@ class Settings:
     findings: str
     state: str
     """File for the results."""
+    executions: int = 0
+    """End after so many inputs instead, whatever time they take; 0 for the time."""
     max_findings: int = 20
     """A run that found this many different things ends."""
     plant: str = ""
@@ -85,10 +89,11 @@ class Session:
         self.results.rss_bytes["start"] = _rss_bytes()
 
     def execute(self, data: bytes) -> set[int]:
-        """Run one input; returns the features that no input before had. Ends the process when the time is over."""
-        if time.monotonic() >= self._until:
-            self.finish()
+        """Run one input; returns the features that no input before had. Ends the process when these were enough."""
         results = self.results
+        limit = self.settings.executions
+        if results.executions >= limit > 0 or (not limit and time.monotonic() >= self._until):
+            self.finish()
         results.executions += 1
         target = self._target_name(data)
         results.targets[target] = results.targets.get(target, 0) + 1
@@ -157,10 +162,10 @@ class Session:
 
     def _look_for_leaks(self) -> None:
         """Play a sample as often as there is time; after the first round nothing more must stay behind."""
-        until = self._begun + self.settings.seconds
+        until = self._begun + self.settings.seconds * (not self.settings.executions)
         tracemalloc.start()
         rounds, before = 0, self._footprint()
-        while rounds < 2 or time.monotonic() < until:
+        while rounds < LEAK_ROUNDS or time.monotonic() < until:
             for data in self._sample:
                 self._guarded(data)
             rounds += 1

@@ -18,7 +18,7 @@ from tests.rigs.vm.plans import PLANS, Case
 
 SIDE_BY_SIDE = 2
 """Guests at a time: an emulated one keeps little more than one CPU busy."""
-GUEST_TIMEOUT_S = 900.0
+GUEST_TIMEOUT_S = 2700.0
 """They take a minute each; a busy machine is no failure."""
 
 

@@ -24,6 +24,8 @@ class Plan:
     policy: str
     """To begin with."""
     checks: tuple[Check, ...]
+    in_make_test: tuple[Check, ...] = ()
+    """Those of the checks that `make test` has time for."""
     cgroup_driver: CgroupDriver = "cgroupfs"
     options: str = ""
     """More lines of the policy file."""
@@ -64,6 +66,15 @@ PLANS = {
                 checks.who_does_not_fit_is_refused_until_there_is_room,
                 checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.a_resized_owner_keeps_its_memory,
+                checks.systemd_puts_back_nothing_old,
+                checks.an_owner_has_no_quota_until_it_shares,
+            ),
+            in_make_test=(
+                topology_checks.the_topology_is_that_of_the_machine,
+                topology_checks.devices_are_on_their_nodes,
+                checks.an_owner_gets_one_node_with_its_memory,
+                checks.what_a_node_cannot_promise_comes_from_its_neighbour_too,
+                checks.a_restart_moves_nobody_and_forgets_nothing,
                 checks.systemd_puts_back_nothing_old,
                 checks.an_owner_has_no_quota_until_it_shares,
             ),
@@ -108,6 +119,11 @@ PLANS = {
                 checks.owners_fill_node_after_node,
                 checks.a_larger_owner_gets_the_nodes_of_one_socket,
             ),
+            in_make_test=(
+                topology_checks.isolated_cpus_are_recognised,
+                checks.isolated_cpus_go_to_owners_of_one,
+                checks.a_larger_owner_gets_the_nodes_of_one_socket,
+            ),
         ),
         Plan(
             "memory-only-nodes",
@@ -129,3 +145,4 @@ PLANS = {
 }
 
 CASES = [Case(plan.name, check.__name__) for plan in PLANS.values() for check in plan.checks]
+IN_MAKE_TEST = {Case(plan.name, check.__name__) for plan in PLANS.values() for check in plan.in_make_test}

@@ -4,7 +4,7 @@ import inspect
 
 from tests.rigs.vm import checks, policy_checks, topology_checks
 from tests.rigs.vm.inside import Verdict, parse
-from tests.rigs.vm.plans import CASES, PLANS, Case
+from tests.rigs.vm.plans import CASES, IN_MAKE_TEST, PLANS, Case
 
 
 def test_a_verdict_survives_its_line() -> None:
@@ -25,4 +25,5 @@ def test_no_check_is_forgotten() -> None:
     }
 
     assert {case.check for case in CASES} == written
+    assert set(CASES) > IN_MAKE_TEST
     assert len(set(CASES)) == len(CASES) == sum(len(plan.checks) for plan in PLANS.values())
