@@ -193,7 +193,7 @@ def test_the_page_on_tenants_says_who_may_use_what_reaches_further() -> None:
     ("beginning", "words"),
     [
         ("Let the kubelet reserve the CPUs that the policy reserves", ["reservedSystemCPUs:", "scheduler", "hang in"]),
-        ("* **containers are created during a bypass**", ["should own", "gets its CPUs", "`promote`"]),
+        ("* **containers are created during a bypass**", ["exclusive CPUs, shares", "gets its CPUs", "`promote`"]),
         ("* **criproxy hangs or dies**", ["exit code 128", "`restartPolicy: Never`"]),
     ],
 )

@@ -46,7 +46,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
-        reason = Reason(None, "the policy has changed: it places newcomers, and who is here stays")
+        reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
         return release(known, "the policy is none")

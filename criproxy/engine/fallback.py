@@ -28,7 +28,9 @@ class Fallback:
         part = self.options.within(node)
         shared = part.shared_cpus or node.shared_cpus
         if not shared:
-            raise NotEnough(f"container {container.title} cannot be placed: every CPU has an owner")
+            raise NotEnough(
+                f"container {container.title} cannot be placed: every CPU is exclusive to another container"
+            )
         reason = f"{container.title} shares CPUs {format_cpuset(shared)}: the policy was not asked"
         return Layout({**node.grants, container.key: Grant(shared, part.topology.mems)}, (reason,))
 

@@ -218,7 +218,7 @@ def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple
     if claim:
         place = Grant(owner.has, owner.mems, claim, quota=owner.quota)
         known = node.replace(grants={**node.grants, container.key: place})
-    had = f"{container.title} cannot go on as the only one on {count} of CPUs {format_cpuset(owner.has) or 'unknown'}"
+    had = f"{container.title} cannot keep {count} of CPUs {format_cpuset(owner.has) or 'unknown'} exclusively"
     try:
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
@@ -278,5 +278,5 @@ def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
             left |= foreign
     if not left:
         return node, ()
-    text = f"who shares leaves CPUs {format_cpuset(left)}, which others own"
+    text = f"shared containers leave CPUs {format_cpuset(left)}, which are exclusive to others"
     return node.replace(grants=grants), (Reason(None, text),)

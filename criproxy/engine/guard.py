@@ -68,7 +68,7 @@ class Guarded:
             layout, broken = Layout(kept), repr(error)
         if not broken:
             return layout
-        text = self._not_used(f"{key} went, and nobody moves: the policy {self.name!r} is wrong: {broken}")
+        text = self._not_used(f"{key} ended, and no other container moves: the policy {self.name!r} is wrong: {broken}")
         return Layout(kept, (text,))
 
     def _not_used(self, text: str) -> str:
@@ -85,7 +85,7 @@ class Guarded:
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(
-                f"CPUs {format_cpuset(taken)} have an owner, and containers run there that criproxy does not move"
+                f"CPUs {format_cpuset(taken)} are exclusive, and containers run there that criproxy does not move"
             )
         if lost := before.keys() - layout.grants.keys():
             found.append(f"{len(lost)} other containers have no place any more")

@@ -26,7 +26,7 @@ def violations(
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
     return found + [
-        f"{title_of(node, key)} owns reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
+        f"{title_of(node, key)} has exclusive use of reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
         for key, pod, cpus in owners_of(node, reserved)
         if cpus - later.get(pod, NO_CPUS)
     ]
@@ -38,7 +38,7 @@ def one_owner(node: Node) -> Iterator[str]:
     for key, grant in node.grants.items():
         for cpu in sorted(grant.exclusive):
             if cpu in owners and not _are_together(node, owners[cpu], key):
-                yield f"CPU {cpu} is owned by both {title_of(node, owners[cpu])} and {title_of(node, key)}"
+                yield f"CPU {cpu} is exclusive to both {title_of(node, owners[cpu])} and {title_of(node, key)}"
             owners[cpu] = key
 
 
@@ -57,7 +57,7 @@ def sharers_keep_off(node: Node) -> Iterator[str]:
             yield f"{title_of(node, key)} may run on CPUs {format_cpuset(kept)}, which are kept for a pod"
         if foreign & node.owned_cpus:
             owned = format_cpuset(foreign & node.owned_cpus)
-            yield f"{title_of(node, key)} may run on CPUs {owned}, which another container owns"
+            yield f"{title_of(node, key)} may run on CPUs {owned}, which are exclusive to another container"
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
@@ -67,8 +67,8 @@ def unplaced_keep_off(node: Node) -> Iterator[str]:
             continue
         foreign = node.applied[key].cpus & node.exclusive_cpus if key in node.applied else node.exclusive_cpus
         if foreign:
-            cpus = format_cpuset(foreign)
-            yield f"{title_of(node, key)} is not placed and may run on CPUs {cpus}, which another container owns"
+            title, cpus = title_of(node, key), format_cpuset(foreign)
+            yield f"{title} is not placed and may run on CPUs {cpus}, which are exclusive to another container"
 
 
 def nobody_without_cpu(node: Node) -> Iterator[str]:
@@ -98,7 +98,7 @@ def within_machine(node: Node) -> Iterator[str]:
             idle -= NO_CPUS.union(*cores)
         if idle:
             beyond = format_cpuset(idle)
-            yield f"{title_of(node, key)} owns CPUs {beyond}, on which it may not run"
+            yield f"{title_of(node, key)} has exclusive CPUs {beyond}, on which it may not run"
 
 
 def memory_is_usable(node: Node) -> Iterator[str]:
@@ -136,7 +136,7 @@ def kept_for_living_pods(node: Node) -> Iterator[str]:
             yield f"CPUs {format_cpuset(beyond)} are kept for the pod {uid}, and pods may not use them"
         others = [each.cpus for other, each in node.kept.items() if other != uid]
         if twice := kept.cpus & ((node.owned_cpus - owned_by(node, uid)).union(*others)):
-            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and are another's"
+            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and another pod or container has them"
 
 
 def within_totals(node: Node) -> Iterator[str]:
@@ -145,7 +145,8 @@ def within_totals(node: Node) -> Iterator[str]:
         newest, owned = newest_sandbox(node, uid), owned_by(node, uid)
         total = newest.cap_milli if newest else None
         if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
-            yield f"the pod {uid} has CPUs {format_cpuset(kept.cpus | owned)} alone, and asks for {total}m as a whole"
+            cpus = kept.cpus | owned
+            yield f"the pod {uid} has exclusive CPUs {format_cpuset(cpus)}, and asks for {total}m as a whole"
     for key in node.pods_with_exclusive & node.pods.keys():
         pod, group = node.pods[key], [each for each in node.containers_of(key) if each.key in node.grants]
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]

@@ -59,7 +59,7 @@ def _left_alone(node: Node, layout: Layout, container: Container) -> Layout:
     """The *layout* with a place for *container*; where its memory is it stays, and of a newcomer nobody touches it."""
     cpus = node.topology.cpus - _exclusive(layout.grants)
     if not cpus:
-        text = f"each one that may be used ({format_cpuset(node.topology.cpus)}) has an owner"
+        text = f"each CPU that may be used ({format_cpuset(node.topology.cpus)}) is exclusive to another"
         raise NotEnough(f"container {container.title} shares CPUs, but {text}")
     had = node.grants.get(container.key)
     grant = Grant(cpus, NO_CPUS, pool=PRESERVED, quota=restored(had))
@@ -83,7 +83,7 @@ def _moved(node: Node, grants: Mapping[str, Grant], keys: Collection[str]) -> di
         old, new = node.grants.get(key), grants[key]
         # A policy that knows nothing of them may have placed it among those who share.
         new = new if new.is_preserved or old is None else old.with_memory_of(new)
-        made = replace(new, cpus=cpus or new.cpus)  # where every CPU has an owner it stays: it is on none of them
+        made = replace(new, cpus=cpus or new.cpus)  # where every CPU is exclusive it stays: it runs on none of them
         made = old if old is not None and old == made else made
         if made is not grants[key]:
             moved[key] = made

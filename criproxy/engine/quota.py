@@ -95,5 +95,5 @@ def _told(container: Container, old: Grant | None, new: Grant | None) -> tuple[s
         return ()
     quota, cpus = f"its CFS quota, {asked.quota_us} of {asked.period_us} µs", format_cpuset(new.cpus)
     if after is CpuQuota.LIFTED:
-        return (f"{container.title} alone owns CPUs {cpus}: {quota}, is lifted",)
+        return (f"{container.title} has exclusive CPUs {cpus}: {quota}, is lifted",)
     return (f"{container.title} gets back {quota}, on CPUs {cpus}",)

@@ -45,7 +45,7 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     after = node.replace(
         grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration, kept={}
     )
-    text = f"{len(grants)} containers are let go and nobody is placed: {reason}"
+    text = f"{len(grants)} containers may run on all CPUs and no container is placed: {reason}"
     return Decision(after, updates, (Reason(None, text),))
 
 

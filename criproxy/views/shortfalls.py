@@ -81,8 +81,8 @@ class Shortfall:
         """One sentence for people."""
         now = "shares" if not self.has else f"has {self.has}"
         since = f" since {timestamp(self.since_s)}" if self.since_s else ""
-        count = f"{self.cpus} CPU{'' if self.cpus == 1 else 's'}"
-        return f"{self.title} should own {count}, {now}{since}: {self.why}"
+        count = f"{self.cpus} exclusive CPU{'' if self.cpus == 1 else 's'}"
+        return f"{self.title} should have {count}, {now}{since}: {self.why}"
 
     def to_json(self) -> Values:
         """As in the answer of `explain`."""

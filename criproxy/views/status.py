@@ -211,7 +211,7 @@ def of_node(situation: Situation) -> Iterator[Notice]:
     """What the node itself gives reason to tell."""
     node = situation.node
     if node.released:
-        yield Notice("released", f"the node is released, nobody is placed: {node.released}", wrong=False)
+        yield Notice("released", f"the node is released, no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)
     if situation.policy == "none":
@@ -229,7 +229,7 @@ def _reserved_later(situation: Situation) -> Iterator[Notice]:
         if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
             title = node.containers[key].title if key in node.containers else key
             named = f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
-            text = f"{title} owns {named}, which the policy file reserves now; apply: all moves it"
+            text = f"{title} has exclusive {named}, which the policy file reserves now; apply: all moves it"
             yield Notice("reserved-later", text, wrong=False)
 
 
@@ -240,7 +240,7 @@ def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
     yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
         more = "1 more container shares" if left == 1 else f"{left} more containers share"
-        yield Notice("shares", f"{more} without having been placed, for such reasons")
+        yield Notice("shares", f"{more} without having been placed, for similar reasons")
 
 
 def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
@@ -249,7 +249,11 @@ def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
     yield from (Notice("shares", short.sentence) for short in found if short.missed)
     yield from (Notice("shares", short.sentence, wrong=False) for short in known[:MAX_NAMED])
     if left := known[MAX_NAMED:]:
-        yield Notice("shares", f"{len(left)} more containers should own CPUs, and share for such reasons", wrong=False)
+        yield Notice(
+            "shares",
+            f"{len(left)} more containers should have exclusive CPUs and share, for similar reasons",
+            wrong=False,
+        )
 
 
 def problems(situation: Situation) -> Values:
@@ -269,8 +273,8 @@ def unguarded(node: Node) -> Iterator[str]:
     for key, applied in node.applied.items():
         foreign = applied.cpus & node.exclusive_cpus
         if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
-            cpus = format_cpuset(foreign)
-            yield f"{node.containers[key].title} has no place and may run on CPUs {cpus}, which another container owns"
+            title, cpus = node.containers[key].title, format_cpuset(foreign)
+            yield f"{title} has no place and may run on CPUs {cpus}, which are exclusive to another container"
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:
@@ -289,10 +293,12 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
 
 def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied is None:
-        return f"is to be on CPUs {format_cpuset(grant.cpus)}, and nobody knows where it is"
+        return f"should be on CPUs {format_cpuset(grant.cpus)}, and criproxy does not know where it is"
     if applied.cpus != grant.cpus:
-        return f"is to be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
-    return f"is to have memory of nodes {format_cpuset(grant.mems)} and has it of {format_cpuset(applied.mems)}"
+        return f"should be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
+    return (
+        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} and has memory of {format_cpuset(applied.mems)}"
+    )
 
 
 def _interval(amount: Interval | None) -> list[int] | None:

@@ -81,7 +81,7 @@ def _place(row: Values) -> str:
 def _should_own(short: Values) -> str:
     since = f" since {short['since']}" if short["since"] else ""
     now = f"owns {short['owns_cpus']}" if short["owns_cpus"] else "shares"
-    return f"It should own {count(short['should_own_cpus'], 'CPU')}, and {now}{since}: {short['why']}"
+    return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, and {now}{since}: {short['why']}"
 
 
 def _elsewhere(row: Values) -> str:

@@ -151,14 +151,12 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
             yield from _of_others(decision)
         case ContainerCreated(reservation, key) if reservation in before.containers:
             yield Entry(
-                after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key[:SHORT_ID]}",), {}
+                after.containers[key], Kind.CREATED, (f"the runtime created it with the id {key[:SHORT_ID]}",), {}
             )
         case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
             yield Entry(after.containers[key], Kind.STARTED, ("it runs",), {})
         case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
-            text = (
-                "a call about it ended without an answer: it keeps its place until the runtime tells what became of it"
-            )
+            text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case ContainerExited(key) | ContainerGone(key) if key in before.containers:
             yield from _ended(before, after, before.containers[key], "it was removed", decision.sentences)
@@ -181,7 +179,7 @@ _ANEW: dict[type[Event], tuple[str, ...]] = {
 }
 
 _CAUSES: dict[type[Event], str] = {
-    ContainerCreated: "its create message said what was right before others came or went",
+    ContainerCreated: "other containers came or went after its create message was sent",
     PolicyChanged: "the policy changed",
     Released: "the node was released",
     TopologyChanged: "the machine changed",
@@ -192,12 +190,12 @@ def cause(event: Event, node: Node) -> str:
     """Why containers may move because of *event*, which is about to happen to *node*; empty where nobody does."""
     match event:
         case ContainerCreating(container):
-            return f"{container.title} came"
+            return f"{container.title} was created"
         case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
             verb = "was resized" if isinstance(event, ContainerResized) else "ended"
             return f"{node.containers[key].title} {verb}"
         case Promoted(key) if key in node.containers:
-            return f"{node.containers[key].title} got what it should have"
+            return f"{node.containers[key].title} was promoted"
         case ColdStartEnded(key) if key in node.containers:
             return f"the cold start of {node.containers[key].title} was over"
         case PodStopped(key) | PodGone(key) if key in node.pods:
@@ -218,7 +216,7 @@ def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     ]
     changes += [told_quota(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
-    known = "read back" if seen else "it is for its start: it does not run yet"
+    known = "read back" if seen else "it counts from its start: it does not run yet"
     return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
 
 
@@ -261,7 +259,7 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
 def _origin(container: Container) -> str:
     """Whence a container comes that has no stamp of ours."""
     if container.missed is None:
-        return "was started by somebody else"
+        return "was started without criproxy"
     during = container.missed.why is Miss.BYPASSED
     return "was created during a bypass" if during else "was created while criproxy failed"
 
@@ -302,7 +300,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
     if now is not None:
         text = "it ended"
     elif container.key == container.reservation:
-        text = "what was reserved for it was given back"
+        text = "its reserved place was given back"
     else:
         text = removed
     grant = before.grants.get(container.key)
@@ -314,10 +312,10 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
 def _left(after: Node, owned: CpuSet) -> str:
     """What became of the CPUs that one who has ended owned."""
     if kept := owned & after.kept_cpus:
-        return f": CPUs {format_cpuset(kept)}, which it owned, are kept for its pod"
+        return f": its exclusive CPUs {format_cpuset(kept)} are kept for its pod"
     if shared := owned & after.owned_cpus:
-        return f": CPUs {format_cpuset(shared)}, which it owned, are still its pod's"
-    return f": CPUs {format_cpuset(owned)}, which it owned, are free"
+        return f": its exclusive CPUs {format_cpuset(shared)} stay with its pod"
+    return f": its exclusive CPUs {format_cpuset(owned)} are free"
 
 
 def _in_state(node: Node, key: str) -> ContainerState | None:

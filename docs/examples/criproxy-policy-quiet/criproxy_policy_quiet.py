@@ -40,7 +40,7 @@ class QuietPolicy:
         """The layout with *container* on the side of its class."""
         cpus = self._side(node, container)
         if not cpus:
-            raise NotEnough(f"container {container.title} has no CPU to run on: each one that may be used has an owner")
+            raise NotEnough(f"container {container.title} has no CPU to run on: each one that may be used is exclusive")
         had = node.grants.get(container.key)
         newcomer = Grant(cpus, had.mems if had else node.topology.mems)
         reason = f"{container.title} shares CPUs {format_cpuset(cpus)}: its pod is {container.qos.value}"
