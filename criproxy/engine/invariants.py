@@ -19,9 +19,9 @@ NOBODY: Mapping[str, CpuSet] = MappingProxyType({})
 def violations(
     node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False, later: Mapping[str, CpuSet] = NOBODY
 ) -> list[str]:
-    """All violations; *reserved* are CPUs that nobody may own, but those of *later* by pod: these were owned before.
+    """All violations; *reserved* CPUs may not be exclusive, but those of *later*, by pod: these were exclusive before.
 
-    With *grants_only* those of the grants: a policy leaves somebody alone by giving none, and the engine acts on that.
+    With *grants_only* those of the grants: a policy leaves a container alone by giving none, and the engine acts on it.
     """
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
@@ -33,7 +33,7 @@ def violations(
 
 
 def one_owner(node: Node) -> Iterator[str]:
-    """No exclusive CPU has two owners."""
+    """No CPU is exclusive to two containers."""
     owners: dict[int, str] = {}
     for key, grant in node.grants.items():
         for cpu in sorted(grant.exclusive):
@@ -50,7 +50,7 @@ def _are_together(node: Node, one: str, other: str) -> bool:
 
 
 def sharers_keep_off(node: Node) -> Iterator[str]:
-    """Nobody may run on a CPU that another owns."""
+    """No container may run on an exclusive CPU of another one."""
     for key, grant in node.grants.items():
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
         if kept := foreign - node.owned_cpus:
@@ -61,7 +61,7 @@ def sharers_keep_off(node: Node) -> Iterator[str]:
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
-    """A container that has no place runs on no CPU that another owns, except where criproxy may not move it."""
+    """A container that has no place runs on no exclusive CPU of another one, except where criproxy may not move it."""
     for key in node.containers.keys() - node.grants.keys() if node.exclusive_cpus else ():
         if node.containers[key].state is ContainerState.EXITED or node.is_watched(key):
             continue
@@ -109,7 +109,7 @@ def memory_is_usable(node: Node) -> Iterator[str]:
 
 
 def memory_can_come_back(node: Node) -> Iterator[str]:
-    """Who had to give way is to come back to fewer nodes, in which the kernel finds memory of its own."""
+    """A container that gave way returns to fewer nodes, in which the kernel finds memory of its own."""
     for key, grant in node.grants.items():
         home = grant.home_mems
         if home and not (home < grant.mems and node.topology.can_hold(home)):
@@ -127,7 +127,7 @@ def grants_have_containers(node: Node) -> Iterator[str]:
 
 
 def kept_for_living_pods(node: Node) -> Iterator[str]:
-    """CPUs are kept for pods that have not ended, are within the machine, and nobody else owns them."""
+    """CPUs are kept for pods that have not ended, are within the machine, and are not exclusive to another."""
     living = {pod.uid for pod in node.pods.values() if not pod.stopped}
     for uid, kept in node.kept.items():
         if uid not in living:
@@ -157,7 +157,7 @@ def within_totals(node: Node) -> Iterator[str]:
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:
-    """Who runs without a quota may use no CPU that another may use."""
+    """A container without a CFS quota uses no CPU that another may use."""
     for key, grant in node.grants.items():
         if grant.quota is CpuQuota.LIFTED and grant.shares:
             shared = format_cpuset(grant.cpus - grant.exclusive)
@@ -165,7 +165,7 @@ def lifted_own_all(node: Node) -> Iterator[str]:
 
 
 def released_are_free(node: Node) -> Iterator[str]:
-    """After a release nobody owns a CPU, and whoever still has a grant is to get the whole machine."""
+    """After a release no CPU is exclusive, and a grant that is left is for the whole machine."""
     if node.released:
         for key, grant in node.grants.items():
             if grant.exclusive or grant.cpus != node.topology.cpus:

@@ -23,7 +23,7 @@ from criproxy.policy.options import options_of
 class Preserving:
     """Asks another policy, and adds to its answers those who are left alone.
 
-    The policy none leaves everybody alone: then it is only done where CPUs are exclusive, since an earlier policy.
+    The policy none leaves all containers alone: then it is only done where CPUs are exclusive, since an earlier policy.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -50,13 +50,13 @@ class Preserving:
 
 
 def preserved(node: Node) -> Node:
-    """*node* with everybody who is left alone on what is not exclusive."""
+    """*node* with the preserved containers on all CPUs that are not exclusive."""
     moved = _moved(node, node.grants, node.preserved_keys)
     return node.replace(grants=with_entries(node.grants, moved)) if moved else node
 
 
 def _left_alone(node: Node, layout: Layout, container: Container) -> Layout:
-    """The *layout* with a place for *container*; where its memory is it stays, and of a newcomer nobody touches it."""
+    """The *layout* with a place for *container*; its memory stays, and that of a new one is left to the kernel."""
     cpus = node.topology.cpus - _exclusive(layout.grants)
     if not cpus:
         text = f"each CPU that may be used ({format_cpuset(node.topology.cpus)}) is exclusive to another"

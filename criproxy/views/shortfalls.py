@@ -74,7 +74,7 @@ class Shortfall:
     missed: bool
     """Whether it came while the policy was not asked: then something is wrong, not only different."""
     since_s: float = 0.0
-    """In seconds since the epoch; 0 where nobody knows."""
+    """In seconds since the epoch; 0 where it is not known."""
 
     @property
     def sentence(self) -> str:
@@ -143,7 +143,7 @@ def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
 
 
 def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
-    """What the container *key* lacks; None where it has what it should have, or nobody can say."""
+    """What the container *key* lacks; None where it has what it should have, or that is not known."""
     container, grant = node.containers.get(key), node.grants.get(key)
     if container is None or grant is None or container.state is ContainerState.EXITED:
         return None

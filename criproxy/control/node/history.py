@@ -1,4 +1,4 @@
-"""What `criproxy explain` will tell: entries of the history, collected until they are written."""
+"""The history that `criproxy explain` shows: entries, collected until they are written."""
 
 import time
 from collections import deque
@@ -60,7 +60,7 @@ class Journal:
 
     Args:
         clock: seconds since the epoch.
-        failed: told why an entry could not be put into words; it is left out.
+        failed: called with why an entry could not be put into words; it is left out.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Journal:
         return frozenset(refusal.sandbox for refusal in self._refusals.values())
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
-        """Nobody wants to create a container in these *sandboxes* any more: they are gone."""
+        """Drop the refusals of containers in these *sandboxes*, which are gone."""
         for title in [title for title, refusal in self._refusals.items() if refusal.sandbox in sandboxes]:
             del self._refusals[title]
 
@@ -141,10 +141,10 @@ def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
 
 
 def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
-    """What there is to tell of an event that led from *before* to *decision*."""
+    """The entries about an event that led from *before* to *decision*."""
     after = decision.node
     match event:
-        case PodCreated() | UpdateApplied() | ResizeRefused():  # whoever sent the update, or refused, tells more
+        case PodCreated() | UpdateApplied() | ResizeRefused():  # the sender of the update or refusal records more
             return
         case ContainerCreating(container):
             yield _placed(container, decision)
@@ -187,7 +187,7 @@ _CAUSES: dict[type[Event], str] = {
 
 
 def cause(event: Event, node: Node) -> str:
-    """Why containers may move because of *event*, which is about to happen to *node*; empty where nobody does."""
+    """Why containers may move because of *event*, which is about to happen to *node*; empty where none does."""
     match event:
         case ContainerCreating(container):
             return f"{container.title} was created"
@@ -233,12 +233,12 @@ def _placed_anew(before: Node, event: Event, decision: Decision, container: Cont
         yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
 
 
-def _placed(newcomer: Container, decision: Decision) -> Entry:
-    if decision.key != newcomer.key:
+def _placed(new: Container, decision: Decision) -> Entry:
+    if decision.key != new.key:
         text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
-        return Entry(newcomer, Kind.REPEATED, (text,), {})
-    kind = Kind.GRANTED if newcomer.state is ContainerState.CREATING else Kind.ADOPTED
-    placed = decision.node.containers.get(newcomer.key, newcomer)
+        return Entry(new, Kind.REPEATED, (text,), {})
+    kind = Kind.GRANTED if new.state is ContainerState.CREATING else Kind.ADOPTED
+    placed = decision.node.containers.get(new.key, new)
     return Entry(placed, kind, _own(decision) or ("it is left where it is",), _facts(decision.grant))
 
 
