@@ -1,7 +1,7 @@
-"""What becomes of everybody when the policy or the machine changes.
+"""What becomes of the containers when the policy or the machine changes.
 
-Nothing that runs is moved without need: everybody is placed anew with the present place in the layout, so that a policy
-keeps of it what it can, and memory stays on the NUMA nodes where it is.
+Nothing that runs is moved without need: each container is placed anew with its present place in the layout, so that a
+policy keeps of it what it can, and memory stays on the NUMA nodes where it is.
 """
 
 from dataclasses import replace
@@ -33,9 +33,9 @@ NO_MEMS: CpuSet = frozenset()
 
 
 def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
-    """Place who is here by the new *policy*, or leave that to newcomers; a release is over.
+    """Place the containers by the new *policy*, or only new ones from now on; a release ends.
 
-    Whoever does not fit under the new policy shares from now on. The policy none lets everybody go.
+    A container that does not fit under the new policy shares CPUs from now on. The policy none releases all of them.
     """
     if node.released and event.keeps_release:
         return Decision(node)
@@ -46,7 +46,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
-        reason = Reason(None, "the policy has changed: it places newcomers, and who is here stays")
+        reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if isinstance(policy, NonePolicy):
         return release(known, "the policy is none")
@@ -59,13 +59,13 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:
-    """The node with a place for everybody whom the policy does not leave alone: CPUs that nobody owns.
+    """The node with a place on shared CPUs for each container that the policy does not leave alone.
 
-    Otherwise they would run on what newcomers own. Where their memory is the kernel knows, and nobody touches it.
+    Otherwise they would run on exclusive CPUs of new containers. Their memory stays where the kernel has it.
     """
     shared = Grant(node.shared_cpus or node.topology.cpus, NO_MEMS)
-    homeless = (each for key, each in node.containers.items() if key not in node.grants and not node.is_watched(key))
-    alive = (container for container in homeless if container.state is not ContainerState.EXITED)
+    unplaced = (each for key, each in node.containers.items() if key not in node.grants and not node.is_watched(key))
+    alive = (container for container in unplaced if container.state is not ContainerState.EXITED)
     pools = {container.key: _pool(policy, node, container) for container in alive}
     rest = {key: replace(shared, pool=pool) for key, pool in pools.items() if pool is not None}
     return node.replace(grants={**node.grants, **rest}) if rest else node
@@ -83,9 +83,9 @@ def _pool(policy: Policy, node: Node, container: Container) -> str | None:
 
 
 def topology_changed(node: Node, topology: Topology, policy: Policy) -> Decision:
-    """Go on with the machine *topology*: CPUs that are no more leave every grant, new ones are there for everybody.
+    """Go on with the machine *topology*: CPUs that went offline leave every grant, and new ones can be granted.
 
-    An owner for whom there is no substitute keeps the CPUs that are left to it; one that has none left shares.
+    An exclusive container without a substitute keeps the CPUs that are left to it; one that has none left shares.
     """
     if not topology.cpus:
         text = "the machine cannot be read: it seems to have no CPU that pods may use"
@@ -118,7 +118,7 @@ def _decision(before: Node, after: Node, why: str, reasons: tuple[Reason, ...]) 
 
 
 def _place_all(node: Node, policy: Policy, *, may_stay: bool) -> tuple[Node, tuple[Reason, ...]]:
-    """Place everybody anew, in the order in which they came; reasons only of those that own or owned CPUs."""
+    """Place all containers anew, oldest first; reasons only for those that gain, keep or lose exclusive CPUs."""
     after, reasons = node, list[Reason]()
     refused: list[Container] = []
     for container in node.containers.values():
@@ -171,7 +171,7 @@ def _unfit(
 
 
 def _fitted(node: Node, topology: Topology, usable: CpuSet) -> Node:
-    """The node on *topology* with every grant within it, a CPU for everybody, and a shared one of *usable* ones."""
+    """The node on *topology* with every grant within it, a CPU in each, and a shared one among the *usable* CPUs."""
     grants = {key: _trimmed(grant, node.topology, topology) for key, grant in node.grants.items()}
     pool = usable - NO_CPUS.union(*(grant.exclusive for grant in grants.values()))
     for key in reversed(grants):  # who came last gives up first

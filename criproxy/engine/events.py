@@ -151,7 +151,7 @@ class PolicyChanged:
     """The policy that is passed with this event is another than before, or has other options; ends a release."""
 
     apply_all: bool = False
-    """Whether who is here is placed anew by it; otherwise only newcomers are, and who has no place shares."""
+    """Whether all containers are placed anew; otherwise only new ones are, and unplaced containers share CPUs."""
     configuration: str = ""
     """For `Node.configuration`."""
     keeps_release: bool = False
@@ -160,7 +160,7 @@ class PolicyChanged:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Everybody shall be let go and nobody placed, until a `PolicyChanged`."""
+    """Containers may run everywhere and none is placed, until a `PolicyChanged`."""
 
     reason: str
     """For people: who wanted it, and when."""
@@ -183,7 +183,7 @@ class Present:
     container: Container
     """Its key is the runtime's id; without a reservation it is not ours."""
     has: Applied | None = None
-    """The sets in force or, before its start, those that it will start with; None where nobody tells."""
+    """The sets in force or, before its start, those that it will start with; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +221,6 @@ DesiredEvent = ResizeRefused | Promoted
 """About what one container should have and has not."""
 
 NodeEvent = PolicyChanged | Released | TopologyChanged | Found
-"""About the whole node: its cost grows with everybody who is there."""
+"""About the whole node: the cost grows with the number of containers."""
 
 Event = WorkloadEvent | DesiredEvent | NodeEvent

@@ -1,4 +1,4 @@
-"""The policy that cannot fail: newcomers share, and everybody else stays where it is.
+"""The policy that cannot fail: new containers share CPUs, and all others stay where they are.
 
 For what has happened already, while the configured policy is at fault.
 """
@@ -12,7 +12,7 @@ from criproxy.policy.options import Options
 
 
 class Fallback:
-    """Gives no CPU to anybody alone, and takes none from those who have one.
+    """Gives no container exclusive CPUs, and takes none from a container that has some.
 
     Args:
         options: of the policy in whose place this one is: what it may use counts.
@@ -22,16 +22,18 @@ class Fallback:
         self.options = options or Options()
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The layout with *container* on the CPUs that nobody owns; one that has a place keeps it."""
+        """The layout with *container* on the shared CPUs; one that has a place keeps it."""
         if container.key in node.grants:
             return Layout(node.grants, (f"{container.title} stays where it is: the policy was not asked",))
         part = self.options.within(node)
         shared = part.shared_cpus or node.shared_cpus
         if not shared:
-            raise NotEnough(f"container {container.title} cannot be placed: every CPU has an owner")
+            raise NotEnough(
+                f"container {container.title} cannot be placed: every CPU is exclusive to another container"
+            )
         reason = f"{container.title} shares CPUs {format_cpuset(shared)}: the policy was not asked"
         return Layout({**node.grants, container.key: Grant(shared, part.topology.mems)}, (reason,))
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; nobody moves."""
+        """The layout without *key*; no container moves."""
         return Layout({other: grant for other, grant in node.grants.items() if other != key})

@@ -1,8 +1,8 @@
-"""Taking in what runs already: containers that somebody else started, or whose rows the store has lost.
+"""Adopts running containers: those that were started without criproxy, or whose rows the store has lost.
 
 Nothing moves because of it: where a container is becomes its grant, unless that breaks a rule. The policy is asked what
-each would get on the empty machine: that says who owns CPUs and who shares, whatever the policy's rules are. About the
-real node it is asked only for owners that cannot stay as they are, so a thousand containers cost a thousand small
+each would get on the empty machine: that says which are exclusive and which share, whatever its rules are. About the
+real node it is asked only for exclusive ones that cannot stay, so a thousand containers cost a thousand small
 questions and not a thousand that grow with the node.
 """
 
@@ -29,8 +29,8 @@ from criproxy.policy.options import options_of
 
 
 @dataclass(frozen=True, slots=True)
-class _Newcomer:
-    """A container that is taken in."""
+class _Adopted:
+    """A container that is adopted."""
 
     container: Container
     has: CpuSet
@@ -49,7 +49,7 @@ class _Newcomer:
         return CpuQuota.LIFTED if lifted and ours else CpuQuota.LEFT
 
 
-def take_in(node: Node, event: Found, policy: Policy) -> Decision:
+def adopt(node: Node, event: Found, policy: Policy) -> Decision:
     """Add the pods and containers of *event* that are not known yet."""
     known = node.replace(pods={**{pod.key: pod for pod in event.pods}, **node.pods})
     known = _left_where_they_are(known, event.containers)
@@ -59,9 +59,9 @@ def take_in(node: Node, event: Found, policy: Policy) -> Decision:
         return Decision(known if changed else node, updates_between(node, known) if changed else ())
     watched = [p for p in news if p.container.stays or (event.watch and not p.container.reservation)]
     after = _added(known, news)
-    newcomers = [_newcomer(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
+    adopted = [_adopted(known, p, policy) for p in news if p not in watched and not _has_given_way(after, p)]
     after = after.replace(applied={**after.applied, **{p.container.key: p.has or _anywhere(node) for p in watched}})
-    placed = [newcomer for newcomer in newcomers if newcomer]
+    placed = [one for one in adopted if one]
     after, reasons = _placed(after, placed, policy)
     summary = f"found {len(news)} containers: {len(placed)} are placed and {len(watched)} watched"
     return Decision(after, updates_between(node, after), (Reason(None, summary), *reasons))
@@ -101,7 +101,7 @@ def _anywhere(node: Node) -> Applied:
     return Applied(node.topology.cpus, node.topology.mems)
 
 
-def _newcomer(node: Node, present: Present, policy: Policy) -> _Newcomer | None:
+def _adopted(node: Node, present: Present, policy: Policy) -> _Adopted | None:
     """None if the policy leaves it alone."""
     wish = _wish(node, policy, present.container)
     if wish is None and node.exclusive_cpus:  # by the policy none, after another one
@@ -109,7 +109,7 @@ def _newcomer(node: Node, present: Present, policy: Policy) -> _Newcomer | None:
     if wish is None:
         return None
     has = present.has.cpus & node.topology.cpus if present.has else NO_CPUS
-    return _Newcomer(present.container, has, _mems(node.topology, present.has), present, wish)
+    return _Adopted(present.container, has, _mems(node.topology, present.has), present, wish)
 
 
 def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = None) -> Grant | None:
@@ -123,7 +123,7 @@ def _wish(node: Node, policy: Policy, container: Container, old: Grant | None = 
 
 
 def _mems(topology: Topology, has: Applied | None) -> CpuSet:
-    """The memory nodes that it has, if a grant may say so; else empty, and nobody touches them."""
+    """The memory nodes that it has, if a grant may say so; else empty, and its memory stays where it is."""
     if has is None or not has.mems <= topology.mems or not topology.can_hold(has.mems):
         return NO_CPUS
     return has.mems
@@ -147,24 +147,24 @@ def _has_given_way(node: Node, present: Present) -> bool:
     )
 
 
-def _placed(node: Node, newcomers: Sequence[_Newcomer], policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
-    """Owners first: the others make room for them."""
-    others = _Others(node, newcomers)
-    owners = [newcomer for newcomer in newcomers if _may_own(newcomer, others)]
+def _placed(node: Node, adopted: Sequence[_Adopted], policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
+    """Exclusive containers first: the others make room for them."""
+    others = _Others(node, adopted)
+    exclusive = [one for one in adopted if _may_be_exclusive(one, others)]
     reasons = list[Reason]()
-    homeless = list[_Newcomer]()
-    for owner in owners:
-        node, told, placed = _own(node, owner, others, policy)
+    unplaced = list[_Adopted]()
+    for one in exclusive:
+        node, told, placed = _exclusive(node, one, others, policy)
         reasons += told
         if not placed:
-            homeless.append(owner)
-    owning = {owner.container.key for owner in owners}
-    sharers = [newcomer for newcomer in newcomers if newcomer.container.key not in owning]
-    node = _share(node, sharers + homeless, policy)
-    node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in homeless if each.container.reservation])
+            unplaced.append(one)
+    owning = {one.container.key for one in exclusive}
+    shared = [one for one in adopted if one.container.key not in owning]
+    node = _share(node, shared + unplaced, policy)
+    node = to_be_promoted(node, Miss.UNFIT, [each.container.key for each in unplaced if each.container.reservation])
     node, told = _kept_off(preserved(node), policy)
-    node = _with_quotas(node, newcomers)
-    applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in newcomers if n.present.has}
+    node = _with_quotas(node, adopted)
+    applied = {n.container.key: _as_granted(node, n.container.key, n.present.has) for n in adopted if n.present.has}
     return node.replace(applied={**node.applied, **applied}), (*reasons, *told)
 
 
@@ -175,96 +175,96 @@ def _as_granted(node: Node, key: str, has: Applied) -> Applied:
     return Applied(grant.cpus if grant and grant.cpus == has.cpus else has.cpus, has.mems, lifted)
 
 
-def _with_quotas(node: Node, newcomers: Sequence[_Newcomer]) -> Node:
+def _with_quotas(node: Node, adopted: Sequence[_Adopted]) -> Node:
     """The node with a quota for those that had lost theirs, and do not own all of their CPUs."""
-    lifted = (newcomer.container.key for newcomer in newcomers if newcomer.quota is CpuQuota.LIFTED)
+    lifted = (one.container.key for one in adopted if one.quota is CpuQuota.LIFTED)
     left = [key for key in lifted if key in node.grants and node.grants[key].quota is CpuQuota.LEFT]
     restored = {key: replace(node.grants[key], quota=CpuQuota.RESTORED) for key in left}
     return node.replace(grants={**node.grants, **restored}) if restored else node
 
 
 class _Others:
-    """Who else is on which CPUs."""
+    """Which CPUs the other containers are on."""
 
-    def __init__(self, node: Node, newcomers: Iterable[_Newcomer]) -> None:
+    def __init__(self, node: Node, adopted: Iterable[_Adopted]) -> None:
         # Most share one of a few sets.
-        # Who is left alone is everywhere: that keeps nobody from going on alone.
-        self._sets = Counter(newcomer.has for newcomer in newcomers if not newcomer.wish.is_preserved)
+        # A preserved container is everywhere: that does not make the CPUs of another one shared.
+        self._sets = Counter(one.has for one in adopted if not one.wish.is_preserved)
         self._sets.update(grant.cpus for grant in node.grants.values() if not grant.is_preserved)
 
-    def besides(self, newcomer: _Newcomer) -> CpuSet:
-        """All CPUs that somebody but *newcomer* is on."""
-        own = newcomer.has
+    def besides(self, one: _Adopted) -> CpuSet:
+        """All CPUs that another container than *one* is on."""
+        own = one.has
         return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
 
 
-def _may_own(newcomer: _Newcomer, others: _Others) -> bool:
-    """Whether it is to own CPUs: ours if the policy says so, others' only if they do already."""
-    wish = newcomer.wish
-    if not wish.exclusive or newcomer.container.reservation:
+def _may_be_exclusive(one: _Adopted, others: _Others) -> bool:
+    """Whether it is to have exclusive CPUs: ours if the policy says so, others only if they have them already."""
+    wish = one.wish
+    if not wish.exclusive or one.container.reservation:
         return bool(wish.exclusive)
-    alone = newcomer.has.isdisjoint(others.besides(newcomer))
-    return alone and len(newcomer.has) == len(wish.exclusive) == len(wish.cpus)
+    alone = one.has.isdisjoint(others.besides(one))
+    return alone and len(one.has) == len(wish.exclusive) == len(wish.cpus)
 
 
-def _own(node: Node, owner: _Newcomer, others: _Others, policy: Policy) -> tuple[Node, tuple[Reason, ...], bool]:
-    """The node with *owner* where it is, else where the policy puts it, else (and False) without a place for it."""
-    container, count = owner.container, len(owner.wish.exclusive)
-    claim = owner.has if len(owner.has) == count else owner.has - others.besides(owner)
+def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tuple[Node, tuple[Reason, ...], bool]:
+    """The node with *one* where it is, else where the policy puts it, else (and False) without a place for it."""
+    container, count = one.container, len(one.wish.exclusive)
+    claim = one.has if len(one.has) == count else one.has - others.besides(one)
     claim -= node.exclusive_cpus
-    if grant := _confirmed(node, owner, claim, policy):
+    if grant := _confirmed(node, one, claim, policy):
         return node.replace(grants={**node.grants, container.key: grant}), (), True
     known = node
     if claim:
-        place = Grant(owner.has, owner.mems, claim, quota=owner.quota)
+        place = Grant(one.has, one.mems, claim, quota=one.quota)
         known = node.replace(grants={**node.grants, container.key: place})
-    had = f"{container.title} cannot go on as the only one on {count} of CPUs {format_cpuset(owner.has) or 'unknown'}"
+    had = f"{container.title} cannot keep {count} of CPUs {format_cpuset(one.has) or 'unknown'} exclusively"
     try:
         layout = policy.place(known, container)
     except Exception as error:  # noqa: BLE001 (as above)
         return node, (Reason(container.key, f"{had} and shares: {error}"),), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
-    grants[container.key] = replace(grants[container.key], mems=owner.mems)
+    grants[container.key] = replace(grants[container.key], mems=one.mems)
     reasons = Reason(container.key, had), *layout.reasons_about(container.key)
     return node.replace(grants=grants, kept=layout.kept), reasons, True
 
 
-def _confirmed(node: Node, owner: _Newcomer, claim: CpuSet, policy: Policy) -> Grant | None:
+def _confirmed(node: Node, one: _Adopted, claim: CpuSet, policy: Policy) -> Grant | None:
     """Its present place as a grant, if the policy would let it keep that on an empty machine; else None."""
-    count, alone = len(owner.wish.exclusive), len(owner.wish.cpus) == len(owner.wish.exclusive)
-    if len(claim) < count or (alone and len(owner.has) != count):
+    count, alone = len(one.wish.exclusive), len(one.wish.cpus) == len(one.wish.exclusive)
+    if len(claim) < count or (alone and len(one.has) != count):
         return None
-    kept = _wish(node, policy, owner.container, Grant(owner.has, owner.mems, claim))
+    kept = _wish(node, policy, one.container, Grant(one.has, one.mems, claim))
     if kept is None or not kept.exclusive <= claim or len(kept.exclusive) != count:
         return None
     leaves_some = node.shared_cpus - kept.exclusive
-    grant = Grant(owner.has, owner.mems, kept.exclusive, kept.pool, quota=owner.quota)
+    grant = Grant(one.has, one.mems, kept.exclusive, kept.pool, quota=one.quota)
     return honest(grant) if leaves_some else None
 
 
-def _share(node: Node, sharers: Iterable[_Newcomer], policy: Policy) -> Node:
-    """The node with *sharers* where they are, as far as nobody owns CPUs there."""
+def _share(node: Node, shared: Iterable[_Adopted], policy: Policy) -> Node:
+    """The node with *shared* where they are, as far as those CPUs are not exclusive."""
     grants = dict(node.grants)
     made: dict[tuple[CpuSet, CpuSet, str], Grant] = {}
-    for sharer in sharers:
-        pool = sharer.wish.pool if sharer.has and sharer.has <= sharer.wish.cpus else ""
-        pool = PRESERVED if sharer.wish.is_preserved else pool
-        place = sharer.has, sharer.mems, pool
+    for one in shared:
+        pool = one.wish.pool if one.has and one.has <= one.wish.cpus else ""
+        pool = PRESERVED if one.wish.is_preserved else pool
+        place = one.has, one.mems, pool
         if place not in made:
-            cpus = sharer.has - node.exclusive_cpus or _for_all(node, policy)
-            made[place] = Grant(sharer.has if cpus == sharer.has else cpus, sharer.mems, pool=pool)
+            cpus = one.has - node.exclusive_cpus or _for_all(node, policy)
+            made[place] = Grant(one.has if cpus == one.has else cpus, one.mems, pool=pool)
         if made[place].cpus:
-            grants[sharer.container.key] = made[place]
+            grants[one.container.key] = made[place]
     return node.replace(grants=grants)
 
 
 def _for_all(node: Node, policy: Policy) -> CpuSet:
-    """Where somebody goes who shares and has no CPU left: what nobody owns, of the CPUs that *policy* uses."""
+    """The place of a shared container that has no CPU left: the shared CPUs, of those that *policy* uses."""
     return options_of(policy).within(node).shared_cpus or node.shared_cpus
 
 
 def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
-    """The node with everybody off the CPUs that others own, and a word about it."""
+    """The node with shared containers off the exclusive CPUs of others, and the reason."""
     owned = node.exclusive_cpus
     made: dict[Grant, Grant] = {}
     grants, left = dict(node.grants), NO_CPUS
@@ -278,5 +278,5 @@ def _kept_off(node: Node, policy: Policy) -> tuple[Node, tuple[Reason, ...]]:
             left |= foreign
     if not left:
         return node, ()
-    text = f"who shares leaves CPUs {format_cpuset(left)}, which others own"
+    text = f"shared containers leave CPUs {format_cpuset(left)}, which are exclusive to others"
     return node.replace(grants=grants), (Reason(None, text),)

@@ -1,4 +1,4 @@
-"""Keeps a policy that is not ours from breaking a node: its layouts are checked before anybody believes them."""
+"""Keeps an external policy from breaking a node: its layouts are checked before they are used."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,11 +26,11 @@ class Guarded:
     """Passes everything to another policy, checks its answers, and does not use those that are wrong."""
 
     policy: Policy
-    """The policy of somebody else."""
+    """The external policy."""
     name: str
     """As in the policy file, for errors."""
     options: Options
-    """Those of the policy that every policy has: what it may use, and what nobody may own."""
+    """Those of the policy that every policy has: what it may use, and what is never exclusive."""
     faults: list[str] | None = None
     """Gets a sentence for each answer that is not used; None: they are not listed."""
 
@@ -59,7 +59,7 @@ class Guarded:
         return self.policy.candidates(self.options.within(node), container)
 
     def release(self, node: Node, key: str) -> Layout:
-        """The policy's layout; where that fails or breaks an invariant, everybody else's place as it is."""
+        """The policy's layout; where that fails or breaks an invariant, the places of all others as they are."""
         kept = {other: grant for other, grant in node.grants.items() if other != key}
         try:
             layout = self.policy.release(self.options.within(node), key)
@@ -68,7 +68,7 @@ class Guarded:
             layout, broken = Layout(kept), repr(error)
         if not broken:
             return layout
-        text = self._not_used(f"{key} went, and nobody moves: the policy {self.name!r} is wrong: {broken}")
+        text = self._not_used(f"{key} ended, and no other container moves: the policy {self.name!r} is wrong: {broken}")
         return Layout(kept, (text,))
 
     def _not_used(self, text: str) -> str:
@@ -85,7 +85,7 @@ class Guarded:
             found = [text for text in found if text not in known]
         if taken := (_owned(layout.grants) - _owned(before)) & node.watched_cpus:
             found.append(
-                f"CPUs {format_cpuset(taken)} have an owner, and containers run there that criproxy does not move"
+                f"CPUs {format_cpuset(taken)} are exclusive, and containers run there that criproxy does not move"
             )
         if lost := before.keys() - layout.grants.keys():
             found.append(f"{len(lost)} other containers have no place any more")

@@ -19,26 +19,26 @@ NOBODY: Mapping[str, CpuSet] = MappingProxyType({})
 def violations(
     node: Node, reserved: CpuSet = NO_CPUS, *, grants_only: bool = False, later: Mapping[str, CpuSet] = NOBODY
 ) -> list[str]:
-    """All violations; *reserved* are CPUs that nobody may own, but those of *later* by pod: these were owned before.
+    """All violations; *reserved* CPUs may not be exclusive, but those of *later*, by pod: these were exclusive before.
 
-    With *grants_only* those of the grants: a policy leaves somebody alone by giving none, and the engine acts on that.
+    With *grants_only* those of the grants: a policy leaves a container alone by giving none, and the engine acts on it.
     """
     checks = (check for check in CHECKS if not (grants_only and check is unplaced_keep_off))
     found = [text for check in checks for text in check(node)]
     return found + [
-        f"{title_of(node, key)} owns reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
+        f"{title_of(node, key)} has exclusive use of reserved CPUs {format_cpuset(cpus - later.get(pod, NO_CPUS))}"
         for key, pod, cpus in owners_of(node, reserved)
         if cpus - later.get(pod, NO_CPUS)
     ]
 
 
 def one_owner(node: Node) -> Iterator[str]:
-    """No exclusive CPU has two owners."""
+    """No CPU is exclusive to two containers."""
     owners: dict[int, str] = {}
     for key, grant in node.grants.items():
         for cpu in sorted(grant.exclusive):
             if cpu in owners and not _are_together(node, owners[cpu], key):
-                yield f"CPU {cpu} is owned by both {title_of(node, owners[cpu])} and {title_of(node, key)}"
+                yield f"CPU {cpu} is exclusive to both {title_of(node, owners[cpu])} and {title_of(node, key)}"
             owners[cpu] = key
 
 
@@ -50,25 +50,25 @@ def _are_together(node: Node, one: str, other: str) -> bool:
 
 
 def sharers_keep_off(node: Node) -> Iterator[str]:
-    """Nobody may run on a CPU that another owns."""
+    """No container may run on an exclusive CPU of another one."""
     for key, grant in node.grants.items():
         foreign = (grant.cpus & node.exclusive_cpus) - grant.exclusive
         if kept := foreign - node.owned_cpus:
             yield f"{title_of(node, key)} may run on CPUs {format_cpuset(kept)}, which are kept for a pod"
         if foreign & node.owned_cpus:
             owned = format_cpuset(foreign & node.owned_cpus)
-            yield f"{title_of(node, key)} may run on CPUs {owned}, which another container owns"
+            yield f"{title_of(node, key)} may run on CPUs {owned}, which are exclusive to another container"
 
 
 def unplaced_keep_off(node: Node) -> Iterator[str]:
-    """A container that has no place runs on no CPU that another owns, except where criproxy may not move it."""
+    """A container that has no place runs on no exclusive CPU of another one, except where criproxy may not move it."""
     for key in node.containers.keys() - node.grants.keys() if node.exclusive_cpus else ():
         if node.containers[key].state is ContainerState.EXITED or node.is_watched(key):
             continue
         foreign = node.applied[key].cpus & node.exclusive_cpus if key in node.applied else node.exclusive_cpus
         if foreign:
-            cpus = format_cpuset(foreign)
-            yield f"{title_of(node, key)} is not placed and may run on CPUs {cpus}, which another container owns"
+            title, cpus = title_of(node, key), format_cpuset(foreign)
+            yield f"{title} is not placed and may run on CPUs {cpus}, which are exclusive to another container"
 
 
 def nobody_without_cpu(node: Node) -> Iterator[str]:
@@ -98,7 +98,7 @@ def within_machine(node: Node) -> Iterator[str]:
             idle -= NO_CPUS.union(*cores)
         if idle:
             beyond = format_cpuset(idle)
-            yield f"{title_of(node, key)} owns CPUs {beyond}, on which it may not run"
+            yield f"{title_of(node, key)} has exclusive CPUs {beyond}, on which it may not run"
 
 
 def memory_is_usable(node: Node) -> Iterator[str]:
@@ -109,7 +109,7 @@ def memory_is_usable(node: Node) -> Iterator[str]:
 
 
 def memory_can_come_back(node: Node) -> Iterator[str]:
-    """Who had to give way is to come back to fewer nodes, in which the kernel finds memory of its own."""
+    """A container that gave way returns to fewer nodes, in which the kernel finds memory of its own."""
     for key, grant in node.grants.items():
         home = grant.home_mems
         if home and not (home < grant.mems and node.topology.can_hold(home)):
@@ -127,7 +127,7 @@ def grants_have_containers(node: Node) -> Iterator[str]:
 
 
 def kept_for_living_pods(node: Node) -> Iterator[str]:
-    """CPUs are kept for pods that have not ended, are within the machine, and nobody else owns them."""
+    """CPUs are kept for pods that have not ended, are within the machine, and are not exclusive to another."""
     living = {pod.uid for pod in node.pods.values() if not pod.stopped}
     for uid, kept in node.kept.items():
         if uid not in living:
@@ -136,7 +136,7 @@ def kept_for_living_pods(node: Node) -> Iterator[str]:
             yield f"CPUs {format_cpuset(beyond)} are kept for the pod {uid}, and pods may not use them"
         others = [each.cpus for other, each in node.kept.items() if other != uid]
         if twice := kept.cpus & ((node.owned_cpus - owned_by(node, uid)).union(*others)):
-            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and are another's"
+            yield f"CPUs {format_cpuset(twice)} are kept for the pod {uid}, and another pod or container has them"
 
 
 def within_totals(node: Node) -> Iterator[str]:
@@ -145,7 +145,8 @@ def within_totals(node: Node) -> Iterator[str]:
         newest, owned = newest_sandbox(node, uid), owned_by(node, uid)
         total = newest.cap_milli if newest else None
         if total is not None and len(kept.cpus | owned) * 1000 > max(total, len(owned) * 1000):
-            yield f"the pod {uid} has CPUs {format_cpuset(kept.cpus | owned)} alone, and asks for {total}m as a whole"
+            cpus = kept.cpus | owned
+            yield f"the pod {uid} has exclusive CPUs {format_cpuset(cpus)}, and asks for {total}m as a whole"
     for key in node.pods_with_exclusive & node.pods.keys():
         pod, group = node.pods[key], [each for each in node.containers_of(key) if each.key in node.grants]
         own = [node.grants[each.key].exclusive & node.grants[each.key].cpus for each in group]
@@ -156,7 +157,7 @@ def within_totals(node: Node) -> Iterator[str]:
 
 
 def lifted_own_all(node: Node) -> Iterator[str]:
-    """Who runs without a quota may use no CPU that another may use."""
+    """A container without a CFS quota uses no CPU that another may use."""
     for key, grant in node.grants.items():
         if grant.quota is CpuQuota.LIFTED and grant.shares:
             shared = format_cpuset(grant.cpus - grant.exclusive)
@@ -164,7 +165,7 @@ def lifted_own_all(node: Node) -> Iterator[str]:
 
 
 def released_are_free(node: Node) -> Iterator[str]:
-    """After a release nobody owns a CPU, and whoever still has a grant is to get the whole machine."""
+    """After a release no CPU is exclusive, and a grant that is left is for the whole machine."""
     if node.released:
         for key, grant in node.grants.items():
             if grant.exclusive or grant.cpus != node.topology.cpus:

@@ -1,7 +1,7 @@
 """Asks a policy with what is kept for pods in view: taken for all others, free for their own pod.
 
 A policy knows grants only, so what is taken is shown to it as the grant of one more container, which is taken out of
-its answer. What may be owned at most is shown as `Node.watched_cpus`, on which nobody may own any.
+its answer. The CPUs that cannot become exclusive are shown as `Node.watched_cpus`.
 """
 
 from collections.abc import Mapping
@@ -93,12 +93,12 @@ class Keeping:
         return shown, self._within_total(node, layout, pod)
 
     def changed(self, node: Node, kept: Mapping[str, Kept]) -> Node:
-        """The node with other CPUs that are kept; who shares leaves these, and gets those that are not any more."""
+        """The node with other CPUs kept; shared containers leave these, and get those that are not kept any more."""
         after = node.replace(kept=kept)
         return self._reshared(after, after.exclusive_cpus ^ node.exclusive_cpus)
 
     def _reshared(self, after: Node, moved: CpuSet) -> Node:
-        """The node in which everybody shares what nobody owns, after *moved* CPUs were kept or given up."""
+        """The node in which shared containers have all shared CPUs, after *moved* CPUs were kept or given up."""
         if not moved:
             return after
         view = _view(after, after.exclusive_cpus - after.owned_cpus)
@@ -123,7 +123,7 @@ class Keeping:
         return node if kept is node.kept else self.changed(node, kept)
 
     def inherited(self, node: Node, pod: Pod, inherits: Mapping[str, CpuSet]) -> Node:
-        """The node that keeps for *pod* what it had before its sandbox was another, as far as it is free of owners."""
+        """The node that keeps for *pod* what its sandbox before had, as far as it is not exclusive to others."""
         if not inherits or not keeps(self) or not pod.uid or pod.uid in node.kept or node.released:
             return node
         free = unused(self.options.within(node), NO_CPUS.union(*inherits.values()), ())
@@ -134,7 +134,7 @@ class Keeping:
             left = kept.within(unused(node, kept.cpus, here))
             if left == kept and self.options.within(made).shared_cpus:
                 return made
-            kept = left if left != kept else NOTHING  # somebody cannot leave: it has no other CPU
+            kept = left if left != kept else NOTHING  # a container cannot leave: it has no other CPU
         return node
 
     def _beside(self, node: Node, container: Container) -> Layout:
@@ -156,7 +156,7 @@ class Keeping:
         has room for them, and what is kept for its pod if it has not or if there are none.
         """
         own, old = node.kept[pod.uid], node.grants.get(container.key)
-        is_new = old is None or not old.exclusive  # who came while nobody was asked for a place has shared until now
+        is_new = old is None or not old.exclusive  # one that came while the policy was not asked has shared until now
         had = own.of(container.name) - node.owned_cpus if is_new else NO_CPUS
         if had and (found := self._again(node, container, had)):
             return found
@@ -177,7 +177,7 @@ class Keeping:
             only = _only(view, own.cpus - node.owned_cpus)
             layout = _shown(node, self._policy.place(only, container))
             mine = _owned(layout, container)
-            if mine and mine <= own.cpus:  # what it leaves of them stays kept, and nobody else may share it
+            if mine and mine <= own.cpus:  # what it leaves of them stays kept, and no other pod may share it
                 after = node.replace(grants=entries_of(node.grants, layout.grants))
                 made = self._reshared(after, own.cpus - after.owned_cpus)
                 return only, replace(layout, grants=made.grants)
@@ -253,14 +253,14 @@ def _owned(layout: Layout, container: Container) -> CpuSet:
 
 
 def _view(node: Node, taken: CpuSet) -> Node:
-    """The node with *taken* CPUs as one more owner's, and nothing kept."""
+    """The node with *taken* CPUs exclusive to one more container, and nothing kept."""
     if not taken:
         return node.replace(kept={}) if node.kept else node
     return node.replace(grants=with_entries(node.grants, {_TAKEN: Grant(taken, node.topology.mems, taken)}), kept={})
 
 
 def _only(view: Node, cpus: CpuSet) -> Node:
-    """The view in which nobody can come to own others than *cpus*."""
+    """The view in which no other CPUs than *cpus* can become exclusive."""
     barred = Container(key=_BARRED, pod="", name="")
     there = Applied(view.topology.cpus - cpus, view.topology.mems)
     return view.replace(
@@ -270,7 +270,7 @@ def _only(view: Node, cpus: CpuSet) -> Node:
 
 
 def _shown(node: Node, layout: Layout) -> Layout:
-    """The layout without those who are not there."""
+    """The layout without the containers that exist only in a view."""
     there = layout.grants.keys() & {_TAKEN, _LEAVING}
     if not there:
         return layout

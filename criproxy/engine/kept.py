@@ -1,6 +1,6 @@
 """Which CPUs stay with a pod when containers of it end, and when they are given up.
 
-A container that crashes must find its CPUs again: whoever waits for some would take them in the meantime. Together with
+A container that crashes must find its CPUs again: one that waits for room would take them meanwhile. Together with
 what its living containers have alone, a pod never keeps more than its total.
 """
 
@@ -105,7 +105,7 @@ def within_total(kept: Kept, owned: CpuSet, pod: Pod, node: Node) -> Kept:
 def _shared_milli(node: Node, pod: Pod) -> int:
     """The CPU that living containers of *pod* ask for beyond what they own, in milli.
 
-    Who asks for all of the pod has no size of its own, and says nothing.
+    A container that asks for all of the pod has no size of its own, and does not count.
     """
     alive = (each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED)
     placed = [(each.cpu_request_milli.low, node.grants[each.key]) for each in alive if each.key in node.grants]
@@ -113,7 +113,7 @@ def _shared_milli(node: Node, pod: Pod) -> int:
 
 
 def with_kept_of(node: Node, uid: str, kept: Kept) -> Node:
-    """The node that keeps this for the pod *uid*; nobody's place is another by it."""
+    """The node that keeps this for the pod *uid*; no container moves because of it."""
     if kept == node.kept.get(uid, NOTHING) and list(kept.by_name) == list(node.kept.get(uid, NOTHING).by_name):
         return node
     rest: dict[str, Kept] = {other: cpus for other, cpus in node.kept.items() if other != uid}
@@ -127,5 +127,5 @@ def of_living(node: Node) -> Mapping[str, Kept]:
 
 
 def unused(node: Node, cpus: CpuSet, places: Iterable[CpuSet]) -> CpuSet:
-    """Those of *cpus* that nobody has alone or must not have, and where none of those in *places* may run."""
+    """Those of *cpus* that are neither exclusive nor watched, and where none of those in *places* may run."""
     return (cpus & node.topology.cpus) - node.exclusive_cpus - node.watched_cpus - NO_CPUS.union(*set(places))

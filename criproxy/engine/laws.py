@@ -20,7 +20,7 @@ from criproxy.policy.options import options_of
 
 
 def memory_stays(before: Node, after: Node) -> Iterator[str]:
-    """A new policy moves nobody's memory; only a release, which the policy none is, lets it go everywhere."""
+    """A new policy moves no memory; only a release, which the policy none is, lets it go everywhere."""
     for key, grant in before.grants.items():
         if key in after.grants and after.grants[key].mems != grant.mems and not after.released:
             nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
@@ -45,7 +45,7 @@ def step_is_deterministic(node: Node, event: Event, policy: Policy, decision: De
 
 
 def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
-    """When the container *key* goes, nobody else loses what they own, and what it owned is there for all.
+    """When the container *key* goes, no other one loses exclusive CPUs, and those of *key* are there for all.
 
     Those who shared the CPUs of its pod with it may have CPUs of their own afterwards.
     """
@@ -71,30 +71,30 @@ def _shared_with(node: Node, key: str) -> frozenset[str]:
     return frozenset(beside) - {key} if is_group else frozenset()
 
 
-def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) -> Iterator[str]:
+def departure_undoes_arrival(node: Node, new: Container, policy: Policy) -> Iterator[str]:
     """A container that comes and goes leaves the capacities as they were: what is owned, what is shared, by whom.
 
-    *newcomer* must have a name of its own in its pod. One that does not fit changes nothing.
+    *new* must have a name of its own in its pod. One that does not fit changes nothing.
     """
     try:
-        during = step(node, ContainerCreating(newcomer), policy).node
+        during = step(node, ContainerCreating(new), policy).node
     except Refused:
         return
-    after = step(during, ContainerGone(newcomer.key), policy).node
-    pod = node.pods.get(newcomer.pod)
-    if pod and (pod.uid in node.kept or (newcomer.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
+    after = step(during, ContainerGone(new.key), policy).node
+    pod = node.pods.get(new.pod)
+    if pod and (pod.uid in node.kept or (new.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
         return  # its pod gives up what it keeps beyond its total, and its siblings may have made room for it
     if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
         wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
-        yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"
+        yield f"after {new.title} came and went, other CPUs are owned: {wrong}"
     if after.containers.keys() != node.containers.keys() or after.grants.keys() != node.grants.keys():
-        yield f"after {newcomer.title} came and went, others hold places"
+        yield f"after {new.title} came and went, others hold places"
     elif not _waits_for_room(node, policy):  # who does may have found some
-        yield from _moved_memory(node, after, f"after {newcomer.title} came and went")
+        yield from _moved_memory(node, after, f"after {new.title} came and went")
 
 
 def _waits_for_room(node: Node, policy: Policy) -> bool:
-    """Whether somebody has memory elsewhere, or would, if the policy were to place everybody who is there."""
+    """Whether a container has memory elsewhere, or would, if the policy placed all of them anew."""
     options = options_of(policy)
     beyond = promised_beyond(options.within(node), pessimistic=options.rules == "crirm")
     return bool(beyond) or any(grant.home_mems for grant in node.grants.values())

@@ -1,4 +1,4 @@
-"""Who would have to leave so that a refused container fits: the shortest list, as far as it can be found in time.
+"""Which containers would have to leave so that a refused one fits: the shortest list that is found in time.
 
 Every try is a step of the engine on a node of its own, so the answer is right for every policy. How many there may be
 is counted, and fewer on nodes with more containers, where each takes longer.
@@ -20,12 +20,12 @@ from criproxy.policy.api import Policy, candidates_of
 MOST, LEAST, TIMES_CONTAINERS = 2_000, 100, 40_000
 """Steps that one search may take: so many as keep it below a quarter of a second of CPU time."""
 GENTLE = (QosClass.BEST_EFFORT, QosClass.BURSTABLE, QosClass.GUARANTEED)
-"""Of lists of the same length, the one with those is taken whom the kubelet evicts first."""
+"""Of lists of the same length, the one is taken whose containers the kubelet evicts first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leavers:
-    """Who would have to leave."""
+    """The containers that would have to leave."""
 
     containers: tuple[str, ...] = ()
     """Their names, as `Container.title`; empty where no list was found."""
@@ -99,7 +99,7 @@ class _Search:
         return enough, bool(enough) and len(enough) <= size
 
     def _may_leave(self, node: Node) -> list[str]:
-        """Those of other pods who have a place, or are watched on CPUs that nobody gets because of them."""
+        """Those of other pods that have a place, or are watched on CPUs that cannot become exclusive meanwhile."""
         containers = node.containers
         there = {*node.grants, *(key for key in node.applied if node.is_watched(key))}
         return [key for key in there if key in containers and containers[key].pod != self._container.pod]

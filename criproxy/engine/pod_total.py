@@ -42,17 +42,17 @@ class PodLevel:
         if container.pod not in node.pods_with_exclusive or exclusive_of(self.policy) is None:
             return None
         siblings = _siblings(node, container)
-        owners = [each for each in siblings if node.grants[each.key].exclusive]
+        exclusive = [each for each in siblings if node.grants[each.key].exclusive]
         total = total_of_group(node, pod, [*siblings, container])
         if _resized(node, container) and not _overlap(node, [*siblings, container]):
             return None
-        if not owners or total is None:
+        if not exclusive or total is None:
             return None
         # One that shares them already would break up the group with a place of its own.
         is_among = container.key in node.grants and any(_overlap(node, [each, container]) for each in siblings)
         if not (wish := self._wish(node, container, total, must_fit=is_among)):
             return None
-        leader = max((node.grants[each.key] for each in owners), key=lambda grant: len(grant.exclusive))
+        leader = max((node.grants[each.key] for each in exclusive), key=lambda grant: len(grant.exclusive))
         reason = f"{container.title} shares the CPUs of its pod, which asks for {format_milli(total)} as a whole"
         if container.key not in node.grants and len(leader.exclusive) >= len(wish.exclusive):
             return Layout(self._joined(node, container, leader, wish), (f"{reason}: {format_cpuset(leader.cpus)}",))
@@ -156,7 +156,7 @@ def _all_on(layout: Layout, grant: Grant, moved: Sequence[Container]) -> "dict[s
 
 
 def _unlifted(grants: "dict[str, Grant]", node: Node, container: Container) -> "dict[str, Grant]":
-    """The grants in which everybody who shares CPUs with its siblings has the limit that it asked for."""
+    """The grants in which each container that shares CPUs with its siblings has the limit that it asked for."""
     keys = [container.key, *(each.key for each in _siblings(node, container) if grants[each.key].exclusive)]
     lifted = {key: replace(grants[key], quota=restored(grants[key])) for key in keys if key in grants}
     changed = {key: grant for key, grant in lifted.items() if grant != grants[key]}
@@ -164,15 +164,15 @@ def _unlifted(grants: "dict[str, Grant]", node: Node, container: Container) -> "
 
 
 def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
-    """The layout for the new total of *pod*, if its containers share CPUs; None where nobody is placed anew."""
+    """The layout for the new total of *pod*, if its containers share CPUs; None where none is placed anew."""
     if pod.key not in node.pods_with_exclusive:
         return None
     alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
     group = [each for each in alive if each.key in node.grants]
     if not _overlap(node, group):
         return None
-    owners = [each for each in group if node.grants[each.key].exclusive]
-    leader = max(owners, key=lambda each: each.cpu_milli)
+    exclusive = [each for each in group if node.grants[each.key].exclusive]
+    leader = max(exclusive, key=lambda each: each.cpu_milli)
     try:
         layout = policy.place(node, leader)
     except Refused:
@@ -181,9 +181,9 @@ def resized_together(node: Node, pod: Pod, policy: Policy) -> Layout | None:
 
 
 def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
-    """The layout in which those who share CPUs of *pod* have their own; None where they do not fit its total apart.
+    """The layout in which containers that share CPUs of *pod* have their own; None where these exceed its total.
 
-    The largest ones keep what they can of the CPUs, and nobody's memory is another.
+    The largest ones keep what they can of the CPUs, and no memory moves.
     """
     alive = [each for each in node.containers_of(pod.key) if each.state is not ContainerState.EXITED]
     group = [each for each in alive if each.key in node.grants]

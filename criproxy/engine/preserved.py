@@ -23,7 +23,7 @@ from criproxy.policy.options import options_of
 class Preserving:
     """Asks another policy, and adds to its answers those who are left alone.
 
-    The policy none leaves everybody alone: then it is only done where CPUs are exclusive, since an earlier policy.
+    The policy none leaves all containers alone: then it is only done where CPUs are exclusive, since an earlier policy.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -50,16 +50,16 @@ class Preserving:
 
 
 def preserved(node: Node) -> Node:
-    """*node* with everybody who is left alone on what is not exclusive."""
+    """*node* with the preserved containers on all CPUs that are not exclusive."""
     moved = _moved(node, node.grants, node.preserved_keys)
     return node.replace(grants=with_entries(node.grants, moved)) if moved else node
 
 
 def _left_alone(node: Node, layout: Layout, container: Container) -> Layout:
-    """The *layout* with a place for *container*; where its memory is it stays, and of a newcomer nobody touches it."""
+    """The *layout* with a place for *container*; its memory stays, and that of a new one is left to the kernel."""
     cpus = node.topology.cpus - _exclusive(layout.grants)
     if not cpus:
-        text = f"each one that may be used ({format_cpuset(node.topology.cpus)}) has an owner"
+        text = f"each CPU that may be used ({format_cpuset(node.topology.cpus)}) is exclusive to another"
         raise NotEnough(f"container {container.title} shares CPUs, but {text}")
     had = node.grants.get(container.key)
     grant = Grant(cpus, NO_CPUS, pool=PRESERVED, quota=restored(had))
@@ -83,7 +83,7 @@ def _moved(node: Node, grants: Mapping[str, Grant], keys: Collection[str]) -> di
         old, new = node.grants.get(key), grants[key]
         # A policy that knows nothing of them may have placed it among those who share.
         new = new if new.is_preserved or old is None else old.with_memory_of(new)
-        made = replace(new, cpus=cpus or new.cpus)  # where every CPU has an owner it stays: it is on none of them
+        made = replace(new, cpus=cpus or new.cpus)  # where every CPU is exclusive it stays: it runs on none of them
         made = old if old is not None and old == made else made
         if made is not grants[key]:
             moved[key] = made

@@ -26,7 +26,7 @@ def of_desired(node: Node, event: DesiredEvent, policy: Policy) -> Decision:
     if isinstance(event, ResizeRefused):
         return _resize_refused(node, event)
     if isinstance(policy, Fallback) or node.released:
-        return Decision(node, key=event.key)  # nobody knows what it should have
+        return Decision(node, key=event.key)  # what it should have is not known
     return _promoted(node, event.key, complete(policy))
 
 
@@ -48,26 +48,26 @@ def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
     return Decision(_with(node, replace(container, desired=desired)), key=key)
 
 
-def as_before(node: Node, newcomer: Container, at_s: float) -> Container | None:
-    """*newcomer* with the CPU size of the attempt before it, if the size that it asks for was refused to that one.
+def as_before(node: Node, new: Container, at_s: float) -> Container | None:
+    """*new* with the CPU size of the attempt before it, if the size that it asks for was refused to that one.
 
     Its memory and its quota are those of its create: only CPUs were missing.
     """
-    last = _last_attempt(node, newcomer)
-    if last is None or last.desired is None or not newcomer.same_cpu(last.desired.sizes):
+    last = _last_attempt(node, new)
+    if last is None or last.desired is None or not new.same_cpu(last.desired.sizes):
         return None
-    desired = Desired(sizes=newcomer.sizes, since_s=last.desired.since_s or at_s, told=True)
-    return replace(newcomer, cpu_milli=last.cpu_milli, cpu_limit_milli=last.cpu_limit_milli, desired=desired)
+    desired = Desired(sizes=new.sizes, since_s=last.desired.since_s or at_s, told=True)
+    return replace(new, cpu_milli=last.cpu_milli, cpu_limit_milli=last.cpu_limit_milli, desired=desired)
 
 
-def _last_attempt(node: Node, newcomer: Container) -> Container | None:
+def _last_attempt(node: Node, new: Container) -> Container | None:
     """The container of the same name and pod, in whatever sandbox, with the highest attempt below its own."""
-    pod = node.pods.get(newcomer.pod)
-    sandboxes = {newcomer.pod, *(key for key, other in node.pods.items() if pod and pod.uid and other.uid == pod.uid)}
+    pod = node.pods.get(new.pod)
+    sandboxes = {new.pod, *(key for key, other in node.pods.items() if pod and pod.uid and other.uid == pod.uid)}
     earlier = (
         other
         for other in node.containers.values()
-        if other.pod in sandboxes and other.name == newcomer.name and other.attempt < newcomer.attempt
+        if other.pod in sandboxes and other.name == new.name and other.attempt < new.attempt
     )
     return max(earlier, key=lambda other: other.attempt, default=None)
 

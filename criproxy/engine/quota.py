@@ -1,6 +1,6 @@
-"""Lifting the CFS quota of containers that own all CPUs they run on: there it limits nobody else, and only throttles.
+"""Lifts the CFS quota of containers that run on exclusive CPUs only: there it protects no other, and only throttles.
 
-Policies say who owns what and know nothing of quotas; what follows from their layouts is said here.
+Policies say which CPUs are exclusive and know nothing of quotas; what follows from their layouts is decided here.
 """
 
 from dataclasses import replace
@@ -17,8 +17,8 @@ from criproxy.policy.options import options_of
 class Lifting:
     """Asks another policy, and adds to its answers what becomes of quotas.
 
-    With ``cpuQuota: lift`` whoever is placed loses its quota if it owns all of its CPUs. Without it nobody new does;
-    whose quota was lifted before goes on so, as with everything else, until it is placed anew or shares CPUs.
+    With ``cpuQuota: lift`` a container that is placed loses its quota if all its CPUs are exclusive. Without
+    the option none newly does; a quota that was lifted stays so until the container is placed anew or shares CPUs.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -95,5 +95,5 @@ def _told(container: Container, old: Grant | None, new: Grant | None) -> tuple[s
         return ()
     quota, cpus = f"its CFS quota, {asked.quota_us} of {asked.period_us} µs", format_cpuset(new.cpus)
     if after is CpuQuota.LIFTED:
-        return (f"{container.title} alone owns CPUs {cpus}: {quota}, is lifted",)
+        return (f"{container.title} has exclusive CPUs {cpus}: {quota}, is lifted",)
     return (f"{container.title} gets back {quota}, on CPUs {cpus}",)

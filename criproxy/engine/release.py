@@ -1,7 +1,7 @@
-"""Letting everybody go: what a release does to a node, and what a node does while it is released.
+"""A release: what it does to a node, and what a node does while it is released.
 
 Each container is granted the whole machine and loses that grant as soon as it is applied: so what is left of a release
-is in `Node.grants`, over restarts too, and whoever has been let go is touched no more.
+is in `Node.grants`, over restarts too, and a container that was released is not touched any more.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from criproxy.model.workload import Container, ContainerState
 
 
 class LetGo:
-    """The policy of a released node: places nobody, and those to be unpinned stay so until they are or have gone."""
+    """The policy of a released node: it places no container, and leaves the grants of those not yet released."""
 
     def place(self, node: Node, container: Container) -> Layout:
         """The same layout: *container* gets no grant."""
@@ -31,7 +31,7 @@ LET_GO = LetGo()
 
 
 def release(node: Node, reason: str, configuration: str = "") -> Decision:
-    """Unpin everybody: what is applied is forgotten, so that each is updated and looked at once more.
+    """Unpin all containers: what is applied is forgotten, so that each is updated and its cgroup read once more.
 
     Containers that are only watched, or must not be updated, stay as they are. The *configuration* in force, if it
     is given, does not end the release.
@@ -45,7 +45,7 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     after = node.replace(
         grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration, kept={}
     )
-    text = f"{len(grants)} containers are let go and nobody is placed: {reason}"
+    text = f"{len(grants)} containers may run on all CPUs and no container is placed: {reason}"
     return Decision(after, updates, (Reason(None, text),))
 
 

@@ -1,4 +1,4 @@
-"""Who owns CPUs that the policy file reserves: nobody, but for those who had them when it began to."""
+"""Containers with exclusive CPUs that the policy file reserves: only those that had them before it did."""
 
 from collections.abc import Iterator
 

@@ -35,7 +35,7 @@ from criproxy.engine.events import (
     WorkloadEvent,
 )
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.found import take_in
+from criproxy.engine.found import adopt
 from criproxy.engine.growing import with_room
 from criproxy.engine.guard import Guarded
 from criproxy.engine.keeping import Keeping
@@ -82,7 +82,7 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:
         case TopologyChanged(topology):
             return topology_changed(node, topology, policy)
         case Found():
-            return take_in(node, event, policy)
+            return adopt(node, event, policy)
         case _:
             decision = _remembered(_of_workload(node, event, policy), event, asked)
             arrives = isinstance(event, ContainerCreated)  # what it was sent counts there, and nothing was kept by it
@@ -140,17 +140,17 @@ def _advanced(node: Node, key: str, event: Event) -> Node:
 
 
 def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] | None:
-    """What `Policy.place` is given when *event* about one container is applied to *node*; None where nobody is placed.
+    """What `Policy.place` is given when *event* about one container is applied to *node*; None where none is placed.
 
     To ask afterwards how it was decided.
     """
     keeping = complete(policy)
     match event:
-        case ContainerCreating(newcomer):
-            beside = node.containers_of(newcomer.pod)
-            if _twin(beside, newcomer):
+        case ContainerCreating(new):
+            beside = node.containers_of(new.pod)
+            if _twin(beside, new):
                 return None
-            known, container = _with_newcomer(node, beside, newcomer, keeping)
+            known, container = _with_new(node, beside, new, keeping)
         case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
             if container.same_cpu(node.containers[key].sizes):
@@ -162,30 +162,28 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
     return None if shown is None else (shown, container)
 
 
-def _twin(beside: Sequence[Container], newcomer: Container) -> Container | None:
-    """The container whose create *newcomer* repeats, of those *beside* it in its pod."""
+def _twin(beside: Sequence[Container], new: Container) -> Container | None:
+    """The container whose create *new* repeats, of those *beside* it in its pod."""
     alive = (c for c in beside if not ignores(c, ContainerCreating))
-    return next((c for c in alive if c.identity == newcomer.identity), None)
+    return next((c for c in alive if c.identity == new.identity), None)
 
 
-def _with_newcomer(
-    node: Node, beside: Sequence[Container], newcomer: Container, policy: Policy
-) -> tuple[Node, Container]:
-    """The node that knows *newcomer*, and how it knows it."""
-    older = [c for c in beside if c.name == newcomer.name and c.attempt < newcomer.attempt]
+def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: Policy) -> tuple[Node, Container]:
+    """The node that knows *new*, and how it knows it."""
+    older = [c for c in beside if c.name == new.name and c.attempt < new.attempt]
     ended = advanced(node, older, LATER_ATTEMPT)
     freed = _release(node, ended, policy).node if ended is not node else node
-    container = newcomer
-    if newcomer.state is not ContainerState.CREATING or newcomer.reservation != newcomer.key:
-        container = replace(newcomer, state=ContainerState.CREATING, reservation=newcomer.key)
+    container = new
+    if new.state is not ContainerState.CREATING or new.reservation != new.key:
+        container = replace(new, state=ContainerState.CREATING, reservation=new.key)
     return freed.replace(containers=with_entries(freed.containers, {container.key: container})), container
 
 
-def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
-    beside = node.containers_of(newcomer.pod)
-    if twin := _twin(beside, newcomer):
-        return _repeated(node, newcomer, twin, policy)
-    known, container = _with_newcomer(node, beside, newcomer, policy)
+def _creating(node: Node, new: Container, policy: Policy) -> Decision:
+    beside = node.containers_of(new.pod)
+    if twin := _twin(beside, new):
+        return _repeated(node, new, twin, policy)
+    known, container = _with_new(node, beside, new, policy)
     layout = policy.place(known, container)
     grants, applied = entries_of(known.grants, layout.grants), known.applied
     grant = grants.get(container.key)
@@ -195,12 +193,12 @@ def _creating(node: Node, newcomer: Container, policy: Policy) -> Decision:
     return Decision(after, updates_between(node, after), layout.reasons_about(container.key), container.key)
 
 
-def _repeated(node: Node, newcomer: Container, twin: Container, policy: Policy) -> Decision:
-    """Let *newcomer* have the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
-    reasons: tuple[Reason, ...] = (Reason(twin.key, f"{newcomer.title} repeats a create and inherits its place"),)
+def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> Decision:
+    """Give *new* the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
+    reasons: tuple[Reason, ...] = (Reason(twin.key, f"{new.title} repeats a create and inherits its place"),)
     after = node
-    if twin.key == twin.reservation and twin.sizes != newcomer.sizes:
-        resized = _resized(node, twin.key, newcomer.sizes, policy)
+    if twin.key == twin.reservation and twin.sizes != new.sizes:
+        resized = _resized(node, twin.key, new.sizes, policy)
         after, reasons = resized.node, (*reasons, *resized.reasons)
     after = _said_again(after, twin.key)
     return Decision(after, updates_between(node, after), reasons, twin.key)
@@ -283,15 +281,15 @@ def _applied(node: Node, key: str, applied: Applied) -> Decision:
 def _release(before: Node, after: Node, policy: Policy, key: str | None = None) -> Decision:
     """Give back every grant whose container is gone or has exited in *after*."""
     reasons: tuple[Reason, ...] = ()
-    for owner in before.grants if key is None else before.grants.keys() & {key}:
-        container = after.containers.get(owner)
+    for holder in before.grants if key is None else before.grants.keys() & {key}:
+        container = after.containers.get(holder)
         if container is None or container.state is ContainerState.EXITED:
-            if before.grants[owner].exclusive and owner in before.containers:
-                after = with_leaver(after, before.containers[owner], policy)
-            layout = policy.release(after, owner)
+            if before.grants[holder].exclusive and holder in before.containers:
+                after = with_leaver(after, before.containers[holder], policy)
+            layout = policy.release(after, holder)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons_about(None)
-            if key is not None and before.grants[owner].exclusive and key in before.containers:
+            if key is not None and before.grants[holder].exclusive and key in before.containers:
                 moved = apart_again(after, before.containers[key], policy)
                 failed = before.containers[key].reservation == key
                 after = moved if failed else _kept_as_before(after, moved, before.containers[key], policy)

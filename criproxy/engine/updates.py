@@ -19,7 +19,7 @@ def updates_between(
         before: the state whose layout has been sent already.
         after: the state to reach. Containers without a runtime id, new ones and those that left are not updated.
         arrived: the key of a container that just got its id; it is compared with what its create message said.
-        placed: whoever has a place in *after* only was there before all the same, and is updated: it may use any CPU.
+        placed: a container with a place in *after* only ran before on any CPU, and is updated.
     """
     losing, others = list[Update](), list[Update]()
     for loses, update in _changes(before, after, arrived, placed=placed):
@@ -64,10 +64,9 @@ def _has_id(container: Container) -> bool:
 
 
 def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> Mapping[str, Grant]:
-    """The layout *grants*, made of *node* for *key*, with everybody's memory where it was.
+    """The layout *grants*, made of *node* for *key*, with all memory where it was.
 
-    For what happens without a container's coming or going: of one that had no place the kernel knows where its memory
-    is, and nobody touches it.
+    For events at which no container comes or goes: the memory of an unplaced container stays where the kernel has it.
     """
     before = node.grants
     nowhere = Grant(frozenset(), frozenset())

@@ -70,4 +70,6 @@ def no_shared_cpu(topology: Topology, container: Container) -> NotEnough:
         container: who is refused.
     """
     cpus = format_cpuset(topology.cpus)
-    return NotEnough(f"container {container.title} shares CPUs, but each one that may be used ({cpus}) has an owner")
+    return NotEnough(
+        f"container {container.title} shares CPUs, but each CPU that may be used ({cpus}) is exclusive to another"
+    )

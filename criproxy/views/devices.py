@@ -1,4 +1,4 @@
-"""Which cards a machine has and who was given which, as values that JSON can say: what `criproxy devices` shows.
+"""The cards of a machine and the containers that have them, as values that JSON can say: for `criproxy devices`.
 
 Pure functions, so that a daemon and a command that only has the database say the same. docs/devices.md has the keys.
 """
@@ -62,7 +62,7 @@ def tell(classes: Iterable[DeviceClass], stocks: Stocks, node: Node, holdings: H
 
 
 def machine(classes: Iterable[DeviceClass], stocks: Stocks) -> Values:
-    """The same where nobody knows who was given what."""
+    """The same where it is not known which container was given which card."""
     return {
         "classes": [of_class(kind, stocks.get(kind.name, Stock()), None) for kind in classes],
         "see_all": [],

@@ -1,4 +1,4 @@
-"""The story of one container, as values that JSON can say: what `criproxy explain` tells.
+"""The history of one container, as values that JSON can say: what `criproxy explain` shows.
 
 Pure functions of the node and of the history, like `report`.
 """
@@ -92,7 +92,7 @@ def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = 
         known: more names to propose, of containers that are gone.
 
     Raises:
-        CriproxyError: nobody, or more than one is meant; the text names candidates.
+        CriproxyError: none or several are meant; the text names candidates.
     """
     if not found:
         raise CriproxyError(_unknown(node, text, known))

@@ -1,4 +1,4 @@
-"""Who was given which cards: what was found at each create, as long as its sandbox is there.
+"""Which container was given which cards: what was found at each create, as long as its sandbox is there.
 
 The same facts go to the history, from which they come back after a restart.
 """
@@ -27,11 +27,11 @@ class Holdings:
     _found: dict[str, dict[str, Facts]] = field(default_factory=dict)
 
     def note(self, sandbox_id: str, container: str, facts: Facts) -> None:
-        """A create was looked at, or a container that somebody else has created."""
+        """Keep what was found at a create, or of a container that was created without criproxy."""
         self._found.setdefault(sandbox_id, {})[container] = facts
 
     def recall(self, node: Node, records: Iterable[Record]) -> None:
-        """Take in what the history tells, where nothing newer is known."""
+        """Read what the history has, where nothing newer is known."""
         lives = {container.life: container for container in node.containers.values()}
         for record in records:
             if container := lives.get(record.life):
@@ -46,18 +46,18 @@ class Holdings:
         return set(self._found)
 
     def found(self, sandbox_id: str, container: str) -> Facts:
-        """What was found of a container, by its name; nothing where nobody has looked."""
+        """What was found of a container, by its name; nothing where that was not checked."""
         return self._found.get(sandbox_id, NO_CONTAINERS).get(container, NOTHING)
 
     def is_untold(self, container: Container) -> bool:
-        """Whether nobody knows what it was given: nobody looked, or the rule failed."""
+        """Whether it is not known what it was given: it was not checked, or the rule failed."""
         facts = self.of(container)
         if facts is None:
             return container.state is not ContainerState.EXITED
         return "failed" in words_of(facts, EVERY_CLASS) and not any(key.endswith("_source") for key in facts)
 
     def of(self, container: Container) -> Facts | None:
-        """What was found at its create; None where nobody remembers one."""
+        """What was found at its create; None where that is not known."""
         return self._found.get(container.pod, NO_CONTAINERS).get(container.name)
 
     def cards_given(self, node: Node, kind: DeviceClass, stock: Stock) -> int:

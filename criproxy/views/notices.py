@@ -1,4 +1,4 @@
-"""What the controller has to tell beside the node itself; `report` puts it into words with everything else."""
+"""What the controller reports beside the node itself; `views.status` puts it into words with everything else."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ class Notice:
     """A stable word for programs, such as ``bypass``."""
     text: str
     wrong: bool = True
-    """Whether something is wrong; False for what somebody has chosen."""
+    """Whether something is wrong; False for what an operator has chosen."""
 
     def to_json(self) -> Values:
         """As in the answer of `status`."""

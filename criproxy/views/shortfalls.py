@@ -74,15 +74,15 @@ class Shortfall:
     missed: bool
     """Whether it came while the policy was not asked: then something is wrong, not only different."""
     since_s: float = 0.0
-    """In seconds since the epoch; 0 where nobody knows."""
+    """In seconds since the epoch; 0 where it is not known."""
 
     @property
     def sentence(self) -> str:
         """One sentence for people."""
         now = "shares" if not self.has else f"has {self.has}"
         since = f" since {timestamp(self.since_s)}" if self.since_s else ""
-        count = f"{self.cpus} CPU{'' if self.cpus == 1 else 's'}"
-        return f"{self.title} should own {count}, {now}{since}: {self.why}"
+        count = f"{self.cpus} exclusive CPU{'' if self.cpus == 1 else 's'}"
+        return f"{self.title} should have {count}, {now}{since}: {self.why}"
 
     def to_json(self) -> Values:
         """As in the answer of `explain`."""
@@ -143,7 +143,7 @@ def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
 
 
 def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
-    """What the container *key* lacks; None where it has what it should have, or nobody can say."""
+    """What the container *key* lacks; None where it has what it should have, or that is not known."""
     container, grant = node.containers.get(key), node.grants.get(key)
     if container is None or grant is None or container.state is ContainerState.EXITED:
         return None

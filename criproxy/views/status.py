@@ -22,7 +22,7 @@ from criproxy.views.notices import Notice, Refusal, Trouble, Values
 from criproxy.views.shortfalls import Shortfall, refusals, shortfalls, undersized, unplaced, unplaced_sentence
 
 MAX_NAMED = 5
-"""So many containers that share by somebody's choice, or without having been placed, are named."""
+"""So many containers that share by an operator's choice, or without having been placed, are named."""
 MAX_CONTAINERS = 5_000
 """So many rows one answer has at most; it says how many it leaves out."""
 
@@ -33,21 +33,21 @@ class Situation:
 
     node: Node
     policy: str = ""
-    """Its name in the policy file; empty where nobody knows."""
+    """Its name in the policy file; empty where it is not known."""
     reserved: CpuSet = NO_CPUS
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
-    """Which of *reserved* pods owned already when the policy file, for newcomers only, began to reserve them."""
+    """Which of *reserved* were exclusive to pods already when the policy file began to reserve them."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
     """By container key."""
     starting: Collection[str] = ()
-    """Keys of the containers whose start is under way."""
+    """Keys of the containers whose start is in flight."""
     notices: Sequence[Notice] = ()
     refusals: Sequence[Refusal] = ()
     """Of creates, the newest first."""
     resizes: Mapping[str, Refusal] = field(default_factory=dict)
     """What the kubelet was told of refused resizes, by container key."""
     placer: Policy | None = None
-    """The policy in force; None where nobody knows it."""
+    """The policy in force; None where it is not known."""
     lacking: Callable[[], Sequence[str]] = tuple
     """Sentences on what the policy file names and the machine has not; may take long."""
 
@@ -127,7 +127,7 @@ def of_pod(node: Node, container: Container) -> int | None:
 
 
 def place(grant: Grant | None) -> Values:
-    """What it was granted; empty sets where nobody places it."""
+    """What it was granted; empty sets where it has no place."""
     return {
         "placed": grant is not None,
         "cpus": format_cpuset(grant.cpus) if grant else "",
@@ -180,7 +180,7 @@ def summary(situation: Situation) -> Values:
 
 
 def _shared_by_all(node: Node) -> bool:
-    """Whether there are containers that own no CPU, and each of them may run on every CPU that has no owner."""
+    """Whether there are shared containers, and each of them may run on every shared CPU."""
     places = {grant.cpus for grant in node.grants.values() if not grant.exclusive}
     return places == {node.shared_cpus}
 
@@ -208,10 +208,10 @@ def _totals(node: Node) -> Values:
 
 
 def of_node(situation: Situation) -> Iterator[Notice]:
-    """What the node itself gives reason to tell."""
+    """Notices that follow from the node itself."""
     node = situation.node
     if node.released:
-        yield Notice("released", f"the node is released, nobody is placed: {node.released}", wrong=False)
+        yield Notice("released", f"the node is released, no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)
     if situation.policy == "none":
@@ -223,33 +223,37 @@ def of_node(situation: Situation) -> Iterator[Notice]:
 
 
 def _reserved_later(situation: Situation) -> Iterator[Notice]:
-    """Who owns CPUs that are reserved only since then."""
+    """Containers with exclusive CPUs that were reserved only afterwards."""
     node = situation.node
     for key, pod, owned in owners_of(node, situation.reserved):
         if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
             title = node.containers[key].title if key in node.containers else key
             named = f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
-            text = f"{title} owns {named}, which the policy file reserves now; apply: all moves it"
+            text = f"{title} has exclusive {named}, which the policy file reserves now; apply: all moves it"
             yield Notice("reserved-later", text, wrong=False)
 
 
 def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
-    """Who shares because the policy was not asked, but for those who are *told* of as owners: after a bypass many."""
+    """Containers that share because the policy was not asked, without those *told* as shortfalls."""
     node, policy = situation.node, situation.placer
     found = [key for key in unplaced(node) if key not in told]
     yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
         more = "1 more container shares" if left == 1 else f"{left} more containers share"
-        yield Notice("shares", f"{more} without having been placed, for such reasons")
+        yield Notice("shares", f"{more} without having been placed, for similar reasons")
 
 
 def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
-    """Who should have exclusive CPUs: where something is wrong each of them, else a few."""
+    """Containers that should have exclusive CPUs: each where something is wrong, else a few."""
     known = [short for short in found if not short.missed]
     yield from (Notice("shares", short.sentence) for short in found if short.missed)
     yield from (Notice("shares", short.sentence, wrong=False) for short in known[:MAX_NAMED])
     if left := known[MAX_NAMED:]:
-        yield Notice("shares", f"{len(left)} more containers should own CPUs, and share for such reasons", wrong=False)
+        yield Notice(
+            "shares",
+            f"{len(left)} more containers should have exclusive CPUs and share, for similar reasons",
+            wrong=False,
+        )
 
 
 def problems(situation: Situation) -> Values:
@@ -265,12 +269,12 @@ def problems(situation: Situation) -> Values:
 
 
 def unguarded(node: Node) -> Iterator[str]:
-    """Who is left where it is, and may run there on CPUs that another owns; `violations` has all others."""
+    """Watched containers that may run on exclusive CPUs of others; `violations` has all others."""
     for key, applied in node.applied.items():
         foreign = applied.cpus & node.exclusive_cpus
         if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
-            cpus = format_cpuset(foreign)
-            yield f"{node.containers[key].title} has no place and may run on CPUs {cpus}, which another container owns"
+            title, cpus = node.containers[key].title, format_cpuset(foreign)
+            yield f"{title} has no place and may run on CPUs {cpus}, which are exclusive to another container"
 
 
 def misplaced(situation: Situation) -> list[tuple[str, bool]]:
@@ -289,10 +293,12 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
 
 def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied is None:
-        return f"is to be on CPUs {format_cpuset(grant.cpus)}, and nobody knows where it is"
+        return f"should be on CPUs {format_cpuset(grant.cpus)}, and criproxy does not know where it is"
     if applied.cpus != grant.cpus:
-        return f"is to be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
-    return f"is to have memory of nodes {format_cpuset(grant.mems)} and has it of {format_cpuset(applied.mems)}"
+        return f"should be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
+    return (
+        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} and has memory of {format_cpuset(applied.mems)}"
+    )
 
 
 def _interval(amount: Interval | None) -> list[int] | None:

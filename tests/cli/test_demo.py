@@ -65,7 +65,7 @@ async def test_the_demo_shows_every_step_and_cleans_up(environ: dict[str, str], 
     assert process.returncode == 0, text
     assert ("the embedded runtime" in text) == ("PATH" in environ)
     assert "RESOURCE_EXHAUSTED: container default/greedy/main asks for" in text
-    assert "because default/trader/main came; read back" in text, "the story of the one that was moved"
+    assert "because default/trader/main was created; read back" in text, "the story of the one that was moved"
     assert text.count("✓") >= 13
     assert "✗" not in text
     assert left_behind(short_path) == []

@@ -45,7 +45,7 @@ async def test_the_story_of_one_that_was_moved(tmp_path: Path) -> None:
     ]
     assert "  CPU request 100m, from cpu_shares 102" in said
     assert "  default/web/main shares CPUs 0-3: its pod is Burstable" in said
-    assert "  then CPUs 0-3 → 0,3, because default/trader/main came; read back" in said
+    assert "  then CPUs 0-3 → 0,3, because default/trader/main was created; read back" in said
     kinds = [line.split()[1] for line in said if line[4:5] and line[4] == ":"]
     assert kinds == ["asked", "granted", "created", "started", "updated"]
 
@@ -96,7 +96,7 @@ async def test_one_that_ended_is_told_without_a_daemon(tmp_path: Path) -> None:
     assert "It is gone" in by_name.output
     assert "Why it was there" in by_name.output
     assert "the kubelet resizes it; CPU request 1, from cpu_shares 1024" in by_name.output
-    assert "it ended: CPU" in by_name.output
+    assert "it ended: its exclusive CPU" in by_name.output
 
 
 @pytest.mark.parametrize("down", [False, True])

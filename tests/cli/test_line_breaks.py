@@ -54,7 +54,7 @@ def table(width: int) -> RenderableType:
 
 def text(width: int) -> RenderableType:
     """Any sentence with a list of CPUs."""
-    return Text(f"container shop/trading-engine/main is to be on CPUs {format_cpuset(EVEN)} and is not")
+    return Text(f"container shop/trading-engine/main should be on CPUs {format_cpuset(EVEN)} and is not")
 
 
 @pytest.mark.parametrize("width", [80, 120])

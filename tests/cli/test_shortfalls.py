@@ -55,7 +55,7 @@ async def test_who_should_own_cpus_and_shares_is_named(tmp_path: Path) -> None:
         checked, told = await run(tmp_path, "--check"), await explain(tmp_path, late)
 
     assert checked.exit_code == 1
-    assert checked.output.startswith("default/late/main should own 2 CPUs, shares since 20")
+    assert checked.output.startswith("default/late/main should have 2 exclusive CPUs, shares since 20")
     assert "It should have 2 exclusive CPUs, and shares since 20" in told.output
     assert "it was created during a bypass" in joined(told.output)
     assert "chosen by" not in told.output
@@ -68,4 +68,4 @@ async def test_who_was_found_so_is_a_note(tmp_path: Path) -> None:
         shown, checked = await run(tmp_path), await run(tmp_path, "--check")
 
     assert checked.exit_code == 0, checked.output
-    assert "default/found/main should own 2 CPUs, shares: it was found running" in joined(shown.output)
+    assert "default/found/main should have 2 exclusive CPUs, shares: it was found running" in joined(shown.output)

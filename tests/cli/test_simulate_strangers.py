@@ -72,7 +72,7 @@ def simulate(*arguments: object) -> Result:
     ("policy", "said"),
     [
         ("raising", "at ContainerCreating of shop/web-1/webc0: KeyError in {wild}:9: 'nobody'"),
-        ("careless", "at ContainerCreating of shop/web-2/webc0: its placement is broken: CPU 1 is owned by both"),
+        ("careless", "at ContainerCreating of shop/web-2/webc0: its placement is broken: CPU 1 is exclusive to both"),
         ("stubborn", "at PodStopped of shop/web-2: RuntimeError in {wild}:20: who was that?"),
     ],
 )

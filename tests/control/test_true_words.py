@@ -85,5 +85,5 @@ async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
 def test_one_cpu_that_is_lacking_is_no_cpus() -> None:
     """Nor is that of one that should own it."""
     lacking = Shortfall(key="c", title="shop/web/main", cpus=1, has=0, why="it came so", missed=True)
-    assert lacking.sentence == "shop/web/main should own 1 CPU, shares: it came so"
-    assert replace(lacking, cpus=2).sentence == "shop/web/main should own 2 CPUs, shares: it came so"
+    assert lacking.sentence == "shop/web/main should have 1 exclusive CPU, shares: it came so"
+    assert replace(lacking, cpus=2).sentence == "shop/web/main should have 2 exclusive CPUs, shares: it came so"

@@ -182,7 +182,7 @@ async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
             await come(world, sharer(f"n{number}"))
         told = unplaced(world)
         assert len(told) == MAX_NAMED + 1
-        assert told[-1] == "2 more containers share without having been placed, for such reasons"
+        assert told[-1] == "2 more containers share without having been placed, for similar reasons"
         assert measure(world.controller).unpromoted == MAX_NAMED + 2
 
 

@@ -179,7 +179,9 @@ def test_a_new_policy_for_newcomers_only() -> None:
     decision = step(node, PolicyChanged(), static("1"))
 
     assert decision.node is node
-    assert decision.sentences == ("the policy has changed: it places newcomers, and who is here stays",)
+    assert decision.sentences == (
+        "the policy has changed: it places new containers, and running ones stay where they are",
+    )
 
 
 def test_a_new_policy_for_all() -> None:
@@ -212,7 +214,7 @@ def test_a_new_policy_places_who_had_none() -> None:
 
 
 def test_who_does_not_fit_under_the_new_policy_shares() -> None:
-    """Nobody owns reserved CPUs after that, and the reason says who lost what it had."""
+    """Nobody has exclusive use of reserved CPUs after that, and the reason says who lost what it had."""
     node = running(asking("a", 4), asking("b", 3))
 
     decision = step(node, PolicyChanged(apply_all=True), static("0-3"))

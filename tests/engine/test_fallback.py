@@ -61,5 +61,5 @@ def test_without_a_shared_cpu_a_newcomer_is_refused() -> None:
     topology = machine(nodes=1, cores=2, threads=1)
     node = Node(topology, grants={"o": Grant(topology.cpus, frozenset({0}), topology.cpus)})
 
-    with pytest.raises(NotEnough, match="every CPU has an owner"):
+    with pytest.raises(NotEnough, match="every CPU is exclusive to another container"):
         Fallback().place(node, Container(key="n", pod="s", name="main"))

@@ -121,7 +121,7 @@ def test_two_owners_of_one_cpu_are_parted() -> None:
     decision = step(EMPTY, Found((), (present("a", "1-2", 2), present("b", "2-3", 2))), POLICY)
 
     assert places(decision) == {"a": "1-2*", "b": "3-4*"}
-    assert any("s/b" in reason or "b cannot go on" in reason for reason in decision.sentences)
+    assert any("s/b" in reason or "b cannot keep" in reason for reason in decision.sentences)
 
 
 def test_an_owner_on_a_reserved_cpu_gets_another() -> None:

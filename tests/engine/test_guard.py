@@ -69,7 +69,7 @@ def test_a_good_layout_passes() -> None:
     ("grants", "sentence"),
     [
         pytest.param(
-            {**NODE.grants, "new": Grant(OWN, MEMS, OWN)}, "CPU 2 is owned by both own and new", id="two-owners"
+            {**NODE.grants, "new": Grant(OWN, MEMS, OWN)}, "CPU 2 is exclusive to both own and new", id="two-owners"
         ),
         pytest.param({**NODE.grants, "new": Grant(frozenset(), MEMS)}, "new has no CPU", id="no-cpu"),
         pytest.param(

@@ -114,8 +114,14 @@ class BadPolicy:
 @pytest.mark.parametrize(
     ("grant", "sentence"),
     [
-        pytest.param(Grant(parse_cpuset("2-3"), MEMS, parse_cpuset("2-3")), "CPU 2 is owned by both", id="two-owners"),
-        pytest.param(Grant(ALL, MEMS), "new may run on CPUs 2, which another container owns", id="shares-an-owned-cpu"),
+        pytest.param(
+            Grant(parse_cpuset("2-3"), MEMS, parse_cpuset("2-3")), "CPU 2 is exclusive to both", id="two-owners"
+        ),
+        pytest.param(
+            Grant(ALL, MEMS),
+            "new may run on CPUs 2, which are exclusive to another container",
+            id="shares-an-owned-cpu",
+        ),
         pytest.param(Grant(frozenset(), MEMS), "new has no CPU", id="no-cpu"),
         pytest.param(Grant(ALL, MEMS, ALL), "no CPU is left for containers that share", id="empty-pool"),
         pytest.param(Grant(parse_cpuset("8"), MEMS), "new has CPUs 8, which pods may not use", id="foreign-cpu"),
@@ -124,10 +130,14 @@ class BadPolicy:
         ),
         pytest.param(
             Grant(parse_cpuset("1"), MEMS, parse_cpuset("3")),
-            "new owns CPUs 3, on which it may not run",
+            "new has exclusive CPUs 3, on which it may not run",
             id="owns-beyond",
         ),
-        pytest.param(Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")), "new owns reserved CPUs 0", id="owns-reserved"),
+        pytest.param(
+            Grant(parse_cpuset("0"), MEMS, parse_cpuset("0")),
+            "new has exclusive use of reserved CPUs 0",
+            id="owns-reserved",
+        ),
     ],
 )
 def test_bad_layouts_are_noticed(grant: Grant, sentence: str) -> None:

@@ -235,7 +235,7 @@ def test_where_every_cpu_is_exclusive_it_is_refused() -> None:
     node = after(aware, exclusive("alone", 1), node=node)
     node = node.replace(topology=smaller(MACHINE, node.exclusive_cpus))
     made, creating = kept_one()
-    with pytest.raises(NotEnough, match="container team/kept/kept shares CPUs, but each one that may be used"):
+    with pytest.raises(NotEnough, match="container team/kept/kept shares CPUs, but each CPU that may be used"):
         step(step(node, made, aware).node, creating, aware)
 
 
@@ -249,6 +249,6 @@ def test_an_unplaced_container_on_exclusive_cpus_is_a_violation() -> None:
             **node.containers, KEPT: replace(node.containers[KEPT], reservation="r", state=ContainerState.RUNNING)
         },
     )  # fmt: skip
-    text = "team/kept/kept is not placed and may run on CPUs 1-2, which another container owns"
+    text = "team/kept/kept is not placed and may run on CPUs 1-2, which are exclusive to another container"
     assert violations(bare) == [text]
     assert violations(bare.replace(applied={})) == [text]

@@ -83,7 +83,7 @@ def test_the_reason_names_what_was_asked() -> None:
     """``explain`` shows what is lifted, and why."""
     reasons = step(Node(MACHINE), ContainerCreating(asking("a")), LIFT).sentences
 
-    assert reasons[-1] == "a alone owns CPUs 1-2: its CFS quota, 200000 of 100000 µs, is lifted"
+    assert reasons[-1] == "a has exclusive CPUs 1-2: its CFS quota, 200000 of 100000 µs, is lifted"
 
 
 def test_a_resize_gives_it_back_and_lifts_it_again() -> None:

@@ -89,7 +89,7 @@ def test_everybody_is_to_get_the_whole_machine() -> None:
     assert decision.node.applied == {}
     assert [update.key for update in decision.updates] == ["a", "b"]
     assert decision.node.released == "somebody asked for it"
-    assert decision.sentences == ("2 containers are let go and nobody is placed: somebody asked for it",)
+    assert decision.sentences == ("2 containers may run on all CPUs and no container is placed: somebody asked for it",)
 
 
 def test_who_has_been_let_go_has_no_place_any_more() -> None:

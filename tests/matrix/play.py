@@ -26,7 +26,7 @@ EXPECTED_ERRORS = {
 """What is logged as an error, and should be, by what happens."""
 FAILURES = frozenset({"disk full", "bypass automatic"})
 """After these, criproxy may go on to tell of its failures."""
-UNNAMED = "without having been placed, for such reasons"
+UNNAMED = "without having been placed, for similar reasons"
 """The end of the sentence about those who came during a bypass and are beyond what is named; they are placed soon."""
 STATES = frozenset({"bypass", "resync", "runtime", "store", "config", "competing-manager", "left-running"})
 """Kinds of notices about what is so now."""

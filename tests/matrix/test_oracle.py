@@ -56,7 +56,7 @@ def test_who_shall_own_cpus(asked: Asked, owns: int) -> None:
         pytest.param(
             "1-2", "0-3", ["default/own/main shall own 1,2, and there are default/share/main on 0,1,2,3"], id="overlap"
         ),
-        pytest.param("0-1", "2-3", ["default/own/main owns reserved CPUs 0"], id="reserved"),
+        pytest.param("0-1", "2-3", ["default/own/main has exclusive use of reserved CPUs 0"], id="reserved"),
     ],
 )
 def test_what_must_be_told(own: str, share: str, found: list[str]) -> None:
@@ -85,7 +85,7 @@ WRONG = Wrong(frozenset({"default/own/main"}), "it shares")
     ("expected", "problems", "excused", "found"),
     [
         pytest.param([], [], [], [], id="all-well"),
-        pytest.param([WRONG], ["default/own/main should own 2 CPUs"], [], [], id="told"),
+        pytest.param([WRONG], ["default/own/main should have 2 exclusive CPUs"], [], [], id="told"),
         pytest.param([WRONG], [], [], ["--check is silent: it shares"], id="silent"),
         pytest.param([WRONG], ["CPU 1 …"], [], ["--check is silent: it shares", "CPU 1 …"], id="another"),
         pytest.param([], ["CPU 1 …"], [], ["CPU 1 …"], id="false-alarm"),

@@ -119,7 +119,7 @@ def test_a_policy_that_fails() -> None:
 
     start = "the policy is at fault at ContainerCreating: ZeroDivisionError in "
     assert broken.failure.startswith(f"{start}{__file__}:")
-    assert careless.failure.startswith("after ContainerCreating the placement is broken: CPU 1 is owned by both")
+    assert careless.failure.startswith("after ContainerCreating the placement is broken: CPU 1 is exclusive to both")
 
 
 def test_a_refusal_as_expected() -> None:

@@ -170,9 +170,9 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
     trouble = {"a" * 64: Trouble("UpdateContainerResources: UNAVAILABLE: no", 3)}
     found = problems(situation(after(), troubles=trouble))
 
-    assert found["under_way"] == ["kube-system/dns/main is to be on CPUs 0,3-7 and is on 0-7"]
+    assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 and is on 0-7"]
     assert found["problems"] == [
-        "shop/web/side is to be on CPUs 0,3-7 and is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
+        "shop/web/side should be on CPUs 0,3-7 and is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
     ]
 
 
@@ -181,7 +181,9 @@ def test_memory_that_is_elsewhere_is_told() -> None:
     node = settled(after())
     node = step(node, UpdateApplied("c" * 64, parse_cpuset("1-2"), frozenset({1})), POLICY).node
 
-    assert problems(situation(node))["under_way"] == ["shop/trader/main is to have memory of nodes 0 and has it of 1"]
+    assert problems(situation(node))["under_way"] == [
+        "shop/trader/main should have memory of NUMA nodes 0 and has memory of 1"
+    ]
 
 
 def test_the_check_finds_broken_invariants_and_notices() -> None:
@@ -194,7 +196,7 @@ def test_the_check_finds_broken_invariants_and_notices() -> None:
     found = problems(situation(node, notices=notices))["problems"]
 
     assert found[0] == "the disk is full"
-    assert "CPU 1 is owned by both shop/web/side and shop/trader/main" in found
+    assert "CPU 1 is exclusive to both shop/web/side and shop/trader/main" in found
     assert not any("released" in text for text in found)
 
 

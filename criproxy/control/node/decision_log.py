@@ -1,4 +1,4 @@
-"""One log line per decision: who, what it asked for, what it got, and why."""
+"""One log line per decision: the container, what it asked for, what it got, and why."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,9 @@ from criproxy.model.workload import Container
 
 
 def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float) -> None:
-    """Write the line of a decision that placed, moved or released somebody; nothing for all others."""
+    """Write the line of a decision that placed, moved or released a container; nothing for all others."""
     if isinstance(event, PolicyChanged) and decision.node is before:
-        return  # looked at once more, as after each start with containers that nobody places
+        return  # asked once more, as after each start with unplaced containers
     sentence = _sentence(event, decision)
     if sentence is not None:
         keys = {**_who(decision), **_place(decision.grant)}

@@ -1,6 +1,6 @@
-"""Works out what `criproxy explain` shows of a decision beside its reasons: the candidates, and who is in the way.
+"""Works out what `criproxy explain` shows of a decision beside its reasons: candidates, and containers in the way.
 
-Never on the way of a call: a node is a value that nobody changes, so the same question can be asked of the policy
+Never on the way of a call: a node is a value that never changes, so the same question can be asked of the policy
 later, in a thread, when nothing has been decided for a moment. The answer goes into the history as a record of its own.
 What is lost where the process is killed before that is the table, not the decision or its reasons.
 """
@@ -28,7 +28,7 @@ MAX_REMEMBERED = 32_000
 TOGETHER = 16
 """So many are looked at by one visit to a thread."""
 PATIENCE_S = 2.0
-"""How long somebody who asks for the history waits for the last decisions to be looked at."""
+"""How long a reader of the history waits until the last decisions have been explained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Explanations:
             await asyncio.wait([self._work], timeout=PATIENCE_S)
 
     async def close(self) -> None:
-        """Tell what can be told quickly: nobody searches for who would have to leave any more."""
+        """Publish what is found quickly: containers that would have to leave are not searched any more."""
         self._closing = True
         self._begin()
         if self._work is not None:

@@ -1,4 +1,4 @@
-"""What `criproxy explain` will tell: entries of the history, collected until they are written."""
+"""The history that `criproxy explain` shows: entries, collected until they are written."""
 
 import time
 from collections import deque
@@ -60,7 +60,7 @@ class History:
 
     Args:
         clock: seconds since the epoch.
-        failed: told why an entry could not be put into words; it is left out.
+        failed: called with why an entry could not be put into words; it is left out.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class History:
         return frozenset(refusal.sandbox for refusal in self._refusals.values())
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
-        """Nobody wants to create a container in these *sandboxes* any more: they are gone."""
+        """Drop the refusals of containers in these *sandboxes*, which are gone."""
         for title in [title for title, refusal in self._refusals.items() if refusal.sandbox in sandboxes]:
             del self._refusals[title]
 
@@ -141,24 +141,22 @@ def _bounded_facts(facts: Mapping[str, Fact]) -> Mapping[str, Fact]:
 
 
 def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry]:
-    """What there is to tell of an event that led from *before* to *decision*."""
+    """The entries about an event that led from *before* to *decision*."""
     after = decision.node
     match event:
-        case PodCreated() | UpdateApplied() | ResizeRefused():  # whoever sent the update, or refused, tells more
+        case PodCreated() | UpdateApplied() | ResizeRefused():  # the sender of the update or refusal records more
             return
         case ContainerCreating(container):
             yield _placed(container, decision)
             yield from _of_others(decision)
         case ContainerCreated(reservation, key) if reservation in before.containers:
             yield Entry(
-                after.containers[key], Kind.CREATED, (f"the runtime made it, with the id {key[:SHORT_ID]}",), {}
+                after.containers[key], Kind.CREATED, (f"the runtime created it with the id {key[:SHORT_ID]}",), {}
             )
         case ContainerStarted(key) if _in_state(before, key) is not _in_state(after, key):
             yield Entry(after.containers[key], Kind.STARTED, ("it runs",), {})
         case UnknownOutcome(key) if _in_state(before, key) is not _in_state(after, key):
-            text = (
-                "a call about it ended without an answer: it keeps its place until the runtime tells what became of it"
-            )
+            text = "a call about it ended without an answer: it keeps its place until the runtime reports its state"
             yield Entry(after.containers[key], Kind.UNKNOWN, (text,), {})
         case ContainerExited(key) | ContainerGone(key) if key in before.containers:
             yield from _ended(before, after, before.containers[key], "it was removed", decision.sentences)
@@ -181,7 +179,7 @@ _ANEW: dict[type[Event], tuple[str, ...]] = {
 }
 
 _CAUSES: dict[type[Event], str] = {
-    ContainerCreated: "its create message said what was right before others came or went",
+    ContainerCreated: "other containers came or went after its create message was sent",
     PolicyChanged: "the policy changed",
     Released: "the node was released",
     TopologyChanged: "the machine changed",
@@ -189,15 +187,15 @@ _CAUSES: dict[type[Event], str] = {
 
 
 def cause(event: Event, node: Node) -> str:
-    """Why containers may move because of *event*, which is about to happen to *node*; empty where nobody does."""
+    """Why containers may move because of *event*, which is about to happen to *node*; empty where none does."""
     match event:
         case ContainerCreating(container):
-            return f"{container.title} came"
+            return f"{container.title} was created"
         case ContainerExited(key) | ContainerGone(key) | ContainerResized(key) if key in node.containers:
             verb = "was resized" if isinstance(event, ContainerResized) else "ended"
             return f"{node.containers[key].title} {verb}"
         case Promoted(key) if key in node.containers:
-            return f"{node.containers[key].title} got what it should have"
+            return f"{node.containers[key].title} was promoted"
         case ColdStartEnded(key) if key in node.containers:
             return f"the cold start of {node.containers[key].title} was over"
         case PodStopped(key) | PodGone(key) if key in node.pods:
@@ -218,7 +216,7 @@ def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     ]
     changes += [told_quota(has, had).strip()] if had and had.lifted != has.lifted else []
     because = f", because {why}" if why else ""
-    known = "read back" if seen else "it is for its start: it does not run yet"
+    known = "read back" if seen else "it counts from its start: it does not run yet"
     return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
 
 
@@ -235,12 +233,12 @@ def _placed_anew(before: Node, event: Event, decision: Decision, container: Cont
         yield Entry(container, Kind.RESIZED, reasons, _facts(decision.grant))
 
 
-def _placed(newcomer: Container, decision: Decision) -> Entry:
-    if decision.key != newcomer.key:
+def _placed(new: Container, decision: Decision) -> Entry:
+    if decision.key != new.key:
         text = f"it repeats a create without an answer, and takes over its place ({decision.key})"
-        return Entry(newcomer, Kind.REPEATED, (text,), {})
-    kind = Kind.GRANTED if newcomer.state is ContainerState.CREATING else Kind.ADOPTED
-    placed = decision.node.containers.get(newcomer.key, newcomer)
+        return Entry(new, Kind.REPEATED, (text,), {})
+    kind = Kind.GRANTED if new.state is ContainerState.CREATING else Kind.ADOPTED
+    placed = decision.node.containers.get(new.key, new)
     return Entry(placed, kind, _own(decision) or ("it is left where it is",), _facts(decision.grant))
 
 
@@ -261,7 +259,7 @@ def _found(before: Node, decision: Decision, keys: Iterable[str]) -> Iterator[En
 def _origin(container: Container) -> str:
     """Whence a container comes that has no stamp of ours."""
     if container.missed is None:
-        return "was started by somebody else"
+        return "was started without criproxy"
     during = container.missed.why is Miss.BYPASSED
     return "was created during a bypass" if during else "was created while criproxy failed"
 
@@ -302,7 +300,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
     if now is not None:
         text = "it ended"
     elif container.key == container.reservation:
-        text = "what was reserved for it was given back"
+        text = "its reserved place was given back"
     else:
         text = removed
     grant = before.grants.get(container.key)
@@ -314,10 +312,10 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
 def _left(after: Node, owned: CpuSet) -> str:
     """What became of the CPUs that one who has ended owned."""
     if kept := owned & after.kept_cpus:
-        return f": CPUs {format_cpuset(kept)}, which it owned, are kept for its pod"
+        return f": its exclusive CPUs {format_cpuset(kept)} are kept for its pod"
     if shared := owned & after.owned_cpus:
-        return f": CPUs {format_cpuset(shared)}, which it owned, are still its pod's"
-    return f": CPUs {format_cpuset(owned)}, which it owned, are free"
+        return f": its exclusive CPUs {format_cpuset(shared)} stay with its pod"
+    return f": its exclusive CPUs {format_cpuset(owned)} are free"
 
 
 def _in_state(node: Node, key: str) -> ContainerState | None:

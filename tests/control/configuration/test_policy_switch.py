@@ -425,7 +425,9 @@ async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
         assert "disk is full" in answer["not_remembered"]
         assert not answer["released"]
         assert world.owned() == frozenset()
-        assert [text for text in wrong(world) if text.startswith("default/first/main should own 2 CPUs, shares")]
+        assert [
+            text for text in wrong(world) if text.startswith("default/first/main should have 2 exclusive CPUs, shares")
+        ]
 
         free(disk)
         await back(world)

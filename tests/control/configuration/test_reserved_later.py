@@ -12,7 +12,7 @@ from criproxy.views.status import Situation, problems, summary
 from tests.control.world import World, owner, situation
 
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))
-LATER = "default/first/main owns CPU 1, which the policy file reserves now; apply: all moves it"
+LATER = "default/first/main has exclusive CPU 1, which the policy file reserves now; apply: all moves it"
 
 
 def notices(now: Situation) -> list[tuple[bool, str]]:
@@ -75,8 +75,8 @@ async def test_whoever_got_them_since_is_a_mistake(tmp_path: Path, cpus: str) ->
         node = now.node.replace(grants={key: owned}, applied={})
         now = replace(now, node=node, reserved=parse_cpuset("0-2"))
 
-        assert f"default/first/main owns reserved CPUs {cpus}" in problems(now)["problems"]
+        assert f"default/first/main has exclusive use of reserved CPUs {cpus}" in problems(now)["problems"]
         earlier = {now.node.containers[key].pod: parse_cpuset("1")}
         late = problems(replace(now, reserved_later=earlier))["problems"]
-        assert ("default/first/main owns reserved CPUs 2" in late) is (cpus == "1-2")
+        assert ("default/first/main has exclusive use of reserved CPUs 2" in late) is (cpus == "1-2")
         assert not any("reserved CPUs 1" in text for text in late)

@@ -75,7 +75,7 @@ async def test_the_life_of_an_owner(tmp_path: Path) -> None:
         assert "CPU request 2, from cpu_shares 2048" in asked.sentences
         assert granted.facts["exclusive_cpus"] == "1-2"
         assert "its pod is Guaranteed and it asks for 2" in granted.sentences[0]
-        assert exited.sentences == ("it ended: CPUs 1-2, which it owned, are free",)
+        assert exited.sentences == ("it ended: its exclusive CPUs 1-2 are free",)
 
 
 async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
         (waited,) = of_kind(await story(world, "default/trader/main"), Kind.WAITED)
 
         assert (update.facts["had_cpus"], update.facts["cpus"]) == ("0-3", "0,3")
-        assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main came; read back",)
+        assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
         assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
 
 
@@ -256,7 +256,7 @@ def test_who_is_taken_in_learns_where_and_whose_it_is(tmp_path: Path) -> None:
         "it was found running and is ours by its stamp; it is placed on CPUs 0-7",
     )
     assert second.sentences[0] == (
-        "it was found running and was started by somebody else; unplaced, it stays on CPUs 0-7"
+        "it was found running and was started without criproxy; unplaced, it stays on CPUs 0-7"
     )
     assert (node.about, node.kind) == (None, Kind.NODE)
 
@@ -264,7 +264,7 @@ def test_who_is_taken_in_learns_where_and_whose_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        pytest.param(ContainerCreating(Container(key="r", pod="s", name="new")), "new came", id="came"),
+        pytest.param(ContainerCreating(Container(key="r", pod="s", name="new")), "new was created", id="created"),
         pytest.param(ContainerGone("id1"), "shop/web/main ended", id="ended"),
         pytest.param(ContainerGone("nobody"), "", id="nobody"),
         pytest.param(PodGone("s"), "shop/web ended", id="pod"),

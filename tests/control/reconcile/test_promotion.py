@@ -77,7 +77,9 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=OFF) as world:
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
-        assert re.match(r"default/late/main should own 2 CPUs, shares since 20\d\d-.*: criproxy failed", sentence)
+        assert re.match(
+            r"default/late/main should have 2 exclusive CPUs, shares since 20\d\d-.*: criproxy failed", sentence
+        )
         assert measure(world.controller).unpromoted == 1
         text = await explained(world, late)
         assert "somebody else" not in text
@@ -133,7 +135,7 @@ async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path
         late = await world.run(owner("late", 2))
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should own 2 CPUs, shares since .*: it was created during a bypass", sentence
+            r"default/late/main should have 2 exclusive CPUs, shares since .*: it was created during a bypass", sentence
         )
         world.bypass.set(BypassMode.OFF, "mended")
         await world.poll(lambda: world.cpus(late) == "1-2")
@@ -157,7 +159,7 @@ async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(
         late = await creating
         await world.kubelet.start(late)
         (sentence,) = wrong(world)
-        assert "default/late/main should own 2 CPUs, shares since" in sentence
+        assert "default/late/main should have 2 exclusive CPUs, shares since" in sentence
         world.bypass.set(BypassMode.OFF, "mended")
         await world.kubelet.stop(there)
         await world.poll(lambda: world.cpus(late) in {"1-2", "2-3"})
@@ -196,7 +198,7 @@ async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
         await found_running(world)
         assert wrong(world) == []
         (notice,) = notices(world)
-        assert notice.startswith("default/found/main should own 2 CPUs, shares: it was found running")
+        assert notice.startswith("default/found/main should have 2 exclusive CPUs, shares: it was found running")
         assert world.owned() == frozenset()
 
 
@@ -216,7 +218,7 @@ async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice
         await world.controller.policy_switch.change(STATIC, replace(world.controller.settings, configuration="static"))
         await world.poll(lambda: world.controller.ready and stays in world.controller.node.grants)
         assert wrong(world) == []
-        assert [text for text in notices(world) if text.startswith("default/stays/main should own 2 CPUs")]
+        assert [text for text in notices(world) if text.startswith("default/stays/main should have 2 exclusive CPUs")]
 
 
 async def test_a_released_node_owes_nobody_anything(tmp_path: Path) -> None:
@@ -227,6 +229,6 @@ async def test_a_released_node_owes_nobody_anything(tmp_path: Path) -> None:
         await world.controller.policy_switch.release("for the test")
         world.bypass.set(BypassMode.OFF, "mended")
         await world.controller.context.state.settled()
-        assert not [text for text in wrong(world) if "should own" in text]
+        assert not [text for text in wrong(world) if "exclusive CPU" in text]
         await world.controller.policy_switch.undo()
         await world.poll(lambda: world.cpus(late) == "1-2")

@@ -275,7 +275,7 @@ def nobody_comes_to_own_reserved_cpus(before: Node, after: Node, policy: Policy)
     for key, grant in after.grants.items():
         container = after.containers[key]
         if wrong := (grant.exclusive - had.get(container.life, NO_CPUS)) & reserved:
-            yield f"{container.title} owns reserved CPUs {format_cpuset(wrong)} from now on"
+            yield f"{container.title} has exclusive use of reserved CPUs {format_cpuset(wrong)} from now on"
 
 
 def _promises_memory(node: Node, event: Event) -> bool:
