@@ -1,7 +1,8 @@
 """Background work of the controller: kept alive, ended together, and never failing in silence."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TypeVar
 
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
@@ -12,14 +13,15 @@ CALM_S = 60.0
 """What has gone on for so long begins again after the first pause."""
 
 Work = Coroutine[object, object, None]
+T = TypeVar("T")
 
 
 class Tasks:
-    """The tasks that run beside the calls; one that raises is logged, counted, and told for an hour.
+    """The tasks that run beside the calls; one that raises is logged, counted, and shown for an hour.
 
     Args:
-        log: told of what fails, once for each sentence.
-        failures: told of everything that fails.
+        log: has what fails, once for each sentence.
+        failures: counts everything that fails.
         first_pause_s: before supervised work that has failed begins again.
     """
 
@@ -66,7 +68,7 @@ class Tasks:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def failed(self, kind: str, name: str, error: BaseException) -> None:
-        """Count, tell and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
+        """Count, show and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
         after = "; it has begun again" if kind == "watcher" else ""
         if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
             self._log.error("background work failed", work=name, error=str(error), exc_info=error)
@@ -75,3 +77,8 @@ class Tasks:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.failed("background", task.get_name(), error)
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Parts of *items* of *size* at most, between which other tasks get their turn."""
+    return (items[first : first + size] for first in range(0, len(items), size))

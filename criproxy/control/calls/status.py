@@ -1,6 +1,6 @@
 """Replies about containers whose CFS quota was lifted, said as the kubelet asked: it compares that with what it wants.
 
-Edits are synchronous and ask nobody: all that they need is in the node, or in the container's stamp.
+Edits are synchronous and ask nothing: all that they need is in the node, or in the container's stamp.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Replies:
     manager: NodeState
 
     def table(self) -> Table:
-        """The rules of all methods that tell the resources of containers, in both packages of CRI."""
+        """The rules of all methods that report the resources of containers, in both packages of CRI."""
         return {path: Rule(edit=self._editor(name)) for name in STATUSES for path in paths(name)}
 
     def _editor(self, name: str) -> EditHandler:

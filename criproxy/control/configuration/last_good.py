@@ -14,8 +14,6 @@ from criproxy.store.database import NAME as DATABASE
 NAME = "last-good.json"
 MAX_BYTES = 8 << 20
 """More than any policy file has, escaped."""
-
-
 RETRY_S = 10.0
 """Pause before a disk that failed is tried again."""
 CLOSE_S = 1.0
@@ -27,7 +25,7 @@ class GoodFile:
     """What a policy file said when it came into force."""
 
     text: str = ""
-    """All of it; empty where there was none, and nobody was placed."""
+    """All of it; empty where there was none, and no container was placed."""
     source: str = ""
     """Where it was."""
     configuration: str = ""
@@ -75,7 +73,7 @@ def is_new(state_dir: Path) -> bool:
     try:
         return not any((state_dir / name).exists() for name in (DATABASE, NAME))
     except OSError:
-        return False  # nobody can tell, so containers may run
+        return False  # it cannot be known, so containers may run
 
 
 class Keeping:
@@ -83,7 +81,7 @@ class Keeping:
 
     Args:
         state_dir: where to.
-        log: told when that fails.
+        log: has it when that fails.
     """
 
     def __init__(self, state_dir: Path, log: Log) -> None:
@@ -102,7 +100,7 @@ class Keeping:
             self._task = self._task or asyncio.get_running_loop().create_task(self._run(), name="keep the policy file")
 
     async def close(self) -> None:
-        """Give what is not kept yet a last chance, of which nobody waits for the end for long."""
+        """Give what is not kept yet a last chance, for `CLOSE_S` at most."""
         self._closing.set()
         if (task := self._task) is not None:
             await asyncio.wait([task], timeout=CLOSE_S)

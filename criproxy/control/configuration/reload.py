@@ -1,4 +1,4 @@
-"""Reading the policy file again while the daemon runs: because somebody asked (SIGHUP), or because it has changed.
+"""Reading the policy file again while the daemon runs: because of SIGHUP, or because it has changed.
 
 A file that cannot be used leaves everything as it is, loudly, until one that can be is there. Reading and checking
 happen in a thread; calls go on meanwhile.
@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from criproxy.control.configuration.last_good import GoodFile
-from criproxy.control.configuration.load import Configuration, load_configuration
+from criproxy.control.configuration.load import Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.node.state import PolicyFailed
 from criproxy.errors import CriproxyError
-
-_TOLD = 10
-"""Mistakes that are logged, a line each."""
 
 
 class Manager(Protocol):
@@ -40,7 +37,7 @@ class Reload:
         in_force: what the daemon has started with.
         context: has the configuration in force.
         policy_switch: gets what is new.
-        manager: told when a reload begins and ends.
+        manager: gets when a reload begins and ends.
         status: one line for *manager*: how we are after it.
         keep: given what has come into force, for the next start.
     """
@@ -67,11 +64,11 @@ class Reload:
         self._asked = False
 
     def ask(self) -> None:
-        """Reload soon, and tell what came of it even if nothing has changed."""
+        """Reload soon, and report the result even if nothing has changed."""
         self._asked = True
         self._wanted.set()
 
-    def look(self) -> None:
+    def file_changed(self) -> None:
         """The file may have changed: reload if it says something else now."""
         self._wanted.set()
 
@@ -88,7 +85,7 @@ class Reload:
                 self._manager.ready(self._status())
 
     async def _once(self, *, asked: bool) -> bool:
-        """Read the file and use what it says; whether anything is to be told of it."""
+        """Read the file and use what it says; whether anything is to be reported."""
         try:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
@@ -111,7 +108,7 @@ class Reload:
             return self._failed(f"{new.source}: {error}", asked=True)
         self._now_in_force(new)
         self._context.counters.reloads_ok += 1
-        new.tell(self._log)
+        new.log_to(self._log)
         apply = "all" if new.settings.apply_all else "new"
         self._log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
         return True
@@ -120,23 +117,20 @@ class Reload:
         self.in_force = new
         self._context.in_force.problem = None
         self._context.in_force.instead = ""
-        if not new.misfits:  # what is kept was good on all of the machine
-            self._keep(new.good)
+        self._keep(new.good)
 
     def _failed(self, error: str, *, asked: bool) -> bool:
-        """Say why the configuration stays as it was, once for each reason or whenever somebody asked."""
-        mistakes, problem = error.splitlines(), first_of(error)
-        if not asked and problem == self._context.in_force.problem:
+        """Log why the configuration stays as it was, once for each reason or whenever a reload was asked for."""
+        problem, in_force = first_of(error), self._context.in_force
+        if not asked and problem == in_force.problem:
             return False
-        self._context.in_force.problem = problem
+        in_force.problem, in_force.instead = problem, self.in_force.instead or "the one before is in force"
         self._context.counters.reloads_failed += 1
-        for mistake in mistakes[:_TOLD]:
-            self._log.error("the policy file cannot be used: the configuration before stays in force", mistake=mistake)
-        self._context.in_force.instead = self.in_force.instead or "the one before is in force"
+        log_mistakes(self._log, error, in_force.instead)
         return True
 
     def _load(self) -> Configuration:
-        # Once there was a file, its absence is a mistake of somebody: nobody is unpinned because of it.
+        # Once there was a file, its absence is a mistake: no container is unpinned because of it.
         required = self.in_force.source is not None or bool(self.in_force.problem)
         node, settings = self._context.state.node, self._context.settings
         good = (settings.configuration,)  # what the machine has lost since then does not make it a bad one

@@ -1,11 +1,11 @@
-"""Cpusets that somebody else has written: found by reading the cgroups of running containers, repaired at once.
+"""Cpusets that another program has written: found by reading the cgroups of running containers, repaired at once.
 
 A pass over all containers is spread over some seconds, so that it never takes long at a time. What looks wrong is
-looked at again in the container's lane: nothing of ours is under way there then.
+read again under the container's lock: nothing of ours is in flight then.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.containers.cgroups import CpusetGroup
@@ -13,6 +13,7 @@ from criproxy.control.context import Context
 from criproxy.control.node.history import told_quota
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
+from criproxy.control.tasks import batches
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
@@ -30,7 +31,7 @@ _CALM_S = 900.0
 
 @dataclass(slots=True)
 class _History:
-    """How often the cpuset of one container was changed by somebody."""
+    """How often the cpuset of one container was changed by another program."""
 
     times: int = 0
     last_s: float = 0.0
@@ -44,23 +45,23 @@ class Drift:
     reconciler: Reconciler
     hotplug: Hotplug
     _asked: set[str] = field(default_factory=set)
-    """Containers that are being looked at more closely."""
+    """Containers that are being read again."""
     _histories: dict[str, _History] = field(default_factory=dict)
 
     async def watch(self) -> None:
         """Do so for ever."""
         while True:
             await self.hotplug.check()
-            parts = list(_parts(list(self.context.cgroups.groups)))
+            parts = list(batches(list(self.context.cgroups.groups), _AT_ONCE)) or [[]]
             for part in parts:
                 self.check(part)
                 await asyncio.sleep(self.context.settings.drift_period_s / len(parts))
             self._forget()
 
     def check(self, keys: Sequence[str]) -> None:
-        """Read the cgroups of the containers *keys*, and look closer at those that are not as they should be."""
+        """Read the cgroups of the containers *keys*, and read again those that are not as they should be."""
         context, node = self.context, self.context.state.node
-        if node.released:  # nobody has a place then
+        if node.released:  # no container has a place then
             return
         for key in keys:
             group, grant, applied = context.cgroups.groups.get(key), node.grants.get(key), node.applied.get(key)
@@ -68,25 +69,25 @@ class Drift:
                 continue
             if not as_applied(group, grant, applied):
                 self._asked.add(key)
-                context.tasks.spawn(f"look at {key}", self._look(key))
+                context.tasks.spawn(f"read {key}", self._check_again(key))
 
-    async def _look(self, key: str) -> None:
+    async def _check_again(self, key: str) -> None:
         try:
             await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
             async with self.reconciler.turn(key):
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)
             self.reconciler.enqueue([key])  # if it is not in place yet
-        except Exception as error:  # noqa: BLE001 (an update looks at it, too, and goes on until it can)
+        except Exception as error:  # noqa: BLE001 (an update reads it, too, and goes on until it can)
             if not isinstance(error, RuntimeCallError):
-                self.context.tasks.failed("background", f"look at {key}", error)
-            self.context.log.warning("cannot look at a container", container=key, error=str(error))
+                self.context.tasks.failed("background", f"read {key}", error)
+            self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
             self.reconciler.enqueue([key])
         finally:
             self._asked.discard(key)
 
     async def _compare(self, key: str) -> float:
-        """See what became of *key*; the seconds after which it is to be put back, if that was not done yet."""
+        """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
         reconciler, before = self.reconciler, self.context.state.node
         if key not in before.grants or reconciler.looking(key):
             return 0.0
@@ -100,28 +101,28 @@ class Drift:
         context.counters.drift_found += 1
         pause_s = self._note(key, before, has)
         if not pause_s:
-            await reconciler.settle(key, "somebody had changed it")
+            await reconciler.settle(key, "another program had changed it")
             context.counters.drift_repaired += _is_in_place(context.state.node, key)
         return pause_s
 
     def _note(self, key: str, before: Node, has: Applied) -> float:
-        """Tell of it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
+        """Report it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
         with self.context.failures.harmless("a foreign change"):
-            self._tell(key, before, has, history)
+            self._report(key, before, has, history)
         if history.times < _PATIENCE or _does_harm(before, key, has):
             return 0.0
         doublings = min(history.times - _PATIENCE, 20)
         return min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
 
-    def _tell(self, key: str, before: Node, has: Applied, history: _History) -> None:
+    def _report(self, key: str, before: Node, has: Applied, history: _History) -> None:
         should = before.applied[key]
         self.context.log.warning(
-            "somebody has changed the cpuset of a container"
+            "another program changed the cpuset of a container"
             if (has.cpus, has.mems) != (should.cpus, should.mems)
-            else "somebody has changed the CFS quota of a container",
+            else "another program changed the CFS quota of a container",
             container=before.containers[key].title,
             cpus=format_cpuset(has.cpus),
             instead_of=format_cpuset(should.cpus),
@@ -131,7 +132,7 @@ class Drift:
         self.context.state.note(
             key,
             Kind.DRIFT,
-            f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
+            f"another program set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
             f"{told_quota(has, should)}, instead of {format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
             cpus=format_cpuset(has.cpus),
             mems=format_cpuset(has.mems),
@@ -164,11 +165,6 @@ class Drift:
                 del self._histories[key]
 
 
-def _parts(keys: list[str]) -> Iterator[list[str]]:
-    """At least one, which may be empty."""
-    return (keys[begin : begin + _AT_ONCE] for begin in range(0, max(len(keys), 1), _AT_ONCE))
-
-
 def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
     """Whether a container has what we gave it; False, too, if its cgroup is gone.
 
@@ -188,7 +184,7 @@ def _same(has: Applied, grant: Grant, should: Applied) -> bool:
 
 
 def _is_foreign(before: Node, key: str, has: Applied) -> bool:
-    """Whether somebody else wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
+    """Whether another program wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
     grant, applied = before.grants[key], before.applied.get(key)
     if applied is None or in_place(grant, has):
         return False
@@ -197,7 +193,7 @@ def _is_foreign(before: Node, key: str, has: Applied) -> bool:
 
 
 def _does_harm(node: Node, key: str, has: Applied) -> bool:
-    """Whether an owner or somebody else's CPUs are concerned: that is never left so. A quota harms nobody else."""
+    """Whether exclusive CPUs are concerned: that is never left so. A quota harms no other container."""
     own, should = node.grants[key].exclusive, node.applied[key]
     if (has.cpus, has.mems) == (should.cpus, should.mems):
         return False
