@@ -76,7 +76,8 @@ class Situations:
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
             yield Notice("config", f"the policy file is not the one in force: {problem}{instead}")
-        yield from controller.devices.notices()
+        if hanging := controller.devices.problem:
+            yield Notice("devices-hanging", hanging)
         if foreign := controller.updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         yield from self._of_containers()

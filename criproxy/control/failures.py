@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from criproxy.control.settings import Log
@@ -46,21 +46,18 @@ class Failure:
         return Notice("devices-failed", text) if self.kind == "devices" else Notice("failure", text)
 
 
+@dataclass(slots=True)
 class Failures:
-    """The failures of one controller; for the event loop's thread, but for `notices`.
+    """The failures of one controller; for the event loop's thread, but for `notices`."""
 
-    Args:
-        clock: seconds since the epoch.
-        log: has why something could not be reported, where that is news.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time, log: Log | None = None) -> None:
-        self.counts: Counter[str] = Counter()
-        """Since the start, by kind."""
-        self._clock = clock
-        self._log = log
-        self._kept: dict[tuple[str, str], Failure] = {}
-        """In the order in which they came last."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    log: Log | None = None
+    """Has why something could not be reported, where that is news."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Since the start, by kind."""
+    _kept: dict[tuple[str, str], Failure] = field(default_factory=dict)
+    """In the order in which they came last."""
 
     def add(self, kind: str, text: str, same_as: str = "") -> bool:
         """Remember one that happens now; whether it is news: none of the last hour says the same.
@@ -71,7 +68,7 @@ class Failures:
             same_as: failures with it are one, of which the newest text counts; empty: those with the same text.
         """
         self.counts[kind] += 1
-        text, now_s = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…", self._clock()
+        text, now_s = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…", self.clock()
         before = self._kept.pop(key := (kind, same_as or text), None)
         times = before.times if before and before.at_s > now_s - KEPT_S else 0
         self._kept[key] = Failure(kind, text, times + 1, now_s)
@@ -81,7 +78,7 @@ class Failures:
 
     def recent(self) -> list[Failure]:
         """Those of the last hour, the newest first."""
-        since_s = self._clock() - KEPT_S
+        since_s = self.clock() - KEPT_S
         return [failure for failure in reversed(list(self._kept.values())) if failure.at_s > since_s]
 
     def notices(self) -> Iterator[Notice]:
@@ -97,9 +94,9 @@ class Failures:
 
     def telling_failed(self, error: Exception, what: str = "an entry of the history") -> None:
         """Remember that *what* could not be reported, and log it where the log is not what fails."""
-        if self.add("telling", f"{what} could not be reported: {error!r}") and self._log is not None:
+        if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
             with suppress(Exception):
-                self._log.error("what happened stands, but could not be reported", what=what, exc_info=error)
+                self.log.error("what happened stands, but could not be reported", what=what, exc_info=error)
 
 
 class Harmless:
@@ -124,17 +121,12 @@ class Harmless:
         return True
 
 
+@dataclass(frozen=True, slots=True)
 class SafeLog:
-    """Passes lines to another log; one that it cannot take is counted.
+    """Passes lines to another log; one that it cannot take is counted among *failures*."""
 
-    Args:
-        log: gets the lines.
-        failures: counts those that are lost.
-    """
-
-    def __init__(self, log: Log, failures: Failures) -> None:
-        self._log = log
-        self._failures = failures
+    _log: Log
+    _failures: Failures
 
     def info(self, event: str, **keys: object) -> None:
         """Something that users want to see happen."""

@@ -1,6 +1,7 @@
 """What is behind the daemon's sockets: whether it listens, and whether it is another criproxy."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from criproxy.daemon.options import MAIN, Endpoints
@@ -17,14 +18,14 @@ PROBE_S = 1.0
 log = structlog.get_logger("criproxy.daemon")
 
 
+@dataclass(slots=True)
 class Behind:
-    """Asks what is behind; both criproxies would place the same containers."""
+    """Asks what is behind: two criproxies, one behind the other, would place the same containers."""
 
-    def __init__(self, endpoints: Endpoints, controller: "Controller") -> None:
-        self.problem = ""
-        """That the runtime is no runtime, in a sentence."""
-        self.endpoints = endpoints
-        self.controller = controller
+    endpoints: Endpoints
+    controller: "Controller"
+    problem: str = ""
+    """That the runtime is no runtime, in a sentence."""
 
     async def watch(self) -> None:
         """Ask again and again whether what is behind is another criproxy."""

@@ -19,7 +19,7 @@ from criproxy.wire.calls import Call, EditHandler, Rule, Table
 class Replies:
     """The handlers of edited replies."""
 
-    manager: NodeState
+    state: NodeState
 
     def table(self) -> Table:
         """The rules of all methods that report the resources of containers, in both packages of CRI."""
@@ -33,7 +33,7 @@ class Replies:
 
     def _asked(self, status: api.ContainerStatus) -> CfsQuota | None:
         """The quota that the kubelet asked for, if the container is ours: only then may we have lifted it."""
-        if known := self.manager.node.containers.get(status.id):
+        if known := self.state.node.containers.get(status.id):
             return known.asked_quota if known.reservation else None
         stamp = read_stamp(status.annotations)
         return translate.stamped_quota(stamp) if stamp else None

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from criproxy.control.settings import Log
@@ -76,22 +76,17 @@ def is_new(state_dir: Path) -> bool:
         return False  # it cannot be known, so containers may run
 
 
+@dataclass(slots=True)
 class Keeping:
-    """Writes the last good file in the background, and again and again while the disk fails.
+    """Writes the last good file in the background, and again and again while the disk fails."""
 
-    Args:
-        state_dir: where to.
-        log: has it when that fails.
-    """
-
-    def __init__(self, state_dir: Path, log: Log) -> None:
-        self.problem = ""
-        """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
-        self._state_dir = state_dir
-        self._log = log
-        self._wanted: GoodFile | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
+    state_dir: Path
+    log: Log
+    problem: str = ""
+    """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
+    _wanted: GoodFile | None = None
+    _task: asyncio.Task[None] | None = None
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def keep(self, good: GoodFile) -> None:
         """Keep *good* soon, if it says anything, in place of what was asked for before."""
@@ -121,11 +116,11 @@ class Keeping:
 
     async def _kept(self, good: GoodFile) -> bool:
         try:
-            await asyncio.to_thread(write_good, self._state_dir, good)
+            await asyncio.to_thread(write_good, self.state_dir, good)
         except OSError as error:
-            problem = f"{self._state_dir / NAME} cannot be written: {error.strerror}"
+            problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
             if problem != self.problem:
-                self._log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
+                self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
             self.problem = problem
             return False
         self.problem = ""

@@ -29,7 +29,6 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.workload import Container
 from criproxy.store.record import Kind
 from criproxy.views.holdings import Holdings
-from criproxy.views.notices import Notice
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
@@ -108,10 +107,6 @@ class DeviceGuard:
         kinds = {kind.name: kind for kind in self.cards.scanned}
         node = self.context.state.node
         return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
-
-    def notices(self) -> list[Notice]:
-        """What hangs, for `status`; what failed is among `Failures`."""
-        return [Notice("devices-hanging", problem)] if (problem := self.problem) else []
 
     @property
     def problem(self) -> str | None:

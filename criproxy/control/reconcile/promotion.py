@@ -50,16 +50,16 @@ class Promotions:
 
     async def watch(self) -> None:
         """Try containers that should have more, for ever; one that does not fit again when the node has changed."""
-        manager, tried = self.context.state, None
+        state, tried = self.context.state, None
         while True:
-            node = manager.node
+            node = state.node
             self._learn(node)
             self._forget_silent(node)
             if node is not tried and self._has_candidates() and self._may_try():
                 await self._try_all(node)
                 tried = node
                 await asyncio.sleep(self.context.settings.promote_quiet_s)
-            if manager.node is node:
+            if state.node is node:
                 await self._pause()
 
     def _learn(self, node: Node) -> None:
@@ -84,9 +84,9 @@ class Promotions:
             context.state.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _may_try(self) -> bool:
-        manager = self.context.state
-        is_well = manager.store_error is None and not manager.bypassed
-        return is_well and not manager.node.released and self.is_ready()
+        state = self.context.state
+        is_well = state.store_error is None and not state.bypassed
+        return is_well and not state.node.released and self.is_ready()
 
     async def _pause(self) -> None:
         """Until the node has changed; not for ever while a container waits for something else, such as the disk."""
@@ -96,16 +96,16 @@ class Promotions:
                 await self.context.state.changed()
 
     async def _try_all(self, node: Node) -> None:
-        manager = self.context.state
+        state = self.context.state
         every_one = self.context.settings.promote is Promote.WHEN_FREE
         keys = list(node.containers if every_one else self._waiting)
-        for key in await asyncio.to_thread(self._fitting, node, keys, manager.policy):
+        for key in await asyncio.to_thread(self._fitting, node, keys, state.policy):
             if not self._may_try():
                 return
             with suppress(PolicyFailed, PolicyFault):  # counted, and reported by the next that asks it
-                before = manager.node
+                before = state.node
                 after = (await self.context.state.apply(Promoted(key))).node
-                manager.counters.promotions += before.containers.get(key) is not after.containers.get(key)
+                state.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
         """Those of *keys* for which there is room on *node*, the longest waiting first; slow."""

@@ -29,11 +29,11 @@ class ColdStarts:
 
     async def watch(self) -> None:
         """Check containers that change, for ever."""
-        manager = self.context.state
+        state = self.context.state
         known: Mapping[str, Container] = {}
         while True:
             known = self._check(known)
-            await manager.changed()
+            await state.changed()
 
     def _check(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
         """Wait for the end of each cold start that is not waited for yet; the containers that were seen."""

@@ -77,14 +77,14 @@ class Drift:
             async with self.reconciler.turn(key):
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)
-            self.reconciler.enqueue([key])  # if it is not in place yet
-        except Exception as error:  # noqa: BLE001 (an update reads it, too, and goes on until it can)
-            if not isinstance(error, RuntimeCallError):
-                self.context.tasks.failed("background", f"read {key}", error)
+        except RuntimeCallError as error:
             self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
+        except Exception:
             self.reconciler.enqueue([key])
+            raise  # `Tasks` reports it
         finally:
             self._asked.discard(key)
+        self.reconciler.enqueue([key])  # if it is not in place yet: an update reads it, too, until it can
 
     async def _compare(self, key: str) -> float:
         """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
@@ -118,43 +118,19 @@ class Drift:
         return min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
 
     def _report(self, key: str, before: Node, has: Applied, history: _History) -> None:
-        should = before.applied[key]
-        self.context.log.warning(
-            "another program changed the cpuset of a container"
-            if (has.cpus, has.mems) != (should.cpus, should.mems)
-            else "another program changed the CFS quota of a container",
-            container=before.containers[key].title,
-            cpus=format_cpuset(has.cpus),
-            instead_of=format_cpuset(should.cpus),
-            mems=format_cpuset(has.mems),
-            times=history.times,
-        )
-        self.context.state.note(
-            key,
-            Kind.DRIFT,
-            f"another program set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
-            f"{told_quota(has, should)}, instead of {format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
-            cpus=format_cpuset(has.cpus),
-            mems=format_cpuset(has.mems),
-            had_cpus=format_cpuset(should.cpus),
-            times=history.times,
-        )
-        if history.times == _PATIENCE:
-            self._complain(key, before, has)
-
-    def _complain(self, key: str, node: Node, has: Applied) -> None:
-        who = (
-            "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
-            if has.cpus >= node.topology.cpus
-            else "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
-            "NRI plugin or a tuning daemon"
-        )
-        self.context.log.error(
-            "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out",
-            suspect=who,
-            container=node.containers[key].title,
-            cpus=format_cpuset(has.cpus),
-        )
+        should, title, times = before.applied[key], before.containers[key].title, history.times
+        cpus, mems, had_cpus = format_cpuset(has.cpus), format_cpuset(has.mems), format_cpuset(should.cpus)
+        changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
+        event, log = f"another program changed the {changed} of a container", self.context.log
+        log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
+        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{told_quota(has, should)}"
+        text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
+        self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
+        if times == _PATIENCE:
+            event = (
+                "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out"
+            )
+            log.error(event, suspect=_suspect(before, has), container=title, cpus=cpus)
 
     def _forget(self) -> None:
         """Remember nothing of containers that are gone, or that were left alone."""
@@ -163,6 +139,16 @@ class Drift:
         for key, history in list(self._histories.items()):
             if now_s - history.last_s > _CALM_S or key not in self.context.cgroups.groups:
                 del self._histories[key]
+
+
+def _suspect(node: Node, has: Applied) -> str:
+    """Which program probably set the cpuset that a container *has*."""
+    if has.cpus >= node.topology.cpus:
+        return "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
+    return (
+        "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
+        "NRI plugin or a tuning daemon"
+    )
 
 
 def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:

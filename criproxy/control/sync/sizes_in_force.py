@@ -52,13 +52,13 @@ class SizesInForce:
         return container if container and container.state is not ContainerState.EXITED else None
 
     def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
-        manager = self.context.state
-        has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
+        state = self.context.state
+        has = translate.sizes_in_force(reply, container, state.node.topology.capacity_bytes)
         # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
         waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
         if _alike(has, container.sizes) or _alike(has, waits_for):
             return
-        manager.note(container, Kind.RESIZED, "it was resized while criproxy did not see calls")
+        state.note(container, Kind.RESIZED, "it was resized while criproxy did not see calls")
         believe(self.context, container.key, has)
 
 

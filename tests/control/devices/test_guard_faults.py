@@ -231,7 +231,7 @@ async def test_a_failure_is_forgotten_after_an_hour(tmp_path: Path, monkeypatch:
 
         failures = node.controller.context.failures
         later_s = failures.recent()[0].at_s + 3601.0
-        failures._clock = lambda: later_s
+        failures.clock = lambda: later_s
 
         assert not wrong(node)
         assert [
