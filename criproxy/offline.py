@@ -1,5 +1,6 @@
-"""Letting everybody go while no daemon runs: a controller of its own, on the state directory, without any proxy."""
+"""Releasing all containers while no daemon runs: a controller of its own, on the state directory, without any proxy."""
 
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +21,7 @@ from criproxy.store.store import Store
 async def release(
     state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool = False, may_create: bool = False
 ) -> dict[str, Any]:
-    """Do what the daemon would; returns the same answer. Undone, everybody is placed as soon as a daemon starts.
+    """Do what the daemon would; returns the same answer. Undone, all containers are placed as soon as a daemon starts.
 
     Args:
         state_dir: the daemon's.
@@ -28,7 +29,7 @@ async def release(
         host_root: prefix of /sys and the cgroup tree.
         log: a structlog logger.
         undo: end a release.
-        may_create: make *state_dir* where criproxy has not run with it. Otherwise all that are seen to run are let go,
+        may_create: make *state_dir* where criproxy has not run with it. Otherwise all that run are released,
             since the state may be lost, and the answer says that nothing is remembered: no daemon may ever read it.
 
     Raises:
@@ -48,8 +49,7 @@ async def release(
 
 async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
     topology = discover(host_root)
-    store = Store(state_dir)
-    try:
+    with closing(Store(state_dir)) as store:
         settings, policy = Settings(host_root=host_root), NonePolicy(Options())
         controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
         try:
@@ -57,5 +57,3 @@ async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log
             return await (switch.undo_later() if undo else switch.release(asked_for()))
         finally:
             await controller.stop()
-    finally:
-        store.close()

@@ -401,7 +401,7 @@ async def test_bypass_is_switched_by_a_command(tmp_path: Path, runtime: Embedded
         assert (await bypass(serve, "off"))["bypass"] is False
 
         log = serve.log.read_text()
-        assert "bypass is on: every call passes, and nobody's exclusive CPUs are guarded" in log
+        assert "bypass is on: every call passes, and exclusive CPUs are not guarded" in log
         assert "bypass is off" in log
 
 

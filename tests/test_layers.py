@@ -1,15 +1,21 @@
-"""The import rules of pyproject.toml: they hold, and each of them notices a planted violation."""
+"""The rules of the layout: imports, sizes of files and functions, and no part that is reached through another part.
 
+They hold, and each of them notices a planted violation.
+"""
+
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chains import chains
 from tests.conftest import ROOT
 
 LAYERS = "imports go down only"
@@ -96,3 +102,131 @@ def test_wire_is_kept_from_every_other_part() -> None:
     expected = {f"criproxy.{part}" for part in parts - {"__init__", "__main__", "errors", "wire"}}
 
     assert expected == set(contracts()[WIRE]["forbidden_modules"])
+
+
+CONTROL = ROOT / "criproxy/control"
+MAX_ENTRIES, MAX_FILES, MAX_LINES, MAX_FUNCTION_LINES = 14, 12, 350, 45
+SHORT = ("control", "api", "views", "daemon", "offline.py")
+"""What of the package has no file that is too long; no function of the whole package is."""
+NOT_YET = {
+    "control/node/state.py": "it becomes shorter with the outbox",
+    "control/reconcile/reconciler.py": "it becomes shorter with the outcomes",
+    "control/sync/outcomes.py": "it becomes shorter with the outcomes",
+    "cli/simulate.py": "its command has all options of a simulation",
+}
+"""Files that have something too long, and why."""
+
+
+def sources(*names: str) -> list[Path]:
+    """Return the Python files below *names* of the package."""
+    places = [ROOT / "criproxy" / name for name in names]
+    return [path for place in places for path in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
+
+
+def test_the_rooms_of_control_are_small() -> None:
+    """A listing fits into a glance: at most 14 entries in control, and 12 modules in a room."""
+    entries = [path for path in CONTROL.iterdir() if path.name != "__pycache__"]
+    rooms = {folder.name: len(list(folder.glob("[!_]*.py"))) for folder in entries if folder.is_dir()}
+
+    assert len(entries) <= MAX_ENTRIES
+    assert {name: count for name, count in rooms.items() if count > MAX_FILES} == {}
+
+
+def long_files(path: Path) -> list[str]:
+    """Return a file that is too long, and its lines."""
+    lines = len(path.read_text().splitlines())
+    return [f"{path.name}: {lines} lines"] if lines > MAX_LINES else []
+
+
+def long_functions(path: Path) -> list[str]:
+    """Return the functions of a file that are too long."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    lengths = [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions]
+    return [f"{path.name}: {name}: {length} lines" for name, length in lengths if length > MAX_FUNCTION_LINES]
+
+
+@pytest.mark.parametrize(
+    ("too_long", "where"), [(long_files, SHORT), (long_functions, ("",))], ids=["files", "functions"]
+)
+def test_files_and_functions_are_short(too_long: Callable[[Path], list[str]], where: tuple[str, ...]) -> None:
+    """At most 350 lines in a file of the controller and what serves it, and 45 in any function."""
+    files = [path for path in sources(*where) if path.relative_to(ROOT / "criproxy").as_posix() not in NOT_YET]
+
+    assert [text for path in files for text in too_long(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        pytest.param(["A = 1"] * 351, ["planted.py: 351 lines"], id="file"),
+        pytest.param(["def long() -> None:", *["    print()"] * 45], ["planted.py: long: 46 lines"], id="function"),
+        pytest.param(["A = 1"] * 304 + ["def short() -> None:", *["    print()"] * 44], [], id="neither"),
+    ],
+)
+def test_what_is_too_long_is_found(tmp_path: Path, lines: list[str], found: list[str]) -> None:
+    """Both limits count lines as an editor shows them."""
+    planted = tmp_path / "planted.py"
+    planted.write_text("\n".join(lines))
+
+    assert [*long_files(planted), *long_functions(planted)] == found
+
+
+def test_no_part_of_the_controller_is_reached_through_another_part() -> None:
+    """A part that needs another one gets it as an argument: what it depends on stands at its beginning."""
+    assert chains(CONTROL, *sources("api", "daemon", "offline.py")) == []
+
+
+PARTS = """
+from dataclasses import dataclass
+
+class Door:
+    def open(self) -> None: ...
+
+class Room:
+    door: Door
+
+    def __init__(self, door: Door | None = None) -> None:
+        self.other = door or Door()
+
+    def enter(self) -> None: ...
+
+@dataclass
+class Context:
+    room: Room
+
+@dataclass
+class Size:
+    room: Room
+"""
+"""A door and a room do something and are parts; a context and a value are none."""
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        pytest.param("self.room.door.open()", "self.room.door", id="chain"),
+        pytest.param("self.room.other.open()", "self.room.other", id="without-annotation"),
+        pytest.param("getattr(self.room, 'door').open()", "getattr(self.room, 'door')", id="getattr"),
+        pytest.param("room = self.room; room.door.open()", "room.door", id="alias"),
+        pytest.param("a, room = 1, self.room; room.door.open()", "room.door", id="alias-in-a-tuple"),
+        pytest.param("if room := self.room: room.door.open()", "room.door", id="alias-in-a-condition"),
+        pytest.param("given.door.open()", "given.door", id="parameter"),
+        pytest.param("self.context.room.door.open()", "self.context.room.door", id="behind-the-context"),
+        pytest.param("self.context.room.enter()", "", id="one-part-of-the-context"),
+        pytest.param("self.size.room.enter()", "", id="one-part-of-a-value"),
+        pytest.param("self.room.enter()", "", id="one-part"),
+    ],
+)
+def test_a_planted_chain_is_found(tmp_path: Path, code: str, found: str) -> None:
+    """However the other part is reached; what only connects parts, and values, may be gone through."""
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "user.py").write_text(
+        f"class User:\n    context: Context\n    room: Room\n    size: Size\n"
+        f"    def use(self, given: Room) -> None:\n        {code}\n"
+    )
+
+    assert chains(tmp_path) == ([f"user.py:6: {found}"] if found else [])

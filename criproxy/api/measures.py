@@ -1,9 +1,9 @@
-"""The controller in numbers, for metrics: one pass over the containers when somebody asks."""
+"""The controller in numbers, for metrics: one pass over the containers for each request."""
 
 from collections import Counter
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from criproxy.control.controller import Controller
 from criproxy.control.counters import DECISION_BUCKETS_S
@@ -17,11 +17,11 @@ from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import shortfall, undersized, unplaced
 
-if TYPE_CHECKING:  # prometheus_client is loaded only where somebody asks
+if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.placing import NumaCpus, Placing
 
 _ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
-"""What is told of the kubelet before it has happened."""
+"""What is exported of the kubelet before it has happened."""
 
 
 def measure(controller: Controller) -> "Placing":
@@ -29,8 +29,7 @@ def measure(controller: Controller) -> "Placing":
     from criproxy.observe.placing import Placing
 
     context, now_s = controller.context, monotonic()
-    state, counters, devices = context.state, context.counters, controller.devices
-    node, since_s = state.node, state.store_failing_since_s
+    state, counters, node = context.state, context.counters, context.state.node
     ages_s = [now_s - began_s for began_s in controller.reconciler.misplaced_since_s()]
     states = Counter(container.state.value for container in node.containers.values())
     return Placing(
@@ -57,27 +56,41 @@ def measure(controller: Controller) -> "Placing":
         inquiries=counters.unknown_outcomes,
         containers={state.value: states[state.value] for state in ContainerState},
         cpus=_cpus(node, options_of(state.policy).reserved(node.topology)),
-        store_failures=counters.store_failures,
-        store_current=since_s is None,
-        store_failing_s=0.0 if since_s is None else now_s - since_s,
         resyncs={"ok": counters.resyncs, "failed": counters.resync_failures},
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
         adoptions=counters.adoptions,
-        device_evidence={**dict.fromkeys(_ASKED, 0), **counters.device_evidence},
-        device_allocations=dict(counters.device_allocations),
-        device_cards={name: len(stock.cards) for name, stock in devices.stocks.items()},
-        device_cards_given=devices.cards_given(),
-        devices={(kind or "all", word): count for (kind, word), count in counters.devices.items()},
         conflicts_repaired=counters.conflicts_repaired,
         reloads={"ok": counters.reloads_ok, "failed": counters.reloads_failed},
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
         ready=controller.ready,
+        **_of_store(controller, now_s),
+        **_of_devices(controller),
     )
 
 
+def _of_store(controller: Controller, now_s: float) -> dict[str, Any]:
+    since_s = controller.context.state.store_failing_since_s
+    return {
+        "store_failures": controller.counters.store_failures,
+        "store_current": since_s is None,
+        "store_failing_s": 0.0 if since_s is None else now_s - since_s,
+    }
+
+
+def _of_devices(controller: Controller) -> dict[str, Any]:
+    counters, devices = controller.counters, controller.devices
+    return {
+        "device_evidence": {**dict.fromkeys(_ASKED, 0), **counters.device_evidence},
+        "device_allocations": dict(counters.device_allocations),
+        "device_cards": {name: len(stock.cards) for name, stock in devices.stocks.items()},
+        "device_cards_given": devices.cards_given(),
+        "devices": {(kind or "all", word): count for (kind, word), count in counters.devices.items()},
+    }
+
+
 def _unpromoted(node: Node, policy: Policy) -> int:
-    """How many came without being placed; asks the policy only about those who own some CPUs, and may lack others."""
+    """How many came without being placed; asks the policy only about containers that have some exclusive CPUs."""
     if node.released:
         return 0
     sharing = {*unplaced(node)}

@@ -1,6 +1,6 @@
 """The commands `status`, `explain`, `devices` and `names` of the control socket.
 
-The state is looked at on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
+The state is read on the event loop, and put into words in a thread, piece by piece, so that a thousand containers
 hold up no call.
 """
 
@@ -30,7 +30,7 @@ from criproxy.views.status import Filter, Situation
 T = TypeVar("T")
 UNGUARDED = Notice(
     "devices-unguarded",
-    "the policy file has no section devices: cards are not guarded, and nobody knows who has which",
+    "the policy file has no section devices: cards are not guarded, and which container has which is not known",
     wrong=False,
 )
 
@@ -68,7 +68,7 @@ class Answers:
 
         Raises:
             UsageError: if the argument is missing.
-            CriproxyError: nobody is meant by it, or more than one.
+            CriproxyError: it matches no container, or more than one.
         """
         text = _argument(arguments, "container", "")
         if not text:
@@ -91,13 +91,13 @@ class Answers:
         )
 
     async def _choice_now(self, life: story.Life) -> tuple[Choice | None, list[Notice]]:
-        """What a container would be placed by now, if the history does not tell of its place."""
+        """What a container would be placed by now, if the history does not have its place."""
         if life.container is None or life.considered or self.situations.controller.node.released:
             return None, []
         try:
             return await asyncio.to_thread(self.situations.choice_now, life.container.key), []
-        except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
-            return None, [Notice("policy", f"the policy cannot tell what it would choose from: {error!r}")]
+        except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
+            return None, [Notice("policy", f"the policy cannot say what it would choose from: {error!r}")]
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, which has no arguments."""
@@ -110,7 +110,7 @@ class Answers:
             "guarded": guard.rules is not None,
             "holders_known": True,
         }
-        stocks, node = await guard.cards(classes), situation.node
+        stocks, node = await guard.stocks_now(classes), situation.node
 
         def answer() -> Encoded:
             told = inventory.tell(classes, stocks, node, guard.holdings)
@@ -126,7 +126,7 @@ class Answers:
         """Other containers that had the same name."""
         if text != life.title:
             records: list[Record] = []
-            with suppress(StoreError):  # told already
+            with suppress(StoreError):  # reported already
                 records = await self.situations.controller.context.state.find_history(life.title)
             found = await asyncio.to_thread(story.lives, self.situations.controller.node, records, life.title)
         return [other for other in found if other.name != life.name]
@@ -158,7 +158,7 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
 
 
 def _choose(node: Node, records: Sequence[Record], text: str) -> tuple[story.Life, Sequence[story.Life]]:
-    """Who is meant, and all who may be."""
+    """The container that is meant, and all that may be."""
     found = story.lives(node, records, text)
     return story.choose(node, found, text), found
 

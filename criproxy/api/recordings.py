@@ -1,4 +1,4 @@
-"""``criproxy record``: hands out what this node is asked, from the event loop to whoever fetches it.
+"""``criproxy record``: hands out what this node is asked, from the event loop to the command that fetches it.
 
 The daemon writes no file for it: lines wait in memory, within a bound, until the command has taken them.
 """
@@ -23,11 +23,11 @@ from criproxy.model.workload import Pod
 from criproxy.views.notices import timestamp
 
 BUFFER_BYTES = 8 << 20
-"""Of lines that nobody has taken yet; beyond it a recording ends."""
+"""Of lines that were not fetched yet; beyond it a recording ends."""
 ANSWER_LINES = 250
 """In one answer of the control socket, which is put together on the event loop."""
 PATIENCE_S = 60.0
-"""Who has not fetched lines for so long has gone."""
+"""A command that has not fetched lines for so long has gone."""
 MAX_RECORDINGS = 4
 WAIT_S = 1.0
 """How long an answer waits for the first line."""
@@ -74,14 +74,14 @@ class Recorder:
     """The recordings of one daemon.
 
     Args:
-        controller: whose events are told.
+        controller: whose events are recorded.
     """
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._recordings: dict[str, Recording] = {}
         self._topology = controller.node.topology
-        """That the recordings have been told of."""
+        """That the recordings have."""
 
     async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Answer ``criproxy record``: without arguments begin; with ``recording`` and ``taken`` go on; ``end`` ends it.
@@ -109,10 +109,10 @@ class Recorder:
     async def _begin(self) -> str:
         controller = self._controller
         if controller.settings.policy_name == "none":
-            raise CriproxyError("there is nothing to record: with the policy none, this daemon hears of no container")
+            raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no container")
         if len(self._recordings) >= MAX_RECORDINGS:
             raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
-        now_s, node = time.monotonic(), controller.context.state.listen(self._hear)
+        now_s, node = time.monotonic(), controller.context.state.listen(self._record)
         if not self._recordings:
             self._topology = node.topology
         name, recording = token_hex(8), Recording(now_s, now_s)
@@ -131,12 +131,12 @@ class Recorder:
         for name in [name for name, recording in self._recordings.items() if recording.fetched_s < limit_s]:
             self._end(name)
 
-    def _hear(self, event: Event, result: Decision | Exception) -> None:
-        """Tell every recording of an event and what the policy made of it; what failed otherwise did not happen."""
+    def _record(self, event: Event, result: Decision | Exception) -> None:
+        """Add an event and what the policy made of it to every recording; what failed otherwise did not happen."""
         if isinstance(result, Exception) and not isinstance(result, Refused):
             return
         if isinstance(event, TopologyChanged) and event.topology == self._topology:
-            return  # it was only looked at again
+            return  # it was only read again
         self._topology = event.topology if isinstance(event, TopologyChanged) else self._topology
         self._drop_forgotten()
         refused = str(result) if isinstance(result, Refused) else ""
@@ -159,7 +159,7 @@ class Recorder:
 
 
 def _first_lines(header: Header, node: Node) -> list[str]:
-    """Whose trace it is and who is there; a node with a thousand containers takes a tenth of a second."""
+    """The header and what runs already; a node with a thousand containers takes a tenth of a second."""
     events = (line(Traced(0.0, _without_secrets(event))) for event in population(node))
     return [header_line(header), *events]
 

@@ -72,11 +72,12 @@ class Situations:
         if unread := controller.watch.problem:
             yield Notice("machine", f"the machine has changed and cannot be read: {unread}")
         if error := context.state.store_error:
-            yield Notice("store", f"the state is out of date on disk, and nobody gets CPUs of their own: {error}")
+            yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
             yield Notice("config", f"the policy file is not the one in force: {problem}{instead}")
-        yield from controller.devices.notices()
+        if hanging := controller.devices.problem:
+            yield Notice("devices-hanging", hanging)
         if foreign := controller.updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
         yield from self._of_containers()
@@ -89,7 +90,7 @@ class Situations:
         yield from context.failures.notices()
         if untold := {key: why for key, why in context.cgroups.untold.items() if _lives(containers.get(key))}:
             names = ", ".join(bounded_texts([containers[key].title for key in untold], 3))
-            yield Notice("untold", f"the runtime does not tell how it is with {names}: {next(iter(untold.values()))}")
+            yield Notice("untold", f"the runtime does not report the state of {names}: {next(iter(untold.values()))}")
         if left := [containers[key].title for key in context.cgroups.left if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 

@@ -86,9 +86,10 @@ def command(log_level: str, log_format: str, **options: object) -> None:
 
     writer = log.setup(log_format, log_level)
     try:
-        from criproxy import daemon
+        from criproxy.daemon.options import Options
+        from criproxy.daemon.serve import run
 
-        daemon.run(daemon.Options(**options), writer)  # type: ignore[arg-type]  # click has checked them
+        run(Options(**options), writer)  # type: ignore[arg-type]  # click has checked them
     except Exception as error:
         if log.chosen(log_format) == "console" and not isinstance(
             error, OSError

@@ -31,6 +31,8 @@ class Context:
     """Background work."""
     in_force: InForce
     """The settings in force; a reload brings others."""
+    failures: Failures
+    """What failed in criproxy itself."""
     log: Log
 
     @property
@@ -42,8 +44,3 @@ class Context:
     def counters(self) -> Counters:
         """What has been counted since the start."""
         return self.state.counters
-
-    @property
-    def failures(self) -> Failures:
-        """What failed in criproxy itself."""
-        return self.state.failures

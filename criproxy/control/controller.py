@@ -19,7 +19,9 @@ from criproxy.control.node.persister import NodeStore
 from criproxy.control.node.state import NodeState
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import InForce, Log, Settings
+from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.bypass_times import BypassTimes
+from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import Watch
@@ -65,26 +67,31 @@ class Controller:
             in_flight=InFlight(state.stir),
             tasks=Tasks(log, failures),
             in_force=InForce(settings),
+            failures=failures,
             log=log,
         )
         self._bypass_times = BypassTimes()
         self._passed_unseen = False
-        """Whether calls passed by a bypass that somebody ordered, and nobody has asked since what they changed."""
+        """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
         self.refused_resizes = RefusedResizes()
         self.reconciler = Reconciler(context)
-        self.outcomes = Outcomes(context, self.reconciler)
+        inheritance = Inheritance()
+        self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.watch = Watch(context, self.reconciler, self.outcomes, self.refused_resizes, lambda: self.ready)
         self.devices = DeviceGuard(context)
-        self.resync = Resync(context, self.reconciler, self.outcomes, self.devices, self._bypass_times)
+        adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
+        self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
-        creates = Creates(context, self.reconciler, self.outcomes, self.devices, self.updates.see_create)
+        creates = Creates(context, self.reconciler, self.outcomes, self.devices, inheritance, self.updates.see_create)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync)
-        self.handlers = Handlers(context, self.outcomes, self.resync, creates, starts, self.updates)
-        failed_calls = FailedCalls(state, failures)
+        self.handlers = Handlers(
+            context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
+        )
+        failed_calls = FailedCalls(context)
         self.fallback = CallFallback(context, creates, starts, failed_calls, lambda: self.ready)
-        self._table = failed_calls.told(self.handlers.table())
-        self._edited = {**self._table, **failed_calls.told(Replies(state).table())}
+        self._table = failed_calls.remembered(self.handlers.table())
+        self._edited = {**self._table, **failed_calls.remembered(Replies(state).table())}
 
     @property
     def settings(self) -> Settings:
@@ -110,7 +117,7 @@ class Controller:
     def problem(self) -> str | None:
         """What keeps the controller from its work, in one sentence; None if nothing does."""
         if not self.ready:
-            return "the runtime has not told yet what runs"
+            return "the runtime has not answered yet what runs"
         error = self.context.state.store_error
         return None if error is None else str(error)
 
@@ -136,13 +143,13 @@ class Controller:
             self.resync.soon()
 
     def table(self) -> Table:
-        """Which calls are held, watched and edited; another one whenever `PolicySwitch.changed` is told."""
+        """Which calls are held, watched and edited; another one whenever `PolicySwitch.changed` is called."""
         if not self.policy_switch.active:
             return {}
         return self._edited if self.policy_switch.edits else self._table
 
     def bypass(self, mode: BypassMode) -> None:
-        """Do less, or everything again: before anybody is placed again, the runtime is asked what runs."""
+        """Do less, or everything again: before any container is placed again, the runtime is asked what runs."""
         self.context.state.bypassed = mode is BypassMode.AUTOMATIC
         if mode is BypassMode.ORDERED:
             self._passed_unseen = True
@@ -150,7 +157,7 @@ class Controller:
         else:
             self._bypass_times.end()
         if mode is BypassMode.OFF and self.policy_switch.active:
-            self.resync.doubt(sizes=self._passed_unseen)
+            self.resync.invalidate(sizes=self._passed_unseen)
             self._passed_unseen = False
 
     async def stop(self) -> None:

@@ -1,7 +1,7 @@
 """What the controller counts: plain numbers, so that counting costs nothing; `observe.metrics` shows them.
 
 Here is what happens; how things are at this moment (unknown outcomes, free CPUs, what is not applied) is read from
-the node by whoever asks.
+the node for each request.
 """
 
 from bisect import bisect_left
@@ -58,12 +58,12 @@ class Counters:
     """Containers whose cgroup had another cpuset than the one that was applied."""
     drift_repaired: int = 0
     exits: Counter[str] = field(default_factory=Counter)
-    """Ends of containers that were noticed before a reply to the kubelet told of them, by how: ``events``, ``lists``,
+    """Ends of containers that were noticed before a reply to the kubelet showed them, by how: ``events``, ``lists``,
     ``cgroups`` (which were gone). A runtime's event is often there before its reply to StopContainer."""
     unknown_outcomes: int = 0
     """Calls that ended without an answer and had to be asked for."""
     adoptions: int = 0
-    """Containers that we did not place and took in."""
+    """Adopted containers: criproxy had not placed them."""
     resyncs: int = 0
     """Comparisons with the runtime that succeeded."""
     resync_failures: int = 0
@@ -77,7 +77,7 @@ class Counters:
     devices: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Creates by class of devices (empty: all of them) and what was found there: ``hidden``, ``allocated``, …"""
     device_allocations: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Creates that were given cards, by class and by the evidence that told so: ``podresources``, ``nodes``, …"""
+    """Creates that were given cards, by class and by the evidence for it: ``podresources``, ``nodes``, …"""
     device_evidence: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Questions about devices by source (``podresources``, ``checkpoint``) and what came of them: ``answered``,
     ``failed``, …"""

@@ -1,6 +1,6 @@
-"""What failed in criproxy itself within the last hour: counted, and told in `status` and `status --check`.
+"""What failed in criproxy itself within the last hour: counted, and shown in `status` and `status --check`.
 
-Whatever only tells of what happens (log, history, metrics, recordings, explanations) may fail without consequences: it
+Whatever only reports what happens (log, history, metrics, recordings, explanations) may fail without consequences: it
 is counted here, and what happens goes on.
 """
 
@@ -8,23 +8,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from criproxy.control.settings import Log
 from criproxy.views.notices import Notice, timestamp
 
 KEPT_S = 3600.0
-"""So long a failure is told."""
+"""So long a failure is shown."""
 MAX_KEPT = 100
 """Different failures that are remembered; of more the oldest are only counted."""
 MAX_NOTICES = 10
 """Of these, the newest that one answer names."""
 MAX_TEXT = 500
 """Characters of one sentence."""
-KINDS = ("call", "watcher", "background", "policy", "telling", "row")
-"""A handler of a call, a task that never ends, one that does, a policy, whatever tells of what happens, and state that
-cannot be written for its value."""
+KINDS = ("call", "watcher", "background", "policy", "telling", "row", "devices")
+"""A handler of a call, a task that never ends, one that does, a policy, whatever reports what happens, state that
+cannot be written for its value, and the rule about devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,66 +34,69 @@ class Failure:
     kind: str
     """Of `KINDS`."""
     text: str
-    """One sentence: where, about whom, and why."""
+    """One sentence: where, of which container, and why."""
     times: int
     at_s: float
     """The last time, in seconds since the epoch."""
 
     def notice(self) -> Notice:
-        """As `status` tells it."""
+        """As `status` shows it."""
         times = f"{self.times} times, last at" if self.times > 1 else "at"
-        return Notice("failure", f"{self.text} ({times} {timestamp(self.at_s)})")
+        text = f"{self.text} ({times} {timestamp(self.at_s)})"
+        return Notice("devices-failed", text) if self.kind == "devices" else Notice("failure", text)
 
 
+@dataclass(slots=True)
 class Failures:
-    """The failures of one controller; for the event loop's thread, but for `notices`.
+    """The failures of one controller; for the event loop's thread, but for `notices`."""
 
-    Args:
-        clock: seconds since the epoch.
-        log: told why something could not be told, where that is news.
-    """
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    log: Log | None = None
+    """Has why something could not be reported, where that is news."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Since the start, by kind."""
+    _kept: dict[tuple[str, str], Failure] = field(default_factory=dict)
+    """In the order in which they came last."""
 
-    def __init__(self, clock: Callable[[], float] = time.time, log: Log | None = None) -> None:
-        self.counts: Counter[str] = Counter()
-        """Since the start, by kind."""
-        self._clock = clock
-        self._log = log
-        self._kept: dict[tuple[str, str], Failure] = {}
-        """In the order in which they came last."""
+    def add(self, kind: str, text: str, same_as: str = "") -> bool:
+        """Remember one that happens now; whether it is news: none of the last hour says the same.
 
-    def add(self, kind: str, text: str) -> bool:
-        """Remember one that happens now; whether it is news: none of the last hour says the same."""
+        Args:
+            kind: of `KINDS`.
+            text: one sentence; cut at `MAX_TEXT`.
+            same_as: failures with it are one, of which the newest text counts; empty: those with the same text.
+        """
         self.counts[kind] += 1
-        text, now_s = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…", self._clock()
-        before = self._kept.pop((kind, text), None)
-        known = before is not None and before.at_s > now_s - KEPT_S
-        failure = Failure(kind, text, 1, now_s)
-        self._kept[kind, text] = replace(failure, times=before.times + 1) if before and known else failure
+        text, now_s = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…", self.clock()
+        before = self._kept.pop(key := (kind, same_as or text), None)
+        times = before.times if before and before.at_s > now_s - KEPT_S else 0
+        self._kept[key] = Failure(kind, text, times + 1, now_s)
         if len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        return not known
+        return not times
 
     def recent(self) -> list[Failure]:
         """Those of the last hour, the newest first."""
-        since_s = self._clock() - KEPT_S
+        since_s = self.clock() - KEPT_S
         return [failure for failure in reversed(list(self._kept.values())) if failure.at_s > since_s]
 
     def notices(self) -> Iterator[Notice]:
-        """What `status` and its ``--check`` tell of them: the newest, and how many more there are."""
+        """What `status` and its ``--check`` show of them: the newest, and how many more there are."""
         recent = self.recent()
         yield from (failure.notice() for failure in recent[:MAX_NOTICES])
         if (more := len(recent) - MAX_NOTICES) > 0:
             yield Notice("failure", f"{more} more failures of criproxy within the last hour: see its log")
 
     def harmless(self, what: str) -> "Harmless":
-        """A block that only tells of something: what is raised in it is remembered, and ends the block alone."""
+        """A block that only reports something: what is raised in it is remembered, and ends the block alone."""
         return Harmless(self, what)
 
     def telling_failed(self, error: Exception, what: str = "an entry of the history") -> None:
-        """Remember that *what* could not be told, and log it where the log is not what fails."""
-        if self.add("telling", f"{what} could not be told: {error!r}") and self._log is not None:
+        """Remember that *what* could not be reported, and log it where the log is not what fails."""
+        if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
             with suppress(Exception):
-                self._log.error("what happened stands, but could not be told", what=what, exc_info=error)
+                self.log.error("what happened stands, but could not be reported", what=what, exc_info=error)
 
 
 class Harmless:
@@ -118,17 +121,12 @@ class Harmless:
         return True
 
 
+@dataclass(frozen=True, slots=True)
 class SafeLog:
-    """Passes lines to another log; one that it cannot take is counted.
+    """Passes lines to another log; one that it cannot take is counted among *failures*."""
 
-    Args:
-        log: gets the lines.
-        failures: told of those that are lost.
-    """
-
-    def __init__(self, log: Log, failures: Failures) -> None:
-        self._log = log
-        self._failures = failures
+    _log: Log
+    _failures: Failures
 
     def info(self, event: str, **keys: object) -> None:
         """Something that users want to see happen."""
@@ -136,7 +134,7 @@ class SafeLog:
             self._log.info(event, **keys)
 
     def warning(self, event: str, **keys: object) -> None:
-        """Something that people should look at when it repeats."""
+        """Something that needs attention when it repeats."""
         with self._failures.harmless("a log line"):
             self._log.warning(event, **keys)
 

@@ -1,4 +1,4 @@
-"""What the controller can be told, and the log that it writes to."""
+"""The settings of the controller, and the log that it writes to."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -33,9 +33,9 @@ class Adopt(Enum):
     """What becomes of a container that is found and that criproxy did not place."""
 
     PIN = "pin"
-    """It gets a place like any other: it stays where it is, but for CPUs that somebody owns."""
+    """It gets a place like any other: it stays where it is, but for exclusive CPUs of others."""
     WATCH = "watch"
-    """It is left alone, and nobody becomes the owner of a CPU that it is on."""
+    """It is left alone, and no CPU that it is on becomes exclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Settings:
     """Limits and switches of one controller."""
 
     policy_name: str = ""
-    """Of the policy in force, as in the policy file; only to be told."""
+    """Of the policy in force, as in the policy file; for people."""
     on_error: OnError = OnError.SHARED
     adopt: Adopt = Adopt.PIN
     promote: Promote = Promote.DEFAULT
@@ -65,7 +65,7 @@ class Settings:
     promote_quiet_s: float = 0.1
     """How long after that at the least: on a busy node everything changes all the time."""
     apply_all: bool = False
-    """Whether another configuration places anew who is here already, or newcomers only."""
+    """Whether another configuration places all containers anew, or new ones only."""
     devices: DeviceRules | None = None
     """What containers may see of accelerators; None: devices are left alone."""
     configuration: str = ""
@@ -92,12 +92,12 @@ class Settings:
     exit_list_s: float = 10.0
     """How often the runtime is asked which containers have exited, where it sends no events."""
     exit_list_beside_events_s: float = 60.0
-    """The same where it does: runtimes drop events that nobody fetches in time."""
+    """The same where it does: runtimes drop events that are not fetched in time."""
     drift_period_s: float = 5.0
     """How long it takes to read the cgroups of all containers once; then it begins again."""
     lost_after_s: float = 3.0
     """So long after the runtime calls a container exited its processes may still end by themselves; after a cut start
-    that takes 0.3 to 1.4 s. Only then is it told that the runtime has lost them; its place it keeps from the first."""
+    that takes 0.3 to 1.4 s. Only then `status` says that the runtime has lost them; the place stays from the first."""
     host_root: Path = Path("/")
     """Prefix of /proc and /sys/fs/cgroup."""
 
@@ -121,7 +121,7 @@ class Log(Protocol):
         ...
 
     def warning(self, event: str, **keys: object) -> object:
-        """Something that people should look at when it repeats."""
+        """Something that needs attention when it repeats."""
         ...
 
     def error(self, event: str, **keys: object) -> object:

@@ -1,7 +1,9 @@
 """Background work of the controller: kept alive, ended together, and never failing in silence."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
@@ -12,22 +14,20 @@ CALM_S = 60.0
 """What has gone on for so long begins again after the first pause."""
 
 Work = Coroutine[object, object, None]
+T = TypeVar("T")
 
 
+@dataclass(slots=True)
 class Tasks:
-    """The tasks that run beside the calls; one that raises is logged, counted, and told for an hour.
+    """The tasks that run beside the calls; one that raises is logged, counted, and shown for an hour."""
 
-    Args:
-        log: told of what fails, once for each sentence.
-        failures: told of everything that fails.
-        first_pause_s: before supervised work that has failed begins again.
-    """
-
-    def __init__(self, log: Log, failures: Failures, first_pause_s: float = FIRST_PAUSE_S) -> None:
-        self.failures = failures
-        self._log = log
-        self._first_pause_s = first_pause_s
-        self._running: set[asyncio.Task[None]] = set()
+    log: Log
+    """Has what fails, once for each sentence."""
+    failures: Failures
+    """Counts everything that fails."""
+    first_pause_s: float = FIRST_PAUSE_S
+    """Before supervised work that has failed begins again."""
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
 
     def spawn(self, name: str, work: Work) -> None:
         """Run *work* in the background; if it fails, that was it."""
@@ -51,7 +51,7 @@ class Tasks:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _forever(self, name: str, loop: Callable[[], Work]) -> None:
-        clock, pause_s = asyncio.get_running_loop(), self._first_pause_s
+        clock, pause_s = asyncio.get_running_loop(), self.first_pause_s
         while True:
             begun_s = clock.time()
             try:
@@ -61,17 +61,22 @@ class Tasks:
             else:
                 return
             if clock.time() - begun_s > CALM_S:
-                pause_s = self._first_pause_s
+                pause_s = self.first_pause_s
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def failed(self, kind: str, name: str, error: BaseException) -> None:
-        """Count, tell and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
+        """Count, show and, where it is news, log that *name* has failed with *error*; *kind* as in `Failures`."""
         after = "; it has begun again" if kind == "watcher" else ""
         if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
-            self._log.error("background work failed", work=name, error=str(error), exc_info=error)
+            self.log.error("background work failed", work=name, error=str(error), exc_info=error)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.failed("background", task.get_name(), error)
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Parts of *items* of *size* at most, between which other tasks get their turn."""
+    return (items[first : first + size] for first in range(0, len(items), size))

@@ -38,8 +38,8 @@ class BypassMode(Enum):
 
 _SENTENCES = {
     BypassMode.OFF: "bypass is off: containers are placed",
-    BypassMode.AUTOMATIC: "bypass is on: newcomers share, and nobody gets exclusive CPUs",
-    BypassMode.ORDERED: "bypass is on: every call passes, and nobody's exclusive CPUs are guarded",
+    BypassMode.AUTOMATIC: "bypass is on: new containers share, and none gets exclusive CPUs",
+    BypassMode.ORDERED: "bypass is on: every call passes, and exclusive CPUs are not guarded",
 }
 
 

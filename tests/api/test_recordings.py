@@ -193,5 +193,5 @@ async def test_what_cannot_be_recorded(tmp_path: Path) -> None:
             await recorder.command({"recording": names[0], "taken": "all"})
     none = replace(FAST, policy_name="none")
     async with World(tmp_path, settings=none, policy=NonePolicy(Options())) as world:
-        with pytest.raises(CriproxyError, match="with the policy none, this daemon hears of no container"):
+        with pytest.raises(CriproxyError, match="with the policy none, this daemon sees no container"):
             await Recorder(world.controller).command({})

@@ -84,7 +84,7 @@ def test_commands_are_loaded_when_called() -> None:
 def test_serve_loads_nothing_that_it_may_not_need() -> None:
     """The daemon's own modules come without HTTP, metrics, gRPC and what structlog would load for colours."""
     code = (
-        "import sys, criproxy.observe.log, criproxy.daemon;"
+        "import sys, criproxy.observe.log, criproxy.daemon.serve;"
         "print({m.partition('.')[0] for m in sys.modules} & {'aiohttp', 'prometheus_client', 'grpc', 'rich', 'psutil'})"
     )
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from criproxy.cli import main
 from criproxy.cli.render.status import render
-from criproxy.daemon import Endpoints, Options
+from criproxy.daemon.options import Endpoints, Options
 from criproxy.errors import UsageError
 from criproxy.views.status import summary
 from tests.cli.test_line_breaks import situation

@@ -12,8 +12,9 @@ import pytest
 
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
-from criproxy.control.devices import guard as guarding
+from criproxy.control.devices import cards as scanning
 from criproxy.control.devices import kubelet as module
+from criproxy.control.devices.evidence import EvidenceGatherer
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.cards import find_cards
@@ -68,7 +69,7 @@ async def test_a_driver_that_hangs_at_the_start(tmp_path: Path) -> None:
         assert INFORMATION in (node.controller.devices.problem or "")
         assert not node.counters.fallbacks
         assert node.counters.device_evidence["driver", "hanging"] == 1
-        assert "a look at devices hangs" in node.log.events()
+        assert "a scan of devices hangs" in node.log.events()
 
 
 async def test_a_driver_that_hangs_later(tmp_path: Path) -> None:
@@ -114,8 +115,8 @@ async def test_a_machine_that_hangs_as_a_whole(tmp_path: Path, monkeypatch: pyte
         loop.call_soon_threadsafe(asked.set)
         return gate.wait()
 
-    monkeypatch.setattr(guarding, "find_cards", stuck)
-    monkeypatch.setattr(guarding, "LOOK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(scanning, "find_cards", stuck)
+    monkeypatch.setattr(scanning, "SCAN_TIMEOUT_S", 0.1)
     async with world(tmp_path) as node, asyncio.timeout(20):
         knows(node, Podresources(main="GPU-a"))
 
@@ -144,7 +145,7 @@ async def test_a_checkpoint_that_hangs_costs_one_create(tmp_path: Path) -> None:
         kubelet.entries = [replace(WEB, pod=f"pod-{number}", pod_uid=f"u{number}") for number in range(3)]
         for number in range(3):
             if number == 1:  # to wait from here on would outlast the test
-                source = node.controller.devices._sources(rules)[0]
+                source = node.controller.devices.evidence.of(rules)[0]
                 assert isinstance(source, Kubelet)
                 source.files = replace(source.files, timeout_s=3600.0)
             assert envs(await create(node, ALL)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
@@ -163,11 +164,11 @@ async def test_podresources_that_hangs_is_told_at_once(tmp_path: Path, monkeypat
     async with world(tmp_path, rules=rules) as node, asyncio.timeout(30):
         await create(node, ALL)
 
-        assert ("the kubelet does not tell what it allocated", "podresources") in [
+        assert ("the kubelet does not report what it allocated", "podresources") in [
             (event, keys.get("source")) for event, keys in node.log.lines
         ]
         assert ["podresources" in sentence for sentence in wrong(node)] == [True]
-        source = node.controller.devices._sources(rules)[0]
+        source = node.controller.devices.evidence.of(rules)[0]
         assert isinstance(source, Kubelet)
         source.files = replace(source.files, timeout_s=3600.0)
         await create(node, ALL)
@@ -185,7 +186,7 @@ async def test_a_rule_that_does_not_come_to_an_end(tmp_path: Path, monkeypatch: 
         tried.append(arguments)
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr(guarding.DeviceGuard, "_weigh", stuck)
+    monkeypatch.setattr(EvidenceGatherer, "gather", stuck)
     host(tmp_path)
     node = World(tmp_path, settings=replace(FAST, devices=RULES, handler_timeout_s=0.3))
     async with node, asyncio.timeout(30):
@@ -216,7 +217,7 @@ async def test_a_part_of_a_card_is_looked_for_once(tmp_path: Path, monkeypatch: 
         looks.append(arguments)
         return find_cards(*arguments)
 
-    monkeypatch.setattr(guarding, "find_cards", counted)
+    monkeypatch.setattr(scanning, "find_cards", counted)
     async with world(tmp_path) as node:
         knows(node, Podresources(main="MIG-1"))
         for _ in range(3):

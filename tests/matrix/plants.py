@@ -39,14 +39,14 @@ class Plant:
 
 def finding_without_kind(patch: pytest.MonkeyPatch) -> None:
     """A finding about the whole container makes a log line raise."""
-    tell = DevicePublisher.tell
+    count = DevicePublisher._count
 
-    def broken(self: DevicePublisher, rules: Any, container: Any, done: Any, *rest: Any) -> None:  # noqa: ANN401
-        tell(self, rules, container, done, *rest)
+    def broken(self: DevicePublisher, done: Any, evidence: Any) -> None:  # noqa: ANN401
+        count(self, done, evidence)
         if any(not finding.kind for finding in done.findings):
             raise TypeError("meth() got multiple values for keyword argument 'container'")
 
-    patch.setattr(DevicePublisher, "tell", broken)
+    patch.setattr(DevicePublisher, "_count", broken)
 
 
 def left_alone_on_all_cpus(patch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ PLANTS: Mapping[str, Plant] = {
     "finding-without-kind": Plant(
         finding_without_kind,
         ("static", "devices enforce", "in kube-system"),
-        r"does not come up: .*INTERNAL|could not be told: .*multiple values",
+        r"does not come up: .*INTERNAL|could not be reported: .*multiple values",
         number=1,
     ),
     "left-alone-on-all-cpus": Plant(

@@ -218,7 +218,7 @@ def mounts_need_a_slash(patch: pytest.MonkeyPatch) -> None:
 def who_is_found_has_no_cards(patch: pytest.MonkeyPatch) -> None:
     """Nobody asks which cards those have at whose create nobody looked."""
 
-    async def broken(self: DeviceGuard, item: Any, nodes: Any, *, privileged: bool = False) -> Guarded:  # noqa: ANN401
+    async def broken(self: DeviceGuard, item: Any, info: Any) -> Guarded:  # noqa: ANN401
         return Guarded()
 
     plant(patch, DeviceGuard, "found", broken)

@@ -1,4 +1,4 @@
-"""CreateContainer: a place is reserved before the runtime hears of it, and confirmed or given back by its answer."""
+"""CreateContainer: a place is reserved before the runtime gets the call, and confirmed or given back by its answer."""
 
 import os
 from collections import Counter
@@ -11,6 +11,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node.state import Words
 from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
@@ -37,19 +38,28 @@ class HeldCreate:
     place: str
     """The reservation under which its place is held: its own, or that of the create that it repeats."""
     introduces: bool = False
-    """Nobody had told us of its sandbox before."""
+    """Its sandbox was unknown before."""
     guarding: bool = False
     """The rule about devices is at it, or has not come to an end."""
 
 
 @dataclass(slots=True)
 class Creates:
-    """The handlers of CreateContainer."""
+    """The handlers of CreateContainer.
+
+    `hold` reserves the place; `done` confirms it, or gives it back. It is not reserved earlier: only the create says
+    what the container asks for. Nor later, with the runtime's reply: the cpuset has to be in the message that the
+    runtime gets, and meanwhile other creates are decided, which must not get the same CPUs. It is not confirmed at
+    once, because the id comes with the reply, and a reply that never comes leaves both outcomes open: until lists show
+    which (`Outcomes.create_unknown`), the reservation keeps the CPUs from others. And a create that fails gives the
+    place back only if the kubelet does not repeat it at that moment: both hold one place, and the last one decides.
+    """
 
     context: Context
     reconciler: Reconciler
     outcomes: Outcomes
     devices: DeviceGuard
+    inheritance: Inheritance
     see: Callable[[str, str], None] = lambda _title, _cpus: None
     """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
     _in_flight: Counter[str] = field(default_factory=Counter)
@@ -100,7 +110,7 @@ class Creates:
         container_id = _created_id(outcome)
         if container_id:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
-            # What its message said may be outdated: others came while it had no id.
+            # What its message said may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
         elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             if place in self.context.state.node.containers:
@@ -111,34 +121,29 @@ class Creates:
             self.reconciler.enqueue([place], look=True)  # what this message said is not in force
         return True
 
-    async def shared(self, call: Call, message: bytes) -> Verdict:
-        """The create without a place of its own, after its handler failed: on the CPUs that nobody owns."""
-        container, hung = self.container_of(call, message), _hung_at_devices(call)
-        self.abandon(call)
-        shared = self.context.state.node.shared_cpus
-        if not shared:  # an empty set would mean all that its pod may use, owned CPUs included
-            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node has an owner")
-        request = translate.read(api.CreateContainerRequest, message)
-        try:
-            await self._guard_again(request, container, hung=hung)
-        except Refused as error:
-            return Refuse(error.code, str(error))
-        request.config.linux.resources.cpuset_cpus = format_cpuset(shared)
-        _note_missed(request, container)
-        return Proceed(request.SerializeToString())
+    async def without_place(self, call: Call, message: bytes | None, *, shared: bool) -> Verdict:
+        """The create without a place of its own, after its handler failed; the rules about devices hold.
 
-    async def unplaced(self, call: Call, message: bytes | None) -> Verdict:
-        """The create as the kubelet sent it, after its handler failed, but for devices that it must not see."""
+        Args:
+            call: of which nothing is reserved any more afterwards.
+            message: its request; None where it cannot be read.
+            shared: put it on the CPUs that are not exclusive, instead of leaving its cpuset as the kubelet sent it.
+        """
         container, hung = self.container_of(call, message), _hung_at_devices(call)
         self.abandon(call)
         if message is None:
             return Proceed()
+        cpus = self.context.state.node.shared_cpus
+        if shared and not cpus:  # an empty set would mean all that its pod may use, exclusive CPUs included
+            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         request = translate.read(api.CreateContainerRequest, message)
         try:
             guarded = await self._guard_again(request, container, hung=hung)
         except Refused as error:
             return Refuse(error.code, str(error))
-        changed = _note_missed(request, container) or guarded.changed
+        if shared:
+            request.config.linux.resources.cpuset_cpus = format_cpuset(cpus)
+        changed = _note_missed(request, container) or guarded.changed or shared
         return Proceed(request.SerializeToString() if changed else None)
 
     async def _guard_again(
@@ -147,9 +152,7 @@ class Creates:
         """The rule about devices, unless it was what did not come to an end before: then every card is hidden."""
         if not hung:
             return await self.devices.guard(request, container)
-        title = container.title if container else ""
-        self.devices.faults.note("deciding what it may see", title, TimeoutError("it did not come to an end"))
-        return self.devices.hide(request, container)
+        return self.devices.hide(request, container, TimeoutError("it did not come to an end"))
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
@@ -180,7 +183,7 @@ class Creates:
         self.context.state.note_later(container, Kind.ASKED, words)
 
     def _give_back(self, creating: HeldCreate) -> None:
-        """Nothing came of a create: neither its place is left, nor a sandbox of which only it had told."""
+        """Nothing came of a create: neither its place is left, nor a sandbox that only it had named."""
         others = {one.key for one in self.context.state.node.containers_of(creating.sandbox_id)} - {creating.place}
         if creating.introduces and not others:
             self.context.state.submit(PodGone(creating.sandbox_id))
@@ -188,12 +191,12 @@ class Creates:
             self.context.state.submit(ContainerGone(creating.place))
 
     async def _introduce(self, request: api.CreateContainerRequest, creating: HeldCreate) -> None:
-        """Learn of the sandbox, should that be news."""
+        """Add the sandbox to the node if it is unknown, or its new size."""
         known = self.context.state.node.pods.get(creating.sandbox_id)
         if known is None:
             creating.introduces = True
             pod = translate.pod(request.sandbox_config, creating.sandbox_id)
-            await self.context.state.apply(PodCreated(pod, self.outcomes.inheritance.of(pod.uid)))
+            await self.context.state.apply(PodCreated(pod, self.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
             total = translate.pod_total(request.sandbox_config.linux.resources)
             if total != known.cpu_total_milli:
@@ -202,7 +205,7 @@ class Creates:
     async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
         manager = self.context.state
-        if manager.bypassed:  # nobody gets CPUs of somebody else, so nobody needs to be asked
+        if manager.bypassed:  # no place changes, so the policy need not be asked
             return await self.context.state.apply(ContainerCreating(container))
         if self._pod_owns_cpus(container.pod):
             await self.outcomes.try_release_exited(container.pod)  # init containers end without a call
@@ -223,7 +226,7 @@ class Creates:
         return sandbox_id in self.context.state.node.pods_with_exclusive
 
     def _only_reserved(self, place: str) -> bool:
-        """Whether only the ended create spoke for the place: it has no id, and no outcome is being asked for."""
+        """Whether only the ended create held the place: it has no id, and no outcome is being asked for."""
         container = self.context.state.node.containers.get(place)
         reserved = container is None or container.state is ContainerState.CREATING
         return reserved and place not in self.outcomes.creating
@@ -245,7 +248,7 @@ def _new_reservation() -> str:
 
 
 def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
-    """Let a container say, to whoever takes it in, that criproxy failed at its create: it is placed later."""
+    """Let a container say, when it is adopted, that criproxy failed at its create: it is placed later."""
     if container is None:
         return False
     request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))

@@ -24,7 +24,7 @@ class Limits:
     _open: dict[Limit, None] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
     _next_s: float = 0.0
-    """When the timer looks, where there is one: it may be earlier than needed, and never later."""
+    """When the timer is due, where there is one: it may be earlier than needed, and never later."""
 
     def begin(self, limit_s: float) -> Limit:
         """Cancel the current task in *limit_s* seconds, unless `end` comes before."""
@@ -33,20 +33,20 @@ class Limits:
         limit = Limit(task, loop.time() + limit_s)
         self._open[limit] = None
         if self._timer is None or limit.due_s < self._next_s:
-            self._look_at(limit.due_s)
+            self._set_timer(limit.due_s)
         return limit
 
     def end(self, limit: Limit) -> bool:
-        """Forget *limit*; True if it was over, and nobody else has cancelled the task."""
+        """Forget *limit*; True if it was over, and nothing else has cancelled the task."""
         del self._open[limit]
         return limit.expired and not limit.task.uncancel()
 
-    def _look_at(self, when_s: float) -> None:
+    def _set_timer(self, when_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._next_s = asyncio.get_running_loop().call_at(when_s, self._look), when_s
+        self._timer, self._next_s = asyncio.get_running_loop().call_at(when_s, self._expire), when_s
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         self._timer, now_s = None, asyncio.get_running_loop().time()
         waiting = [limit for limit in self._open if not limit.expired]
         for limit in waiting:
@@ -54,4 +54,4 @@ class Limits:
                 limit.expired = True
                 limit.task.cancel()
         if later := [limit.due_s for limit in waiting if not limit.expired]:
-            self._look_at(min(later))
+            self._set_timer(min(later))

@@ -1,11 +1,10 @@
-"""Which calls failed in our handlers, and whom they were about: told in `status` and ``--check`` for an hour."""
+"""Which calls failed in our handlers, and of which container or pod: in `status` and ``--check`` for an hour."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from criproxy.control.failures import Failures
-from criproxy.control.node.state import NodeState
+from criproxy.control.context import Context
 from criproxy.cri.about import about
 from criproxy.errors import CriproxyError
 from criproxy.wire.calls import Call, Rule, Table
@@ -17,30 +16,28 @@ T = TypeVar("T")
 class FailedCalls:
     """Puts into words what failed."""
 
-    manager: NodeState
-    failures: Failures
+    context: Context
 
-    def told(self, table: Table) -> Table:
+    def remembered(self, table: Table) -> Table:
         """*table* with watched and edited calls whose handlers' failures are remembered, and raised as before.
 
         Those of held calls come to `Controller.on_error`, which knows what becomes of them.
         """
         return {path: self._rule(rule) for path, rule in table.items()}
 
-    def call(self, call: Call, error: Exception, outcome: str = "", message: bytes | None = None) -> None:
+    def add(self, call: Call, error: Exception, outcome: str = "", message: bytes | None = None) -> None:
         """Remember that our handler of *call* failed.
 
         Args:
-            call: whose request tells whom it is about.
+            call: whose request names its container or pod.
             error: why.
             outcome: what became of it.
-            message: its reply, where only that tells.
+            message: its reply, where only that names it.
         """
-        who = self._about(call, message)
-        of = f" of {who}" if who else ""
+        of = f" of {title}" if (title := self._title(call, message)) else ""
         why = str(error) if isinstance(error, CriproxyError) else repr(error)
         after = f"; {outcome}" if outcome else ""
-        self.failures.add("call", f"criproxy failed at {call.method.rpartition('/')[2]}{of}: {why}{after}")
+        self.context.failures.add("call", f"criproxy failed at {call.method.rpartition('/')[2]}{of}: {why}{after}")
 
     def _rule(self, rule: Rule) -> Rule:
         done, each, edit = rule.done, rule.each, rule.edit
@@ -55,17 +52,14 @@ class FailedCalls:
         try:
             return handle()
         except Exception as error:
-            with self.failures.harmless("a failure"):
-                self.call(call, error, message=message)
+            with self.context.failures.harmless("a failure"):
+                self.add(call, error, message=message)
             raise  # the data plane counts and logs it
 
-    def _about(self, call: Call, reply: bytes | None) -> str:
-        """The name of the container or pod that *call* is about; empty where nothing tells."""
-        node, manager = self.manager.node, self.manager
-        if call.request is not None:
-            who = about(call.method, call.request)
-        else:
-            who = about(call.method, reply or b"", is_reply=True)
-        container = node.containers.get(manager.resolve(who.container_id))
-        pod = node.pods.get(manager.resolve_pod(who.sandbox_id))
-        return who.title or (container.title if container else pod.title if pod else "")
+    def _title(self, call: Call, reply: bytes | None) -> str:
+        """The name of the container or pod of *call*; empty where that cannot be known."""
+        state, is_reply = self.context.state, call.request is None
+        named = about(call.method, (reply or b"") if is_reply else call.request or b"", is_reply=is_reply)
+        container = state.node.containers.get(state.resolve(named.container_id))
+        pod = state.node.pods.get(state.resolve_pod(named.sandbox_id))
+        return named.title or (container.title if container else pod.title if pod else "")

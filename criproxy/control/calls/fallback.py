@@ -31,7 +31,7 @@ class CallFallback:
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         """What becomes of a held call whose handler failed, or whose message cannot be read (None).
 
-        No container starts on CPUs that another owns, whatever `OnError` says: StartContainer goes on only where
+        No container starts on exclusive CPUs of another, whatever `OnError` says: StartContainer goes on only where
         nothing has to be done before it, else the kubelet repeats it; and whose create goes on is adopted before its
         start.
         """
@@ -43,10 +43,10 @@ class CallFallback:
 
     def _report(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
         context, refused = self.context, isinstance(verdict, Refuse)
-        # Of the former the notice about devices tells; of the latter it is the runtime that has not answered.
+        # The notice about devices reports the former; in the latter case, the runtime has not answered.
         if not isinstance(error, DeviceFault | NotReady):
             shares = "it goes on without a place of its own" if container else "it goes on"
-            self.failed_calls.call(call, error, "it was refused" if refused else shares)
+            self.failed_calls.add(call, error, "it was refused" if refused else shares)
         counters = context.counters
         counters.fallbacks["refuse" if refused else context.settings.on_error.value] += 1
         if isinstance(verdict, Refuse):
@@ -54,7 +54,7 @@ class CallFallback:
         if container and refused:
             context.state.note(container, Kind.REFUSED, for_kubelet(error))
         elif container:
-            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; it goes on and is taken in afterwards")
+            context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; it goes on and is adopted afterwards")
         traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
         context.log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
 
@@ -63,12 +63,10 @@ class CallFallback:
         if way is OnError.REFUSE or isinstance(error, NotReady) or not self.is_ready():
             return _refusal(error)
         readable = message if not isinstance(error, UnreadableMessage) else None
-        if method == "CreateContainer" and way is OnError.PASS:
-            return await self.creates.unplaced(call, readable)
+        if method == "CreateContainer" and (readable is not None or way is OnError.PASS):
+            return await self.creates.without_place(call, readable, shared=way is OnError.SHARED)
         if readable is None:
             return _refusal(error)
-        if method == "CreateContainer":
-            return await self.creates.shared(call, readable)
         if method == "StartContainer":
             goes_on = await self.starts.anyway(call, readable)
         else:

@@ -86,7 +86,7 @@ class Starts:
         key = context.state.resolve(container_id)
         try:
             if key not in context.state.node.containers:
-                await self.resync.meet(container_id)
+                await self.resync.adopt_before_start(container_id)
                 key = context.state.resolve(container_id)
             if given_up := await self._given_up(key):
                 return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
@@ -270,7 +270,7 @@ class Updates:
         if sizes == container.sizes and not container.desired:
             return
         if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was told already
-            with manager.failures.harmless("what a resize asks for"):
+            with self.context.failures.harmless("what a resize asks for"):
                 wishes = asked_anew(request.linux, container.resized(sizes))
                 manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
         await self.context.state.apply(ContainerResized(key, sizes))

@@ -1,6 +1,6 @@
 """Replies about containers whose CFS quota was lifted, said as the kubelet asked: it compares that with what it wants.
 
-Edits are synchronous and ask nobody: all that they need is in the node, or in the container's stamp.
+Edits are synchronous and ask nothing: all that they need is in the node, or in the container's stamp.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from criproxy.wire.calls import Call, EditHandler, Rule, Table
 class Replies:
     """The handlers of edited replies."""
 
-    manager: NodeState
+    state: NodeState
 
     def table(self) -> Table:
-        """The rules of all methods that tell the resources of containers, in both packages of CRI."""
+        """The rules of all methods that report the resources of containers, in both packages of CRI."""
         return {path: Rule(edit=self._editor(name)) for name in STATUSES for path in paths(name)}
 
     def _editor(self, name: str) -> EditHandler:
@@ -33,7 +33,7 @@ class Replies:
 
     def _asked(self, status: api.ContainerStatus) -> CfsQuota | None:
         """The quota that the kubelet asked for, if the container is ours: only then may we have lifted it."""
-        if known := self.manager.node.containers.get(status.id):
+        if known := self.state.node.containers.get(status.id):
             return known.asked_quota if known.reservation else None
         stamp = read_stamp(status.annotations)
         return translate.stamped_quota(stamp) if stamp else None

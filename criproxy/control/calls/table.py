@@ -8,6 +8,8 @@ from criproxy.control.calls.create import Creates
 from criproxy.control.calls.deadlines import Limits
 from criproxy.control.calls.start import Starts, Updates
 from criproxy.control.context import Context
+from criproxy.control.devices.guard import DeviceGuard
+from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
@@ -40,6 +42,8 @@ class Handlers:
     context: Context
     outcomes: Outcomes
     resync: Resync
+    devices: DeviceGuard
+    inheritance: Inheritance
     creates: Creates
     starts: Starts
     updates: Updates
@@ -67,8 +71,8 @@ class Handlers:
             run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
             pod = translate.pod(run.config, sandbox_id)
-            self.context.state.submit(PodCreated(pod, self.outcomes.inheritance.of(pod.uid)))
-            self.creates.devices.sandbox_run(run, sandbox_id)
+            self.context.state.submit(PodCreated(pod, self.inheritance.of(pod.uid)))
+            self.devices.sandbox_run(run, sandbox_id)
 
     def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
         """All containers of a sandbox have ended."""
@@ -80,7 +84,7 @@ class Handlers:
         sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
         if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will tell
             key = self.context.state.resolve_pod(sandbox_id)
-            self.creates.devices.sandbox_removed(key)
+            self.devices.sandbox_removed(key)
             self.context.state.forget_refused({key, sandbox_id})
         self._sandbox(sandbox_id, outcome, PodGone)
 
@@ -142,7 +146,7 @@ class Handlers:
         key = self.context.state.resolve_pod(sandbox_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
-            self.outcomes.inheritance.ended(self.context.state.node, key)
+            self.inheritance.ended(self.context.state.node, key)
             if event is PodStopped:
                 self._keep_starts(key)
             self.context.state.submit(event(key))
@@ -196,7 +200,7 @@ class Handlers:
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
         manager, settings, counters = self.context.state, self.context.settings, self.context.counters
-        limits, failures = self.limits, manager.failures
+        limits, failures = self.limits, self.context.failures
 
         async def when_known(call: Call, message: bytes) -> Verdict:
             limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from criproxy.control.settings import Log
@@ -14,8 +14,6 @@ from criproxy.store.database import NAME as DATABASE
 NAME = "last-good.json"
 MAX_BYTES = 8 << 20
 """More than any policy file has, escaped."""
-
-
 RETRY_S = 10.0
 """Pause before a disk that failed is tried again."""
 CLOSE_S = 1.0
@@ -27,7 +25,7 @@ class GoodFile:
     """What a policy file said when it came into force."""
 
     text: str = ""
-    """All of it; empty where there was none, and nobody was placed."""
+    """All of it; empty where there was none, and no container was placed."""
     source: str = ""
     """Where it was."""
     configuration: str = ""
@@ -75,25 +73,20 @@ def is_new(state_dir: Path) -> bool:
     try:
         return not any((state_dir / name).exists() for name in (DATABASE, NAME))
     except OSError:
-        return False  # nobody can tell, so containers may run
+        return False  # it cannot be known, so containers may run
 
 
+@dataclass(slots=True)
 class Keeping:
-    """Writes the last good file in the background, and again and again while the disk fails.
+    """Writes the last good file in the background, and again and again while the disk fails."""
 
-    Args:
-        state_dir: where to.
-        log: told when that fails.
-    """
-
-    def __init__(self, state_dir: Path, log: Log) -> None:
-        self.problem = ""
-        """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
-        self._state_dir = state_dir
-        self._log = log
-        self._wanted: GoodFile | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
+    state_dir: Path
+    log: Log
+    problem: str = ""
+    """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
+    _wanted: GoodFile | None = None
+    _task: asyncio.Task[None] | None = None
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def keep(self, good: GoodFile) -> None:
         """Keep *good* soon, if it says anything, in place of what was asked for before."""
@@ -102,7 +95,7 @@ class Keeping:
             self._task = self._task or asyncio.get_running_loop().create_task(self._run(), name="keep the policy file")
 
     async def close(self) -> None:
-        """Give what is not kept yet a last chance, of which nobody waits for the end for long."""
+        """Give what is not kept yet a last chance, for `CLOSE_S` at most."""
         self._closing.set()
         if (task := self._task) is not None:
             await asyncio.wait([task], timeout=CLOSE_S)
@@ -123,11 +116,11 @@ class Keeping:
 
     async def _kept(self, good: GoodFile) -> bool:
         try:
-            await asyncio.to_thread(write_good, self._state_dir, good)
+            await asyncio.to_thread(write_good, self.state_dir, good)
         except OSError as error:
-            problem = f"{self._state_dir / NAME} cannot be written: {error.strerror}"
+            problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
             if problem != self.problem:
-                self._log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
+                self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
             self.problem = problem
             return False
         self.problem = ""

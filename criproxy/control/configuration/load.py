@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # imported only where there is a file
 DEFAULT_CONFIG = Path("/etc/criproxy/policy.yaml")
 FALLBACK = "fallback"
 """The name of the policy that is in force where no file can be used."""
-_TOLD = 10
+_LOGGED = 10
 """Mistakes that are logged, a line each."""
 
 
@@ -42,11 +42,11 @@ class Configuration:
     policy: Policy
     settings: Settings
     source: Path | None
-    """None: there is no file, and so nobody is placed."""
+    """None: there is no file, and so no container is placed."""
     misfits: tuple[str, ...] = ()
     """What the file asks for and the machine has not any more, and where it says so."""
     good: GoodFile = field(default_factory=GoodFile)
-    """The same to be kept for the next start."""
+    """The same to be kept for the next start; empty unless all of it is in force."""
     problem: str = ""
     """Why the file of this node is not in force, a line for each mistake; empty where it is."""
     instead: str = ""
@@ -57,16 +57,21 @@ class Configuration:
         """Whether no file is in force at all."""
         return self.settings.policy_name == FALLBACK
 
-    def tell(self, log: Log) -> None:
+    def log_to(self, log: Log) -> None:
         """Log what is in force now, and loudly what is not as its file says."""
-        for mistake in self.problem.splitlines()[:_TOLD]:
-            log.error("the policy file cannot be used", instead=self.instead, mistake=mistake)
+        log_mistakes(log, self.problem, self.instead)
         if self.source is None and not self.problem:
             log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
             return
         for misfit in self.misfits:
             log.error("the machine has not all that the policy file names", file=str(self.source), missing=misfit)
         log.info("policy loaded", policy=self.settings.policy_name, file=str(self.source or ""))
+
+
+def log_mistakes(log: Log, problem: str, instead: str) -> None:
+    """Log why a policy file is not in force, a line for each mistake, and what is in force *instead*."""
+    for mistake in problem.splitlines()[:_LOGGED]:
+        log.error("the policy file cannot be used", instead=instead, mistake=mistake)
 
 
 class BadFile(ConfigError):
@@ -131,14 +136,15 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
         except BadFile as error:
             why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
         else:
-            return replace(last, problem=str(bad), instead=f"the last good one, read from {good.source}, is in force")
+            instead = f"the last good one, read from {good.source}, is in force"
+            return replace(last, problem=str(bad), instead=instead, good=GoodFile())
     else:
         why = "no good one is known"
     from criproxy.config.alone import devices_alone
 
     devices = devices_alone(bad.report.text if bad.report else None)
     settings = replace(base, policy_name=FALLBACK, devices=devices.rules() if devices is not None else None)
-    text = f"{why}: who has a place keeps it, and new containers share the CPUs that are not exclusive"
+    text = f"{why}: placed containers keep their places, and new containers share the CPUs that are not exclusive"
     return Configuration(Fallback(), settings, None, problem=str(bad), instead=text)
 
 
@@ -178,7 +184,8 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
         configuration=file.digest(),
     )
     policy = Guarded(policy, common.policy, file.options) if file.external else policy
-    return Configuration(policy, settings, file.source, misfits, _kept(file, report.text or ""))
+    kept = GoodFile() if misfits else _kept(file, report.text or "")  # what is kept was good on all of the machine
+    return Configuration(policy, settings, file.source, misfits, kept)
 
 
 def _kept(file: "File", text: str) -> GoodFile:

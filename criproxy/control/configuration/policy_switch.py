@@ -1,7 +1,7 @@
-"""Whether containers are placed: the policy in force, another one at any time, and the release of everybody.
+"""Whether containers are placed: the policy in force, another one at any time, and the release of all containers.
 
 With the policy none nothing is held or watched, unless there are rules about devices, or places from before that have
-to be given back. Whoever was not seen to come then is learnt of before another policy decides anything.
+to be given back. Containers that came unseen are found before another policy decides anything.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 
 LEARN_S = 5.0
-"""How long a change of the policy waits for the runtime to tell who came while nobody watched."""
+"""How long a change of the policy waits for a list of the containers that came unseen."""
 SETTLE_S = 20.0
 """How long the command waits for its updates; they go on after that."""
 GIVEN_UP = 2
 """An update that failed so often is not waited for; it is tried again all the same."""
 UNDONE = "undone"
-"""In place of the configuration of a node whose release was undone without a daemon: the next one places everybody."""
+"""In place of the configuration of a node whose release was undone without a daemon: the next one places all."""
 
 
 @dataclass(slots=True)
 class PolicySwitch:
-    """Switches what is done to everybody; `changed` is told whenever what is held, or `Node.released`, may differ."""
+    """Switches policies; `changed` is called whenever what is held, or `Node.released`, may differ."""
 
     context: Context
     reconciler: Reconciler
@@ -53,7 +53,7 @@ class PolicySwitch:
     edits: bool = False
     """Whether replies are edited: only while a quota is lifted or may be lifted at any time."""
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
-    """Which reserved CPUs pods owned already when the policy in force, for newcomers only, began to reserve them."""
+    """Which reserved CPUs were exclusive to pods when the policy in force, with ``apply: new``, reserved them."""
     _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
     _idling: bool = False
@@ -87,8 +87,14 @@ class PolicySwitch:
     async def change(self, policy: Policy, settings: Settings) -> Decision:
         """Go on with another *policy* and other *settings*; ends a release, unless the configuration is that of before.
 
+        Where no calls were held before, they are from now on, and the runtime is asked what runs; only then the policy
+        decides. Not earlier: it would place containers on CPUs on which unknown ones run. But not later than `LEARN_S`
+        either: a runtime that is away would keep the new file out of force, and held calls wait for its answer anyway,
+        so that nothing is placed before it. Calls that are held at this moment are decided by whichever policy is in
+        force when their event has its turn: events keep their order, so no call is decided by a mixture of both.
+
         Raises:
-            PolicyFailed: the policy failed at those who are here; everything is as before.
+            PolicyFailed: the policy failed at the containers that run; everything is as before.
         """
         async with self._one:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
@@ -100,7 +106,7 @@ class PolicySwitch:
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
             self._see_reserved(decision.node, apply_all=apply_all)
-            self.context.state.stir()  # who waits for a node that nobody holds may go on
+            self.context.state.stir()  # what waits for a node without holds may go on
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
             self._switched()
@@ -115,7 +121,7 @@ class PolicySwitch:
         return await (self.undo() if arguments.get("undo") else self.release(asked_for()))
 
     async def release(self, reason: str) -> dict[str, Any]:
-        """Let everybody go; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
+        """Release all containers; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
         async with self._one:
             if not self.active:
                 await self._learn()
@@ -127,11 +133,11 @@ class PolicySwitch:
             answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
         left = sum(row["outcome"] == "left" for row in answer["containers"])
         count = len(answer["containers"])
-        self.context.log.warning("released: nobody is placed", containers=count, left=left, reason=reason)
+        self.context.log.warning("released: no container is placed", containers=count, left=left, reason=reason)
         return answer
 
     async def undo(self) -> dict[str, Any]:
-        """Place everybody again; returns what became of each, as plain data.
+        """Place all containers again; returns what became of each, as plain data.
 
         Raises:
             UsageError: the policy is none.
@@ -150,7 +156,7 @@ class PolicySwitch:
         return await self._answer(before, decision.node, "placed")
 
     async def undo_later(self) -> dict[str, Any]:
-        """Let the next daemon place everybody: for when none runs."""
+        """Let the next daemon place all containers: for when none runs."""
         before = self._node
         if before.released:
             await self.context.state.apply(PolicyChanged(configuration=UNDONE))
@@ -170,24 +176,24 @@ class PolicySwitch:
         self._switched()
 
     def _go_on(self) -> None:
-        """Notice a configuration that was changed while we were away, and whoever came meanwhile without a place."""
+        """Notice a configuration that was changed while we were away, and containers without a place since then."""
         node, settings = self._node, self.settings
         self._see_reserved(node, apply_all=settings.apply_all)
-        if node.configuration != settings.configuration or (self.places and not node.released and _homeless(node)):
-            # Where nothing is known of the last one, the state is new or was lost: that moves nobody.
+        if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
+            # Where nothing is known of the last one, the state is new or was lost: that moves no container.
             known = node.configuration not in ("", settings.configuration)
             apply_all = known and (settings.apply_all or node.configuration == UNDONE)
             event = PolicyChanged(apply_all, settings.configuration)
             self.context.state.submit(event).add_done_callback(lambda _: self._switched())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
-        """Who of *node* stays on CPUs that the policy in force reserves; nobody, where it places everybody anew."""
+        """Note which pods stay on CPUs that the policy in force reserves; none, where it places all anew."""
         reserved = options_of(self.context.state.policy).reserved(node.topology)
         self.reserved_later = {} if apply_all else owned_by_pod(node, reserved)
 
     async def _learn(self) -> None:
         """Hold calls from now on, and find out what runs; a runtime that is away is asked in the background."""
-        self.resync.doubt()
+        self.resync.invalidate()
         self._activate()
         with suppress(TimeoutError, NotReady):
             async with asyncio.timeout(LEARN_S):
@@ -223,12 +229,12 @@ class PolicySwitch:
         self.changed()
         if self.active and not self.places and not self._idling:
             self._idling = True
-            self.context.tasks.forever("hold until nobody has a place", self._idle)
+            self.context.tasks.forever("hold calls until no container has a place", self._idle)
 
     async def _idle(self) -> None:
-        """With the policy none, hold and watch calls for as long as anybody has a place."""
+        """With the policy none, hold and watch calls for as long as any container has a place."""
         while not self.places:
-            async with self._one:  # a change that is under way holds calls for what is to come
+            async with self._one:  # a change in progress holds calls for what is to come
                 if not self._is_needed:
                     self.active = False
                     self.changed()
@@ -249,10 +255,10 @@ class PolicySwitch:
         }
 
     async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:
-        """What became of everybody with a place in *after*: a row each, once nothing more will happen soon."""
+        """What became of each container with a place in *after*: a row each, once nothing more will happen soon."""
         containers = [after.containers[key] for key in after.grants]
         waiting = containers
-        with suppress(TimeoutError):  # who is not done by then is what is left
+        with suppress(TimeoutError):  # what is not done by then is left
             async with asyncio.timeout(SETTLE_S):
                 while waiting := [each for each in waiting if self._moves(each)]:
                     await self.context.state.changed()
@@ -290,11 +296,11 @@ class PolicySwitch:
 
 
 def asked_for() -> str:
-    """The reason of a release that somebody wants now."""
+    """The reason of a release that is asked for now."""
     return f"criproxy release, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"
 
 
-def _homeless(node: Node) -> bool:
-    """Whether anybody who is alive has no place, and is not only watched."""
+def _has_unplaced(node: Node) -> bool:
+    """Whether a container that has not ended has no place, and is not only watched."""
     without = (container for key, container in node.containers.items() if key not in node.grants)
     return any(c.state is not ContainerState.EXITED and not node.is_watched(c.key) for c in without)

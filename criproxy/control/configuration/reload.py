@@ -1,4 +1,4 @@
-"""Reading the policy file again while the daemon runs: because somebody asked (SIGHUP), or because it has changed.
+"""Reading the policy file again while the daemon runs: because of SIGHUP, or because it has changed.
 
 A file that cannot be used leaves everything as it is, loudly, until one that can be is there. Reading and checking
 happen in a thread; calls go on meanwhile.
@@ -6,18 +6,16 @@ happen in a thread; calls go on meanwhile.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from criproxy.control.configuration.last_good import GoodFile
-from criproxy.control.configuration.load import Configuration, load_configuration
+from criproxy.control.configuration.load import Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.node.state import PolicyFailed
 from criproxy.errors import CriproxyError
-
-_TOLD = 10
-"""Mistakes that are logged, a line each."""
 
 
 class Manager(Protocol):
@@ -32,46 +30,32 @@ class Manager(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class Reload:
-    """Keeps what the policy file says in force.
+    """Keeps what the policy file says in force."""
 
-    Args:
-        config: as given to ``--config``.
-        in_force: what the daemon has started with.
-        context: has the configuration in force.
-        policy_switch: gets what is new.
-        manager: told when a reload begins and ends.
-        status: one line for *manager*: how we are after it.
-        keep: given what has come into force, for the next start.
-    """
-
-    def __init__(
-        self,
-        config: Path | None,
-        in_force: Configuration,
-        context: Context,
-        policy_switch: PolicySwitch,
-        manager: Manager,
-        status: Callable[[], str],
-        keep: Callable[[GoodFile], None] = lambda _: None,
-    ) -> None:
-        self.in_force = in_force
-        self._keep = keep
-        self._config = config
-        self._context = context
-        self._policy_switch = policy_switch
-        self._manager = manager
-        self._status = status
-        self._log = context.log
-        self._wanted = asyncio.Event()
-        self._asked = False
+    config: Path | None
+    """As given to ``--config``."""
+    in_force: Configuration
+    """What the daemon has started with, and then what came into force last."""
+    context: Context
+    policy_switch: PolicySwitch
+    """Gets what is new."""
+    manager: Manager
+    """Gets when a reload begins and ends."""
+    status: Callable[[], str]
+    """One line for *manager*: how we are after it."""
+    keep: Callable[[GoodFile], None] = lambda _: None
+    """Gets what has come into force, for the next start."""
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _asked: bool = False
 
     def ask(self) -> None:
-        """Reload soon, and tell what came of it even if nothing has changed."""
+        """Reload soon, and report the result even if nothing has changed."""
         self._asked = True
         self._wanted.set()
 
-    def look(self) -> None:
+    def file_changed(self) -> None:
         """The file may have changed: reload if it says something else now."""
         self._wanted.set()
 
@@ -82,65 +66,62 @@ class Reload:
             self._wanted.clear()
             asked, self._asked = self._asked, False
             if asked:
-                self._manager.reloading()
+                self.manager.reloading()
             ended = await self._once(asked=asked)
             if asked or ended:
-                self._manager.ready(self._status())
+                self.manager.ready(self.status())
 
     async def _once(self, *, asked: bool) -> bool:
-        """Read the file and use what it says; whether anything is to be told of it."""
+        """Read the file and use what it says; whether anything is to be reported."""
         try:
             new = await asyncio.to_thread(self._load)
         except CriproxyError as error:
             return self._failed(str(error), asked=asked)
-        problem = self._context.in_force.problem
-        same = new.settings.configuration == self._context.settings.configuration
+        problem = self.context.in_force.problem
+        same = new.settings.configuration == self.context.settings.configuration
         if same and not self.in_force.is_fallback:
             self._now_in_force(new)
             if asked or problem:
-                self._log.info("the policy file says what is in force", file=str(new.source))
+                self.context.log.info("the policy file says what is in force", file=str(new.source))
             return problem is not None
         if not asked:
-            self._manager.reloading()
+            self.manager.reloading()
         return await self._use(new)
 
     async def _use(self, new: Configuration) -> bool:
         try:
-            decision = await self._policy_switch.change(new.policy, new.settings)
+            decision = await self.policy_switch.change(new.policy, new.settings)
         except (CriproxyError, PolicyFailed) as error:
             return self._failed(f"{new.source}: {error}", asked=True)
         self._now_in_force(new)
-        self._context.counters.reloads_ok += 1
-        new.tell(self._log)
+        self.context.counters.reloads_ok += 1
+        new.log_to(self.context.log)
         apply = "all" if new.settings.apply_all else "new"
-        self._log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
+        self.context.log.info("configuration reloaded", file=str(new.source), apply=apply, moved=len(decision.updates))
         return True
 
     def _now_in_force(self, new: Configuration) -> None:
         self.in_force = new
-        self._context.in_force.problem = None
-        self._context.in_force.instead = ""
-        if not new.misfits:  # what is kept was good on all of the machine
-            self._keep(new.good)
+        self.context.in_force.problem = None
+        self.context.in_force.instead = ""
+        self.keep(new.good)
 
     def _failed(self, error: str, *, asked: bool) -> bool:
-        """Say why the configuration stays as it was, once for each reason or whenever somebody asked."""
-        mistakes, problem = error.splitlines(), first_of(error)
-        if not asked and problem == self._context.in_force.problem:
+        """Log why the configuration stays as it was, once for each reason or whenever a reload was asked for."""
+        problem, in_force = first_of(error), self.context.in_force
+        if not asked and problem == in_force.problem:
             return False
-        self._context.in_force.problem = problem
-        self._context.counters.reloads_failed += 1
-        for mistake in mistakes[:_TOLD]:
-            self._log.error("the policy file cannot be used: the configuration before stays in force", mistake=mistake)
-        self._context.in_force.instead = self.in_force.instead or "the one before is in force"
+        in_force.problem, in_force.instead = problem, self.in_force.instead or "the one before is in force"
+        self.context.counters.reloads_failed += 1
+        log_mistakes(self.context.log, error, in_force.instead)
         return True
 
     def _load(self) -> Configuration:
-        # Once there was a file, its absence is a mistake of somebody: nobody is unpinned because of it.
+        # Once there was a file, its absence is a mistake: no container is unpinned because of it.
         required = self.in_force.source is not None or bool(self.in_force.problem)
-        node, settings = self._context.state.node, self._context.settings
+        node, settings = self.context.state.node, self.context.settings
         good = (settings.configuration,)  # what the machine has lost since then does not make it a bad one
-        return load_configuration(self._config, node.topology, settings, required=required, good=good)
+        return load_configuration(self.config, node.topology, settings, required=required, good=good)
 
 
 def first_of(error: str) -> str:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from criproxy.control.counters import Counters
 from criproxy.control.settings import Log
@@ -22,7 +21,7 @@ from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
 
 ASK_TIMEOUT_S = 10.0
-"""How long an answer may take that nobody waits for any more; that of the kubelet's own clients."""
+"""How long an answer may take for which no create waits any more; that of the kubelet's own clients."""
 SURELY_S = 3.0
 """A kubelet that is silent for so long hangs; before, it may just be slow, as when all pods of a node come at once."""
 HANGING_S = 0.05
@@ -30,43 +29,32 @@ HANGING_S = 0.05
 RECHECK_S = 5.0
 """How often a kubelet that hangs is asked whether it is back."""
 RETRY_S = 1.0
-"""A kubelet that did not tell is not asked again of the same pod before."""
+"""A kubelet that gave no answer is not asked again of the same pod before."""
 
 
 @dataclass(slots=True)
-class _Look:
+class _Inquiry:
     """What is being found out of one pod."""
 
     begun_s: float
-    answer: "asyncio.Task[Devices | None]"
-    """None: the kubelet did not tell, or not of which pod."""
-    reading: "asyncio.Task[Reading]"
+    asking: "asyncio.Task[None]" = field(init=False)
+    """Asks podresources."""
+    reading: "asyncio.Task[None]" = field(init=False)
+    """Reads the checkpoint."""
+    devices: Devices | None = None
+    """What podresources has answered so far; None also where it does not know which pod is meant."""
+    checkpoint: Reading = field(default_factory=Reading)
+    """What the checkpoint said, as far as it was read."""
     absent: bool = False
     """The kubelet does not know the pod yet."""
     waited: bool = False
-    """Somebody has waited as long as one may: nobody does any more."""
-
-    @property
-    def told(self) -> "Devices | None":
-        """What podresources has told so far."""
-        return self.answer.result() if _is_there(self.answer) else None
-
-    @property
-    def read(self) -> Reading:
-        """What the checkpoint said, as far as it was read."""
-        return self.reading.result() if _is_there(self.reading) else Reading()
-
-    @property
-    def tasks(self) -> set["asyncio.Task[Devices | None] | asyncio.Task[Reading]"]:
-        """Both."""
-        return {self.answer, self.reading}
+    """One create has waited as long as one may: no other one does."""
 
     def may_be_repeated(self, now_s: float) -> bool:
-        """Whether it is over and has told nothing of which one could be sure."""
-        if not (self.answer.done() and self.reading.done()):
+        """Whether it is over and has found nothing that is certain."""
+        if not (self.asking.done() and self.reading.done()) or self.devices is not None or self.checkpoint.current:
             return False
-        settled = self.told is not None or self.read.current
-        return not settled and (self.absent or now_s - self.begun_s >= RETRY_S)
+        return self.absent or now_s - self.begun_s >= RETRY_S
 
 
 @dataclass(slots=True)
@@ -77,7 +65,7 @@ class Kubelet:
         files: where the kubelet's are, and how long a create may wait for both together.
         host_root: prefix of them.
         counters: count what came of each question.
-        log: told when a source fails, and when it is there again.
+        log: has when a source fails, and when it is there again.
         patience: for what may hang.
     """
 
@@ -88,7 +76,7 @@ class Kubelet:
     patience: Patience = field(default_factory=Patience)
     _client: PodresourcesClient = field(init=False)
     _checkpoint: CheckpointFile = field(init=False)
-    _looks: dict[str, _Look] = field(default_factory=dict)
+    _inquiries: dict[str, _Inquiry] = field(default_factory=dict)
     """By sandbox."""
     _troubles: dict[str, str] = field(default_factory=dict)
     _closed: bool = False
@@ -101,51 +89,51 @@ class Kubelet:
 
     async def prefetch(self, pod: Subject) -> None:
         """Begin to find out what its containers were given."""
-        self._look(pod)
+        self._inquire(pod)
 
     async def known(self, container: Subject) -> Known | None:
         """What *container* was given; the first to ask may wait, for no longer than `KubeletFiles.timeout_s`."""
-        if (look := self._look(container)) is None:
+        if (inquiry := self._inquire(container)) is None:
             return None
-        pending = {task for task in look.tasks if not task.done()}
-        if pending and not look.waited:
-            _, pending = await asyncio.wait(pending, timeout=self._patience_s(pending, look))
-            look.waited |= bool(pending)
-            if look.answer in pending:
-                self._is_silent(container)
-        for name, task in (("podresources", look.answer), ("checkpoint", look.reading)):
+        pending = {task for task in (inquiry.asking, inquiry.reading) if not task.done()}
+        if pending and not inquiry.waited:
+            _, pending = await asyncio.wait(pending, timeout=self._patience_s(pending, inquiry))
+            inquiry.waited |= bool(pending)
+            if inquiry.asking in pending:
+                self._is_silent(container, inquiry)
+        for name, task in (("podresources", inquiry.asking), ("checkpoint", inquiry.reading)):
             if task in pending:
                 self.counters.device_evidence[name, "late"] += 1
-        return self._weigh(container, look.told, look.read)
+        return self._weigh(container, inquiry.devices, inquiry.checkpoint)
 
     def sandboxes(self) -> set[str]:
         """Those that were asked for."""
-        return set(self._looks)
+        return set(self._inquiries)
 
     def forget(self, sandbox_id: str) -> None:
-        """Nobody will ask for it again."""
-        if look := self._looks.pop(sandbox_id, None):
-            look.answer.cancel()  # a thread that reads ends by itself
+        """Nothing will ask for it again."""
+        if inquiry := self._inquiries.pop(sandbox_id, None):
+            inquiry.asking.cancel()  # a thread that reads ends by itself
 
     async def close(self) -> None:
-        """End all questions and the connection; whoever still asks hears that nothing is known."""
+        """End all questions and the connection; whatever still asks gets that nothing is known."""
         self._closed = True
-        tasks: set[asyncio.Task[Any]] = {task for look in self._looks.values() for task in look.tasks}
+        tasks = {task for each in self._inquiries.values() for task in (each.asking, each.reading)}
         tasks |= {self._recheck} if self._recheck else set()
         for name in (self._name, str(self._client.socket), str(self._checkpoint.path)):
-            self.patience.back(name)  # nobody asks any more
-        self._looks.clear()
+            self.patience.back(name)  # nothing asks any more
+        self._inquiries.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._client.close()
 
-    def _patience_s(self, pending: AbstractSet[object], look: _Look) -> float:
+    def _patience_s(self, pending: AbstractSet[object], inquiry: _Inquiry) -> float:
         """How long to wait: hardly for a kubelet that is known to hang, and not at all for a file that does."""
         hangs = self.patience.hanging
-        if look.answer in pending and hangs.get(self._name, 0.0) < SURELY_S:
+        if inquiry.asking in pending and hangs.get(self._name, 0.0) < SURELY_S:
             return self.files.timeout_s
-        if look.reading in pending and str(self._checkpoint.path) not in hangs:
+        if inquiry.reading in pending and str(self._checkpoint.path) not in hangs:
             return self.files.timeout_s
         return min(self.files.timeout_s, HANGING_S)
 
@@ -153,67 +141,66 @@ class Kubelet:
     def _name(self) -> str:
         return f"the kubelet's podresources, {self.files.socket}"
 
-    def _is_silent(self, pod: Subject) -> None:
-        """A create has waited for podresources in vain: tell, and see when it is there again."""
+    def _is_silent(self, pod: Subject, inquiry: _Inquiry) -> None:
+        """A create has waited for podresources in vain: log it, and find out when it answers again."""
         if self.patience.silent(self._name):
             self.counters.device_evidence["podresources", "hanging"] += 1
             self._trouble("podresources", f"{self._name} has not answered for {self.files.timeout_s:g} s")
-            self._recheck = asyncio.create_task(self._until_back(pod), name="wait for podresources")
+            self._recheck = asyncio.create_task(self._until_back(pod, inquiry), name="wait for podresources")
 
-    async def _until_back(self, pod: Subject) -> None:
+    async def _until_back(self, pod: Subject, inquiry: _Inquiry) -> None:
         while self._name in self.patience.hanging:
             await asyncio.sleep(RECHECK_S)
-            await self._ask(pod)
+            await self._ask(pod, inquiry)
 
-    def _look(self, pod: Subject) -> _Look | None:
-        """What is known or being asked of the pod's sandbox; asked anew where the last answer told nothing."""
+    def _inquire(self, pod: Subject) -> _Inquiry | None:
+        """What is known or being asked of the pod's sandbox; asked anew where the last answer was of no use."""
         if self._closed:
             return None
         now_s = asyncio.get_running_loop().time()
-        look = self._looks.get(pod.sandbox_id)
-        if look is None or look.may_be_repeated(now_s):
-            answer = asyncio.create_task(self._ask(pod), name=f"ask podresources of {pod.sandbox_id}")
-            reading = asyncio.create_task(self._read(), name=f"read the checkpoint for {pod.sandbox_id}")
-            look = self._looks[pod.sandbox_id] = _Look(now_s, answer, reading)
-        return look
+        inquiry = self._inquiries.get(pod.sandbox_id)
+        if inquiry is None or inquiry.may_be_repeated(now_s):
+            inquiry = self._inquiries[pod.sandbox_id] = _Inquiry(now_s)
+            asking, reading = self._ask(pod, inquiry), self._read(inquiry)
+            inquiry.asking = asyncio.create_task(asking, name=f"ask podresources of {pod.sandbox_id}")
+            inquiry.reading = asyncio.create_task(reading, name=f"read the checkpoint for {pod.sandbox_id}")
+        return inquiry
 
-    def _weigh(self, who: Subject, told: Devices | None, reading: Reading) -> Known | None:
+    def _weigh(self, who: Subject, devices: Devices | None, reading: Reading) -> Known | None:
         """What the answers say together: podresources first, unless the checkpoint knows that it means another pod."""
         checkpoint, name = reading.checkpoint or Checkpoint(), who.container
-        if told is not None and name in told:
-            if not checkpoint.belies(who.pod_uid, name, told[name], current=reading.current):
-                return Known("podresources", told[name], complete=True, near=checkpoint.near)
+        if devices is not None and name in devices:
+            if not checkpoint.belies(who.pod_uid, name, devices[name], current=reading.current):
+                return Known("podresources", devices[name], complete=True, near=checkpoint.near)
             self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
         known = checkpoint.of(who.pod_uid, name)
         return Known("checkpoint", known, complete=reading.current, near=checkpoint.near)
 
-    async def _ask(self, pod: Subject) -> Devices | None:
+    async def _ask(self, pod: Subject, inquiry: _Inquiry) -> None:
         if not self.files.socket:
-            return None
+            return
         try:
             found = await self._client.pods(pod.namespace, pod.pod, ASK_TIMEOUT_S)
         except PodresourcesError as error:
             if error.code is not StatusCode.DEADLINE_EXCEEDED:
                 self.patience.back(self._name)
             self._outcome("podresources", "failed", str(error))
-            return None
+            return
         self.patience.back(self._name)
-        if not found and (look := self._looks.get(pod.sandbox_id)):
-            look.absent = True
+        inquiry.absent = not found
         self._outcome("podresources", "answered" if found else "absent")
         # Of two pods with this name, only the checkpoint can tell which is which.
-        return found[0] if found and all(each == found[0] for each in found) else None
+        inquiry.devices = found[0] if found and all(each == found[0] for each in found) else None
 
-    async def _read(self) -> Reading:
+    async def _read(self, inquiry: _Inquiry) -> None:
         if not self.files.checkpoint:
-            return Reading()
-        reading = await self._checkpoint.read()
+            return
+        reading = inquiry.checkpoint = await self._checkpoint.read()
         failed = "hanging" if reading.hangs else "failed"
         outcome = "read" if reading.current else failed if reading.problem else "absent"
         self._outcome("checkpoint", outcome, reading.problem)
-        return reading
 
     def _outcome(self, source: str, outcome: str, problem: str = "") -> None:
         """Count, and log where it is news."""
@@ -224,10 +211,6 @@ class Kubelet:
         before = self._troubles.get(source, "")
         self._troubles[source] = problem
         if problem and problem != before:
-            self.log.warning("the kubelet does not tell what it allocated", source=source, error=problem)
+            self.log.warning("the kubelet does not report what it allocated", source=source, error=problem)
         elif before and not problem:
-            self.log.info("the kubelet tells again what it allocated", source=source)
-
-
-def _is_there(task: "asyncio.Task[Devices | None] | asyncio.Task[Reading]") -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None
+            self.log.info("the kubelet reports again what it allocated", source=source)

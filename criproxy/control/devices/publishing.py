@@ -1,10 +1,9 @@
-"""What is told of the rule about devices: counted, logged, kept for `explain` and for `criproxy devices`."""
+"""Findings of the rule about devices: counted, logged, kept for `explain` and for `criproxy devices`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
-from criproxy.control.devices.faults import DeviceFaults
 from criproxy.devices.boundary import Boundary, Finding, Word
 from criproxy.devices.cards import TOLD_IDS
 from criproxy.devices.evidence import Evidence, Given
@@ -16,20 +15,19 @@ from criproxy.store.record import Fact, Kind
 from criproxy.views.holdings import EVERY_CLASS, Holdings
 
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES, Word.FAILED})
-"""What people should look at when it repeats."""
+"""Findings that are worth a warning."""
 MOST_IDS, MOST_CHARACTERS = 256, 253
 """Of ids that are kept for programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePublisher:
-    """Tells what was found at creates; no create fails by that."""
+    """Publishes what was found at creates; no create fails by that."""
 
     context: Context
     holdings: Holdings
-    faults: DeviceFaults
 
-    def tell(
+    def publish(
         self,
         rules: DeviceRules,
         container: Container | None,
@@ -38,11 +36,10 @@ class DevicePublisher:
         cards: Sequence[Whereabouts],
     ) -> None:
         """Count, log and keep for `explain` what was found; no values of variables. Never fails."""
-        try:
+        with self.context.failures.harmless("what a create may see of devices"):
             self._count(done, evidence)
-            self._note(rules, container, done, evidence, cards)
-        except Exception as error:  # noqa: BLE001 (what is told must not decide over a create)
-            self.faults.note("telling what was found", title_of(container), error)
+            if container is not None:
+                self._record(rules, container, done.findings, facts_of(done.findings, evidence), cards)
 
     def _count(self, done: Boundary, evidence: Evidence) -> None:
         counted, allocations = self.context.counters.devices, self.context.counters.device_allocations
@@ -50,39 +47,31 @@ class DevicePublisher:
             if allocation.given is Given.CARDS:
                 allocations[kind, allocation.source] += 1
         for finding in done.findings:
-            counted[finding.kind, finding.word.value] += finding.word is not Word.FAILED  # `DeviceFaults` counts these
+            counted[finding.kind, finding.word.value] += finding.word is not Word.FAILED  # `DeviceGuard` counts these
         if done.refusal:
             counted["", "refused"] += 1  # the log and the history have it as a refusal
 
-    def _note(
+    def _record(
         self,
         rules: DeviceRules,
-        container: Container | None,
-        done: Boundary,
-        evidence: Evidence,
+        container: Container,
+        findings: Sequence[Finding],
+        facts: dict[str, Fact],
         cards: Sequence[Whereabouts],
     ) -> None:
-        if container is None:
-            return
-        facts = facts_of(done.findings, evidence) | places_of(cards)
+        facts |= places_of(cards)
         self.holdings.note(container.pod, container.name, facts)
-        if not done.findings:
+        if not findings:
             return
         places = [card.sentence for card in cards if card.nodes][:TOLD_IDS]
-        sentences = [*(finding.sentence for finding in done.findings), *places]
+        sentences = [*(finding.sentence for finding in findings), *places]
         self.context.state.note(container, Kind.DEVICES, *sentences, **facts)
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
-        loud = [finding.sentence for finding in done.findings if finding.word in _LOUD - quiet]
-        if loud:
+        if loud := [finding.sentence for finding in findings if finding.word in _LOUD - quiet]:
             self.context.log.warning("devices", container=container.title, why="; ".join(loud))
         else:
-            found = "; ".join(_words(kind, words) for kind, words in _by_kind(done.findings).items())
-            self.context.log.info("devices", container=container.title, found=found)
-
-
-def title_of(container: Container | None) -> str:
-    """NAMESPACE/POD/CONTAINER; empty where nobody knows."""
-    return container.title if container else ""
+            found = (f"{kind}: {words}" if kind else words for kind, words in _by_kind(findings).items())
+            self.context.log.info("devices", container=container.title, found="; ".join(found))
 
 
 def _by_kind(findings: Iterable[Finding]) -> dict[str, str]:
@@ -91,10 +80,6 @@ def _by_kind(findings: Iterable[Finding]) -> dict[str, str]:
     for finding in findings:
         found.setdefault(finding.kind, []).append(finding.word.value)
     return {kind: ",".join(words) for kind, words in found.items()}
-
-
-def _words(kind: str, words: str) -> str:
-    return f"{kind}: {words}" if kind else words
 
 
 def facts_of(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]:

@@ -1,4 +1,4 @@
-"""When calls went by us on somebody's order: what was created then was no stranger, and is placed afterwards."""
+"""When calls passed by an ordered bypass: what was created then is placed afterwards, unlike what others started."""
 
 from dataclasses import dataclass, field
 from time import time

@@ -1,6 +1,6 @@
-"""Cold starts that end: who has had memory of one kind only gets the rest when its time is over.
+"""Cold starts that end: a container with memory of one kind only gets the rest when its time is over.
 
-The engine knows no clock, so somebody has to tell it. How long a container has run is asked of the runtime: what was
+The engine knows no clock, so it needs an event. How long a container has run is asked of the runtime: what was
 waited for before a restart of criproxy counts.
 """
 
@@ -28,15 +28,15 @@ class ColdStarts:
     """Keys of containers."""
 
     async def watch(self) -> None:
-        """Look at containers that change, for ever."""
-        manager = self.context.state
+        """Check containers that change, for ever."""
+        state = self.context.state
         known: Mapping[str, Container] = {}
         while True:
-            known = self._look(known)
-            await manager.changed()
+            known = self._check(known)
+            await state.changed()
 
-    def _look(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
-        """Wait for the end of each cold start that is not waited for yet; the containers that were looked at."""
+    def _check(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
+        """Wait for the end of each cold start that is not waited for yet; the containers that were seen."""
         node = self.context.state.node
         for key in changed_keys(known, node.containers):
             if key not in self._waiting and (duration_s := cold_for_s(node, key)):
@@ -50,7 +50,7 @@ class ColdStarts:
         self._waiting.discard(key)
 
     async def _ran_s(self, key: str) -> float:
-        """Since when it runs; as if it had just started where the runtime does not tell."""
+        """Since when it runs; as if it had just started where the runtime does not say."""
         try:
             status = (await self.context.runtime.container_status(key)).status
         except RuntimeCallError:

@@ -1,11 +1,11 @@
-"""Cpusets that somebody else has written: found by reading the cgroups of running containers, repaired at once.
+"""Cpusets that another program has written: found by reading the cgroups of running containers, repaired at once.
 
 A pass over all containers is spread over some seconds, so that it never takes long at a time. What looks wrong is
-looked at again in the container's lane: nothing of ours is under way there then.
+read again under the container's lock: nothing of ours is in flight then.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from criproxy.control.containers.cgroups import CpusetGroup
@@ -13,6 +13,7 @@ from criproxy.control.context import Context
 from criproxy.control.node.history import told_quota
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
+from criproxy.control.tasks import batches
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
@@ -30,7 +31,7 @@ _CALM_S = 900.0
 
 @dataclass(slots=True)
 class _History:
-    """How often the cpuset of one container was changed by somebody."""
+    """How often the cpuset of one container was changed by another program."""
 
     times: int = 0
     last_s: float = 0.0
@@ -44,23 +45,23 @@ class Drift:
     reconciler: Reconciler
     hotplug: Hotplug
     _asked: set[str] = field(default_factory=set)
-    """Containers that are being looked at more closely."""
+    """Containers that are being read again."""
     _histories: dict[str, _History] = field(default_factory=dict)
 
     async def watch(self) -> None:
         """Do so for ever."""
         while True:
             await self.hotplug.check()
-            parts = list(_parts(list(self.context.cgroups.groups)))
+            parts = list(batches(list(self.context.cgroups.groups), _AT_ONCE)) or [[]]
             for part in parts:
                 self.check(part)
                 await asyncio.sleep(self.context.settings.drift_period_s / len(parts))
             self._forget()
 
     def check(self, keys: Sequence[str]) -> None:
-        """Read the cgroups of the containers *keys*, and look closer at those that are not as they should be."""
+        """Read the cgroups of the containers *keys*, and read again those that are not as they should be."""
         context, node = self.context, self.context.state.node
-        if node.released:  # nobody has a place then
+        if node.released:  # no container has a place then
             return
         for key in keys:
             group, grant, applied = context.cgroups.groups.get(key), node.grants.get(key), node.applied.get(key)
@@ -68,25 +69,25 @@ class Drift:
                 continue
             if not as_applied(group, grant, applied):
                 self._asked.add(key)
-                context.tasks.spawn(f"look at {key}", self._look(key))
+                context.tasks.spawn(f"read {key}", self._check_again(key))
 
-    async def _look(self, key: str) -> None:
+    async def _check_again(self, key: str) -> None:
         try:
             await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
             async with self.reconciler.turn(key):
                 pause_s = await self._compare(key)
             await asyncio.sleep(pause_s)
-            self.reconciler.enqueue([key])  # if it is not in place yet
-        except Exception as error:  # noqa: BLE001 (an update looks at it, too, and goes on until it can)
-            if not isinstance(error, RuntimeCallError):
-                self.context.tasks.failed("background", f"look at {key}", error)
-            self.context.log.warning("cannot look at a container", container=key, error=str(error))
+        except RuntimeCallError as error:
+            self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
+        except Exception:
             self.reconciler.enqueue([key])
+            raise  # `Tasks` reports it
         finally:
             self._asked.discard(key)
+        self.reconciler.enqueue([key])  # if it is not in place yet: an update reads it, too, until it can
 
     async def _compare(self, key: str) -> float:
-        """See what became of *key*; the seconds after which it is to be put back, if that was not done yet."""
+        """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
         reconciler, before = self.reconciler, self.context.state.node
         if key not in before.grants or reconciler.looking(key):
             return 0.0
@@ -100,60 +101,36 @@ class Drift:
         context.counters.drift_found += 1
         pause_s = self._note(key, before, has)
         if not pause_s:
-            await reconciler.settle(key, "somebody had changed it")
+            await reconciler.settle(key, "another program had changed it")
             context.counters.drift_repaired += _is_in_place(context.state.node, key)
         return pause_s
 
     def _note(self, key: str, before: Node, has: Applied) -> float:
-        """Tell of it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
+        """Report it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
         now_s = asyncio.get_running_loop().time()
         history = self._histories.setdefault(key, _History())
         history.times, history.last_s = history.times + 1, now_s
         with self.context.failures.harmless("a foreign change"):
-            self._tell(key, before, has, history)
+            self._report(key, before, has, history)
         if history.times < _PATIENCE or _does_harm(before, key, has):
             return 0.0
         doublings = min(history.times - _PATIENCE, 20)
         return min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
 
-    def _tell(self, key: str, before: Node, has: Applied, history: _History) -> None:
-        should = before.applied[key]
-        self.context.log.warning(
-            "somebody has changed the cpuset of a container"
-            if (has.cpus, has.mems) != (should.cpus, should.mems)
-            else "somebody has changed the CFS quota of a container",
-            container=before.containers[key].title,
-            cpus=format_cpuset(has.cpus),
-            instead_of=format_cpuset(should.cpus),
-            mems=format_cpuset(has.mems),
-            times=history.times,
-        )
-        self.context.state.note(
-            key,
-            Kind.DRIFT,
-            f"somebody else set CPUs {format_cpuset(has.cpus)} and memory nodes {format_cpuset(has.mems)}"
-            f"{told_quota(has, should)}, instead of {format_cpuset(should.cpus)} and {format_cpuset(should.mems)}",
-            cpus=format_cpuset(has.cpus),
-            mems=format_cpuset(has.mems),
-            had_cpus=format_cpuset(should.cpus),
-            times=history.times,
-        )
-        if history.times == _PATIENCE:
-            self._complain(key, before, has)
-
-    def _complain(self, key: str, node: Node, has: Applied) -> None:
-        who = (
-            "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
-            if has.cpus >= node.topology.cpus
-            else "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
-            "NRI plugin or a tuning daemon"
-        )
-        self.context.log.error(
-            "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out",
-            suspect=who,
-            container=node.containers[key].title,
-            cpus=format_cpuset(has.cpus),
-        )
+    def _report(self, key: str, before: Node, has: Applied, history: _History) -> None:
+        should, title, times = before.applied[key], before.containers[key].title, history.times
+        cpus, mems, had_cpus = format_cpuset(has.cpus), format_cpuset(has.mems), format_cpuset(should.cpus)
+        changed = "cpuset" if (has.cpus, has.mems) != (should.cpus, should.mems) else "CFS quota"
+        event, log = f"another program changed the {changed} of a container", self.context.log
+        log.warning(event, container=title, cpus=cpus, instead_of=had_cpus, mems=mems, times=times)
+        set_to = f"another program set CPUs {cpus} and memory nodes {mems}{told_quota(has, should)}"
+        text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
+        self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
+        if times == _PATIENCE:
+            event = (
+                "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out"
+            )
+            log.error(event, suspect=_suspect(before, has), container=title, cpus=cpus)
 
     def _forget(self) -> None:
         """Remember nothing of containers that are gone, or that were left alone."""
@@ -164,9 +141,14 @@ class Drift:
                 del self._histories[key]
 
 
-def _parts(keys: list[str]) -> Iterator[list[str]]:
-    """At least one, which may be empty."""
-    return (keys[begin : begin + _AT_ONCE] for begin in range(0, max(len(keys), 1), _AT_ONCE))
+def _suspect(node: Node, has: Applied) -> str:
+    """Which program probably set the cpuset that a container *has*."""
+    if has.cpus >= node.topology.cpus:
+        return "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
+    return (
+        "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
+        "NRI plugin or a tuning daemon"
+    )
 
 
 def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
@@ -188,7 +170,7 @@ def _same(has: Applied, grant: Grant, should: Applied) -> bool:
 
 
 def _is_foreign(before: Node, key: str, has: Applied) -> bool:
-    """Whether somebody else wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
+    """Whether another program wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
     grant, applied = before.grants[key], before.applied.get(key)
     if applied is None or in_place(grant, has):
         return False
@@ -197,7 +179,7 @@ def _is_foreign(before: Node, key: str, has: Applied) -> bool:
 
 
 def _does_harm(node: Node, key: str, has: Applied) -> bool:
-    """Whether an owner or somebody else's CPUs are concerned: that is never left so. A quota harms nobody else."""
+    """Whether exclusive CPUs are concerned: that is never left so. A quota harms no other container."""
     own, should = node.grants[key].exclusive, node.applied[key]
     if (has.cpus, has.mems) == (should.cpus, should.mems):
         return False

@@ -42,7 +42,7 @@ class Exits:
             await asyncio.sleep(pause_s if wanted else _NO_EVENTS_PAUSE_S)
 
     async def list_regularly(self) -> None:
-        """Ask which containers have exited, while anything runs: often where no events tell it."""
+        """Ask which containers have exited, while anything runs: often where there are no events."""
         settings = self.context.settings
         waited_s = 0.0
         while True:
@@ -50,10 +50,10 @@ class Exits:
             waited_s += settings.exit_list_s
             if not self.has_events or waited_s >= settings.exit_list_beside_events_s:
                 waited_s = 0.0
-                await self.look()
+                await self.list_once()
 
-    async def look(self) -> None:
-        """List once; whoever was touched meanwhile is not judged by it."""
+    async def list_once(self) -> None:
+        """List the exited containers; what was touched meanwhile is not judged by it."""
         before = self.context.state.node
         running = [before.containers[key] for key in before.grants if before.containers[key].state in MAY_RUN]
         if not running and not before.kept:
@@ -87,7 +87,7 @@ class Exits:
 
     def _open(self) -> None:
         self.has_events = True
-        self.context.tasks.spawn("list exited containers", self.look())
+        self.context.tasks.spawn("list exited containers", self.list_once())
 
     async def _gives_events_away(self) -> bool:
         """Whether each event goes to one subscriber only, so that ours would be missing in the kubelet's stream."""

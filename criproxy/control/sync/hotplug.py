@@ -32,7 +32,7 @@ class Hotplug:
         self._one = asyncio.Lock()
 
     def start(self) -> None:
-        """Say whether CPUs were lost to pods before: nobody else tells why a node is smaller than its machine."""
+        """Log whether CPUs were lost to pods before: nothing else says why a node is smaller than its machine."""
         topology = self._context.state.node.topology
         parent = read_allowed(self._root).path
         if parent and parent.name in POD_PARENTS and (missing := topology.online_cpus - topology.cpus):

@@ -28,7 +28,7 @@ class Inheritance:
     """By uid of the pod: when its sandbox ended, and what it had then, by name of the container."""
 
     def ended(self, node: Node, key: str) -> None:
-        """The sandbox *key* ends; *node* is the one before that. The last end counts of those that are told."""
+        """The sandbox *key* ends; *node* is the one before that. The last end counts."""
         pod, now_s = node.pods.get(key), self.clock()
         self._left = {uid: left for uid, left in self._left.items() if now_s - left[0] <= INHERIT_S}
         if pod is None or not pod.uid:

@@ -1,7 +1,7 @@
 """The runtime's truth minus ours → events: at start, when the runtime came back, and from time to time.
 
-Held calls wait for the first comparison only. Later ones judge nobody who was touched since the lists were requested,
-so calls and lists need not wait for each other (docs/decisions/0006). Pass-through calls never wait.
+Held calls wait for the first comparison only. Later ones judge no container that was touched since the lists were
+requested, so calls and lists need not wait for each other (docs/decisions/0006). Pass-through calls never wait.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
-from criproxy.control.sync.bypass_times import BypassTimes
 from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped, unconfirmed
 from criproxy.control.sync.sizes_in_force import SizesInForce
+from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -29,7 +29,7 @@ _BETWEEN_S = 0.1
 """Pause between two comparisons, however often one is asked for."""
 _AT_ONCE = 32
 """Workers that are started before other things get their turn."""
-_LOOKS = 2
+_REMOVAL_LISTS = 2
 """How often, ``unknown_pause_s`` apart, the runtime is asked for what it may still be removing."""
 
 
@@ -46,69 +46,81 @@ class Resync:
     context: Context
     reconciler: Reconciler
     outcomes: Outcomes
+    adoption: Adoption
     devices: DeviceGuard
-    bypass_times: BypassTimes
+    error: str = ""
+    """Why the runtime could not be asked the last time; empty if it could."""
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    _due_earlier: asyncio.Event = field(default_factory=asyncio.Event)
     """The next comparison is due earlier than it was."""
     _touched: set[str] = field(default_factory=set)
     """Containers and sandboxes that calls were about since the lists were requested."""
-    _doubts: int = 0
-    """How often what we know was doubted: lists requested before say nothing of what has passed since."""
-    _error: str = ""
+    _invalidations: int = 0
+    """How often what we know became invalid: lists requested before say nothing of what has passed since."""
     _is_first: bool = True
-    """What the store remembers to be under way is from before our start."""
+    """What the store remembers to be in flight is from before our start."""
     _wanted: bool = True
-    """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
+    """Whether the next comparison was asked for; such a one reads all cgroups, too."""
     _resized: bool = False
     """Whether containers may have been resized unseen."""
-    _look_s: float | None = None
-    """When, on the loop's clock, to compare because of removals that may be under way; None: there are none."""
-    _last_look_s: float = 0.0
+    _removals_s: float | None = None
+    """When, on the loop's clock, to compare because of removals that may go on; None: there are none."""
+    _last_removals_s: float = 0.0
     """With which such comparison the last of them is done."""
-    _finding: bool = False
-    """Whether somebody is finding out who has which cards."""
 
     async def ready(self) -> None:
         """Return once the node is known.
 
+        Held calls wait here for the first comparison, and each of them once. Not earlier: the listeners serve before,
+        since pass-through calls need no node. Not later: before that comparison, nothing shows which CPUs running
+        containers already have to themselves, and a container placed on such a CPU would share it until an update
+        moved it. And only once: later comparisons find what happened beside the calls, against which a node that was
+        true a moment ago is as good as one that waited for a list, so that a runtime that hangs holds up no create.
+
         Raises:
             NotReady: after ``resync_timeout_s``.
         """
+        timeout_s = self.context.settings.resync_timeout_s
         if self._ready.is_set():
             return
-        timeout_s = self.context.settings.resync_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
         except TimeoutError:
             raise NotReady(
                 f"criproxy does not know yet what runs on this node: the runtime has not answered for {timeout_s:g} s "
-                f"({self._error or 'it has not answered yet'})"
+                f"({self.error or 'it has not answered yet'})"
             ) from None
 
-    def doubt(self, *, sizes: bool = False) -> None:
+    @property
+    def is_ready(self) -> bool:
+        """Whether held calls are served."""
+        return self._ready.is_set()
+
+    def invalidate(self, *, sizes: bool = False) -> None:
         """Calls have passed unseen: held ones wait until the runtime has been asked again what runs.
 
         Args:
-            sizes: containers may have other sizes since.
+            sizes: containers may have other sizes since. So may pods, and a runtime need not have understood that:
+                their totals are forgotten until the next create tells them.
         """
-        self._resized |= sizes
         if sizes:
-            self._forget_totals()
-        self._doubts += 1
+            self._resized = True
+            for key, pod in self.context.state.node.pods.items():
+                if pod.cpu_total_milli:
+                    self.context.state.submit(PodResized(key, 0))
+        self._invalidations += 1
         self._ready.clear()
         self.soon()
 
-    def _forget_totals(self) -> None:
-        """Pods may have been resized, too, and a runtime need not have understood that: the next create tells."""
-        for key, pod in self.context.state.node.pods.items():
-            if pod.cpu_total_milli:
-                self.context.state.submit(PodResized(key, 0))
+    async def adopt_before_start(self, container_id: str) -> None:
+        """Adopt an unknown container that is about to start: it was created while criproxy did not see calls.
 
-    async def meet(self, container_id: str) -> None:
-        """Take in a container that is about to start and that we know nothing of: it was made while nobody watched.
+        Its start is the last moment: until then it runs nowhere, and afterwards it may run on exclusive CPUs of others
+        for as long as the next comparison takes to come. There is no earlier one: a container that was created unseen
+        is known by nothing but a list, and a list for each create that passed would ask a runtime that was just found
+        to be failing. Its start is held anyway, and one list costs it milliseconds.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked.
@@ -117,54 +129,46 @@ class Resync:
             if self.context.state.resolve(container_id) not in self.context.state.node.containers:
                 await self._compare(thorough=False)
 
-    @property
-    def error(self) -> str:
-        """Why the runtime could not be asked the last time; empty if it could."""
-        return self._error
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether held calls are served."""
-        return self._ready.is_set()
-
     async def run(self) -> None:
         """Compare now, whenever `soon` or `unsettled` says so, and every ``resync_interval_s``, for ever.
 
         So often the disk is tried, too.
         """
+        self._wanted = True  # also after a failure
         self.unsettled()  # removals that were cut when criproxy last ended may go on, too
         while True:
             thorough, self._wanted = self._wanted, False
             self.context.state.look_at_disk()
-            try:
-                await self.again(thorough=thorough)
-            except Exception as error:
-                if self.context.failures.add("watcher", f"asking the runtime what runs failed: {error!r}"):
-                    self.context.log.error("resync failed", error=repr(error), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
-                self.context.counters.resync_failures += 1
-                await asyncio.sleep(_LONGEST_PAUSE_S)
-                self.soon()
+            await self.again(thorough=thorough)
             await asyncio.sleep(_BETWEEN_S)
             await self._due()
 
     def soon(self) -> None:
         """Something may have happened beside us: compare as soon as possible, in the background. Cheap to repeat."""
         self._wanted = True
-        self._stirred.set()
+        self._due_earlier.set()
 
     def unsettled(self) -> None:
-        """A removal ended without saying that it was done, and the runtime may still be at it: nobody tells its end.
+        """A removal ended without saying that it was done, and the runtime may go on with it: nothing reports its end.
 
         Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
         """
         now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
-        self._last_look_s = now_s + _LOOKS * pause_s
-        if self._look_s is None:
-            self._look_s = now_s + pause_s
-            self._stirred.set()
+        self._last_removals_s = now_s + _REMOVAL_LISTS * pause_s
+        if self._removals_s is None:
+            self._removals_s = now_s + pause_s
+            self._due_earlier.set()
 
     def touch(self, key: str) -> None:
-        """A call about the container or sandbox *key* has ended: lists requested before say nothing about it."""
+        """A call about the container or sandbox *key* has ended: lists requested before say nothing about it.
+
+        Lists race with calls: a list may have been written down by the runtime before the call took effect, and arrive
+        after the call's end was booked. Judging by it would take the place of a container that has just started, or
+        adopt one that has just been removed. Calls do not wait for lists, nor lists for calls, so the touch is noted
+        at the end of the call, when its event is submitted: at its beginning, a list requested while the call runs
+        could miss the effect and not know of it. It is noted only while a comparison runs, and forgotten when the next
+        one is about to request its lists: those will be younger.
+        """
         if self._one.locked():
             self._touched.add(key)
 
@@ -172,11 +176,11 @@ class Resync:
         """Compare until it worked once; the runtime may be away.
 
         Args:
-            thorough: also read the cgroups of all, instead of only of those who are new.
+            thorough: also read all cgroups, instead of only those of adopted containers.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
-            doubts = self._doubts
+            invalidations = self._invalidations
             try:
                 async with self._one:
                     await self._compare(thorough=thorough)
@@ -186,7 +190,7 @@ class Resync:
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             else:
                 self._succeeded()
-                if doubts == self._doubts:
+                if invalidations == self._invalidations:
                     self._ready.set()
                 return
 
@@ -209,53 +213,50 @@ class Resync:
         self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], look=True)
 
     async def _due(self) -> None:
-        """Wait until somebody asks for the next comparison, or it is time."""
-        loop = asyncio.get_running_loop()
-        interval_s = loop.time() + self.context.settings.resync_interval_s
+        """Wait until the next comparison is asked for, or it is time."""
+        interval_s = asyncio.get_running_loop().time() + self.context.settings.resync_interval_s
         while not self._wanted:
-            self._stirred.clear()
+            self._due_earlier.clear()
             try:
-                async with asyncio.timeout_at(min(interval_s, self._look_s or interval_s)):
-                    await self._stirred.wait()
+                async with asyncio.timeout_at(min(interval_s, self._removals_s or interval_s)):
+                    await self._due_earlier.wait()
             except TimeoutError:
-                if self._look_s is not None and self._look_s <= interval_s:
+                if self._removals_s is not None and self._removals_s <= interval_s:
                     pause_s = self.context.settings.unknown_pause_s
-                    goes_on = self._look_s + pause_s / 2 < self._last_look_s
-                    self._look_s = self._look_s + pause_s if goes_on else None
+                    goes_on = self._removals_s + pause_s / 2 < self._last_removals_s
+                    self._removals_s = self._removals_s + pause_s if goes_on else None
                 return
 
     async def _compare(self, *, thorough: bool) -> None:
-        """One comparison: what ended gives its place back, what we do not know is taken in."""
-        runtime = self.context.runtime
+        """One comparison: what ended gives its place back, what is unknown is adopted."""
+        state, runtime = self.context.state, self.context.runtime
         await runtime.version()
         self._touched.clear()
-        before, guarded = self.context.state.node, self.devices.sandboxes()
-        refused = self.context.state.refused_in()
+        before, guarded, refused = state.node, self.devices.sandboxes(), state.refused_in()
         sandboxes, containers = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers())
-        await self._reservations(before, containers)
+        there = {item.id for item in sandboxes}
+        await self._confirm_reservations(before, containers)
         await self._take_over(before, sandboxes, containers)
         await self.outcomes.judge_sandboxes(before, sandboxes)
-        for key in before.pods.keys() - {item.id for item in sandboxes}:
-            await self.context.state.apply(PodGone(key))
-        for key in guarded - {item.id for item in sandboxes} - self.context.state.node.pods.keys():
+        for key in before.pods.keys() - there:
+            await state.apply(PodGone(key))
+        for key in guarded - there - state.node.pods.keys():
             self.devices.sandbox_removed(key)
-        there = [item.id for item in sandboxes]
-        gone = {sandbox for sandbox in refused if not any(key.startswith(sandbox) for key in there)}
-        self.context.state.forget_refused(gone)
-        self._find_cards(containers)
-        await self._adoption.follow_watched()
+        state.forget_refused({each for each in refused if not any(key.startswith(each) for key in there)})
+        # Beside this: the kubelet may take its time, and no place depends on it.
+        self.context.tasks.spawn("find out who has which cards", self.adoption.find_cards(containers))
+        await self.adoption.read_watched()
         if self._resized:
-            await self._follow_sizes(containers)
+            self._resized = False  # before: sizes may become invalid again meanwhile
+            is_done = False
+            try:
+                is_done = await SizesInForce(self.context).follow(containers, self._is_touched)
+            finally:
+                self._resized |= not is_done
         self.reconciler.enqueue(list(self.context.cgroups.untold), look=True)
-        if thorough:
-            await self._look_at_all()
-
-    async def _follow_sizes(self, containers: Sequence[api.Container]) -> None:
-        self._resized, is_done = False, False  # before: they may be doubted again meanwhile
-        try:
-            is_done = await SizesInForce(self.context).follow(containers, self._is_disturbed)
-        finally:
-            self._resized |= not is_done
+        for keys in batches(list(state.node.grants), _AT_ONCE) if thorough else ():
+            self.reconciler.enqueue(keys, look=True)
+            await asyncio.sleep(0)
 
     async def _take_over(
         self,
@@ -270,39 +271,20 @@ class Resync:
             await self._has_started(item)
         lost = never_to_start(sandboxes, containers)
         able = [item for item in containers if item.id not in lost]
-        adopting = self._adoption.take_in(sandboxes, able, self._is_disturbed, with_exited=self._is_first)
-        for key in await adopting:
+        for key in await self.adoption.adopt(sandboxes, able, self._is_touched, with_exited=self._is_first):
             found = self.context.state.node.containers.get(key)
             if found and found.state is ContainerState.CREATED:
                 self.outcomes.start_unknown(key)
 
-    def _find_cards(self, containers: Sequence[api.Container]) -> None:
-        """In the background: the kubelet may take its time, and nobody's place depends on it."""
-        if self.devices.rules is not None and not self._finding:
-            self._finding = True
-            self.context.tasks.spawn("find out who has which cards", self._with_cards(containers))
-
-    async def _with_cards(self, containers: Sequence[api.Container]) -> None:
-        try:
-            await self._adoption.find_cards(containers)
-        except RuntimeCallError:
-            pass  # the next comparison tries again
-        finally:
-            self._finding = False
-
-    @property
-    def _adoption(self) -> Adoption:
-        return Adoption(self.context, self.reconciler, self.devices, self.bypass_times)
-
-    def _is_disturbed(self, *ids: str) -> bool:
+    def _is_touched(self, *ids: str) -> bool:
         """Whether the list is too old to say anything of what has one of *ids*; the next comparison will."""
-        disturbed = not self._touched.isdisjoint(ids)
-        if disturbed:
+        touched = not self._touched.isdisjoint(ids)
+        if touched:
             self.soon()
-        return disturbed
+        return touched
 
-    async def _reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
-        """Creates that were under way when criproxy last ended: found by their stamp, or asked for."""
+    async def _confirm_reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
+        """Find creates that were in flight when criproxy last ended: by their stamp, or by asking."""
         unknown = [item for item in containers if item.id not in before.containers]
         for container in unconfirmed(before):
             if found := stamped(unknown, container.key):
@@ -311,7 +293,7 @@ class Resync:
                 self.outcomes.create_unknown(container.key, container.pod)
 
     async def _has_started(self, item: api.Container) -> None:
-        """A container of which we have not heard that it runs."""
+        """Book the start of a listed container that runs, and of which that is not known."""
         known = self.context.state.node.containers.get(item.id)
         if known is None or known.state in (ContainerState.RUNNING, ContainerState.EXITED):
             return
@@ -319,22 +301,16 @@ class Resync:
             await self.context.state.apply(ContainerStarted(item.id))
             self.reconciler.enqueue([item.id], look=True)
 
-    async def _look_at_all(self) -> None:
-        keys = list(self.context.state.node.grants)
-        for first in range(0, len(keys), _AT_ONCE):
-            self.reconciler.enqueue(keys[first : first + _AT_ONCE], look=True)
-            await asyncio.sleep(0)
-
     def _failed(self, error: RuntimeCallError) -> None:
         self.context.counters.resync_failures += 1
-        if str(error) != self._error:  # it is tried again every second
+        if str(error) != self.error:  # it is tried again every second
             self.context.log.warning("cannot ask the runtime what runs", error=str(error))
-        self._error = str(error)
+        self.error = str(error)
 
     def _succeeded(self) -> None:
         counters = self.context.counters
         counters.resyncs += 1
         counters.last_resync_s = monotonic()
-        if self._error:
-            self.context.log.info("the runtime tells what runs again")
-        self._error, self._is_first = "", False
+        if self.error:
+            self.context.log.info("the runtime can be asked again what runs")
+        self.error, self._is_first = "", False

@@ -11,6 +11,7 @@ from time import time
 
 from criproxy.control.containers.cgroups import if_told
 from criproxy.control.context import Context
+from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.engine.decision import Decision
@@ -29,43 +30,42 @@ class SizesInForce:
 
     context: Context
 
-    async def follow(self, items: Sequence[api.Container], disturbed: Callable[..., bool]) -> bool:
-        """Place those of a list anew whose CPU or memory is another, but for those *disturbed* since it was made.
+    async def follow(self, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
+        """Place those of a list anew whose CPU or memory is another, but for those touched since it was made.
 
         Returns:
-            Whether the runtime told the sizes of all.
+            Whether the runtime reported the sizes of all.
         """
-        is_told = True
+        is_complete = True
         known = [item for item in items if self._alive(item.id)]
-        for first in range(0, len(known), AT_ONCE):
-            some = known[first : first + AT_ONCE]
+        for some in batches(known, AT_ONCE):
             replies = await asyncio.gather(*(if_told(self.context.cgroups.ask(item.id)) for item in some))
-            is_told &= None not in replies
-            for item, told in zip(some, replies, strict=True):
-                container, reply = self._alive(item.id), told and told[1]
-                if container and reply and not disturbed(item.id, item.pod_sandbox_id):
+            is_complete &= None not in replies
+            for item, answer in zip(some, replies, strict=True):
+                container, reply = self._alive(item.id), answer and answer[1]
+                if container and reply and not is_touched(item.id, item.pod_sandbox_id):
                     self._resized(container, reply)
-        return is_told
+        return is_complete
 
     def _alive(self, key: str) -> Container | None:
         container = self.context.state.node.containers.get(key)
         return container if container and container.state is not ContainerState.EXITED else None
 
     def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
-        manager = self.context.state
-        has = translate.sizes_in_force(reply, container, manager.node.topology.capacity_bytes)
+        state = self.context.state
+        has = translate.sizes_in_force(reply, container, state.node.topology.capacity_bytes)
         # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
         waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
         if _alike(has, container.sizes) or _alike(has, waits_for):
             return
-        manager.note(container, Kind.RESIZED, "it was resized while nobody watched")
+        state.note(container, Kind.RESIZED, "it was resized while criproxy did not see calls")
         believe(self.context, container.key, has)
 
 
 def believe(context: Context, key: str, sizes: Sizes) -> None:
     """Place the container *key* anew by the *sizes* that runtime and kubelet believe in force.
 
-    Where there is no room for them any more, nobody asks again: it gets them as soon as there is.
+    Where there is no room for them any more, the kubelet does not ask again: it gets them as soon as there is.
     """
 
     def placed(done: "asyncio.Future[Decision]") -> None:
@@ -76,5 +76,5 @@ def believe(context: Context, key: str, sizes: Sizes) -> None:
 
 
 def _alike(one: Sizes, other: Sizes) -> bool:
-    """Whether two sizes are the same but for what a runtime does not tell, such as a request for memory."""
+    """Whether two sizes are the same but for what a runtime does not report, such as a request for memory."""
     return replace(one, memory_request_bytes=None) == replace(other, memory_request_bytes=None)

@@ -5,6 +5,7 @@ Here the parts are put together; each has its own file.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 
 from criproxy.control.containers.refused_resizes import RefusedResizes
@@ -13,56 +14,48 @@ from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.sync.outcomes import Outcomes
 
+_PARTS = ("sync.exits", "sync.drift", "sync.cold_starts", "reconcile.promotion")
+"""The modules that are loaded beside the first calls: nothing of them is needed at the very start."""
 
+
+@dataclass(slots=True)
 class Watch:
-    """The parts, and how they are started.
+    """Starts the parts. Made right after the machine was discovered: what changes from then on is noticed."""
 
-    Made right after the machine was discovered: what changes from then on is noticed.
-    """
+    context: Context
+    reconciler: Reconciler
+    outcomes: Outcomes
+    refused: RefusedResizes
+    is_ready: Callable[[], bool]
+    _hotplug: Hotplug = field(init=False)
 
-    def __init__(
-        self,
-        context: Context,
-        reconciler: Reconciler,
-        outcomes: Outcomes,
-        refused: RefusedResizes,
-        is_ready: Callable[[], bool],
-    ) -> None:
-        self._context = context
-        self._reconciler = reconciler
-        self._outcomes = outcomes
-        self._refused = refused
-        self._is_ready = is_ready
-        self._hotplug = Hotplug(context)
+    def __post_init__(self) -> None:
+        self._hotplug = Hotplug(self.context)
 
     @property
     def problem(self) -> str:
-        """Why nobody knows which CPUs and memory nodes there are now; empty where that is known."""
+        """Why the CPUs and memory nodes of the machine are not known now; empty where they are."""
         return self._hotplug.error
 
     def start(self) -> None:
         """Watch until the controller's tasks are stopped."""
         self._hotplug.start()
-        self._context.tasks.forever("watch", self._watch)
+        self.context.tasks.forever("watch", self._watch)
 
     async def _watch(self) -> None:
-        """Load the parts beside the first calls, and start them: nothing of them is needed at the very start."""
         await self._load()
+        from criproxy.control.reconcile.promotion import Promotions
         from criproxy.control.sync.cold_starts import ColdStarts
         from criproxy.control.sync.drift import Drift
         from criproxy.control.sync.exits import Exits
-        from criproxy.control.sync.promotion import Promotions
 
-        context = self._context
-        exits = Exits(context, self._outcomes)
-        drift, cold_starts = Drift(context, self._reconciler, self._hotplug), ColdStarts(context)
-        promotions = Promotions(context, self._refused, self._is_ready)
+        context, exits = self.context, Exits(self.context, self.outcomes)
         context.tasks.forever("follow events", exits.follow)
         context.tasks.forever("list exited containers", exits.list_regularly)
-        context.tasks.forever("watch cgroups", drift.watch)
-        context.tasks.forever("end cold starts", cold_starts.watch)
-        context.tasks.forever("look for room", promotions.watch)
+        context.tasks.forever("watch cgroups", Drift(context, self.reconciler, self._hotplug).watch)
+        context.tasks.forever("end cold starts", ColdStarts(context).watch)
+        context.tasks.forever("promote containers", Promotions(context, self.refused, self.is_ready).watch)
 
     async def _load(self) -> None:
-        for part in ("exits", "drift", "cold_starts", "promotion"):
-            await asyncio.to_thread(import_module, f"criproxy.control.sync.{part}")
+        for part in _PARTS:
+            await asyncio.to_thread(import_module, f"criproxy.control.{part}")

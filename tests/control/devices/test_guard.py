@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from criproxy.control.devices import guard as guarding
+from criproxy.control.devices import evidence as gathering
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -93,7 +93,7 @@ def world(directory: Path, policy: Policy = STATIC, rules: DeviceRules | None = 
 
 def knows(world: World, source: Podresources) -> None:
     """Let the node ask *source*."""
-    world.controller.devices.sources = (source,)
+    world.controller.devices.evidence.sources = (source,)
 
 
 async def create(
@@ -222,7 +222,7 @@ async def test_nobody_can_tell(tmp_path: Path) -> None:
 
 async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The create goes on without it after the bound, and the next source is asked."""
-    monkeypatch.setattr(guarding, "SOURCE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", 0.05)
 
     class Silent(Podresources):
         """Takes the question, and never answers."""
@@ -233,7 +233,7 @@ async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkey
             return None
 
     async with world(tmp_path) as node:
-        node.controller.devices.sources = (Silent(), Podresources(main="GPU-b"))
+        node.controller.devices.evidence.sources = (Silent(), Podresources(main="GPU-b"))
 
         assert envs(await create(node)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
 

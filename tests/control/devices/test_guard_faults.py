@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices import guard as guarding
 from criproxy.control.settings import OnError
 from criproxy.cri.runtime import RuntimeCallError
@@ -130,7 +131,7 @@ async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monke
             await create(node, ALL)
 
         assert len(wrong(node)) == 1
-        assert "the rule about devices failed once within the last hour, last at default/pod-0/main" in wrong(node)[0]
+        assert "the rule about devices failed, last at default/pod-0/main" in wrong(node)[0]
         assert "is refused, and tried again (onError: refuse)" in wrong(node)[0]
 
 
@@ -174,7 +175,7 @@ async def test_evidence_that_fails_grants_nothing(
     async with world(tmp_path) as node:
         knows(node, Raising(main="GPU-b"))
         if where == "weigh":
-            monkeypatch.setattr(guarding, "weigh", lambda *_: 1 // 0)
+            monkeypatch.setattr(gathering, "weigh", lambda *_: 1 // 0)
 
         assert envs(await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")) == VOID
 
@@ -228,8 +229,9 @@ async def test_a_failure_is_forgotten_after_an_hour(tmp_path: Path, monkeypatch:
         await create(node, ALL)
         assert wrong(node)
 
-        guard = node.controller.devices
-        guard.faults.clock = lambda: 3601.0 + guard.faults.last_s
+        failures = node.controller.context.failures
+        later_s = failures.recent()[0].at_s + 3601.0
+        failures.clock = lambda: later_s
 
         assert not wrong(node)
         assert [

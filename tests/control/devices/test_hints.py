@@ -333,4 +333,4 @@ async def test_18_recovery_without_a_state(tmp_path: Path, lists: bool, damaged:
 
         assert node.hints() == hints | ({"stranger": ()} if damaged else {})
         assert node.grants()["owner"] == grants["owner"]
-        assert ("the kubelet does not tell what it allocated" in node.world.log.events()) is damaged
+        assert ("the kubelet does not report what it allocated" in node.world.log.events()) is damaged

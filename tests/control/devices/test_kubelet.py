@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.counters import Counters
-from criproxy.control.devices import guard as guarding
+from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
@@ -32,7 +32,7 @@ GIVEN = Known("podresources", {GPU: ("GPU-b",)}, complete=True)
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same holds for the bound of every source."""
-    monkeypatch.setattr(guarding, "SOURCE_TIMEOUT_S", FILES.timeout_s)
+    monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", FILES.timeout_s)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
         assert await create(node, "u2", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
 
         assert node.counters.devices["nvidia", "no-evidence"] == 2
-        assert node.log.events().count("the kubelet does not tell what it allocated") == 1
+        assert node.log.events().count("the kubelet does not report what it allocated") == 1
 
 
 async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ async def test_a_kubelet_that_restarts(allocations: Allocations, source: Kubelet
     assert await told(source, of("u1", "s3")) == GIVEN
     assert isinstance(source.log, RecordingLog)
     assert [(event.split(" what")[0], keys["source"]) for event, keys in source.log.lines] == [
-        ("the kubelet does not tell", "podresources"),
-        ("the kubelet tells again", "podresources"),
+        ("the kubelet does not report", "podresources"),
+        ("the kubelet reports again", "podresources"),
     ]
 
 
@@ -216,13 +216,13 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     source = Kubelet(replace(FILES, timeout_s=0.05), tmp_path, Counters(), RecordingLog())
     await source.known(MAIN)
     source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
-    await source._looks["s1"].reading
+    await source._inquiries["s1"].reading
 
     assert await told(source, MAIN) == replace(GIVEN, source="checkpoint")
     assert source.counters.device_evidence["podresources", "late"] == 2
 
     allocations.answers.set()
-    await asyncio.wait(source._looks["s1"].tasks)
+    await asyncio.wait({source._inquiries["s1"].asking, source._inquiries["s1"].reading})
     assert await told(source, MAIN) == GIVEN
     await source.close()
     assert await told(source, MAIN) is None

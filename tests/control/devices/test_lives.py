@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from criproxy.control.devices import guard as guarding
+from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
@@ -152,7 +152,7 @@ async def kubelet(tmp_path: Path) -> AsyncIterator[Allocations]:
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubelet: Allocations, seed: int) -> None:
     """Every container sees its cards and no others, over restarts of both sides, and nothing is left at the end."""
-    monkeypatch.setattr(guarding, "SOURCE_TIMEOUT_S", PATIENT_S)
+    monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", PATIENT_S)
     host(tmp_path)
     async with World(tmp_path, settings=replace(FAST, devices=RULES)) as node:
         life = Life(node, kubelet, Random(seed))
@@ -164,7 +164,7 @@ async def test_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubelet: A
         await node.poll(lambda: not node.controller.node.containers)
         guard = node.controller.devices
         assert not guard._runtimes
-        (source,) = guard.sources
+        (source,) = guard.evidence.sources
         assert isinstance(source, Kubelet)
-        assert not source._looks
+        assert not source._inquiries
         assert set(kubelet.asked) == {"Get", "List"}

@@ -222,7 +222,7 @@ async def test_events_go_on_where_telling_of_one_fails() -> None:
 
     await manager.close()
     assert list(manager.node.pods) == ["one", "two"]
-    assert log.events() == ["what happened stands, but could not be told"] * 2
+    assert log.events() == ["what happened stands, but could not be reported"] * 2
 
 
 async def test_who_only_shares_fails_with_a_disk_that_is_known_to_fail() -> None:

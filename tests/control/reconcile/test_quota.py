@@ -239,7 +239,7 @@ async def test_a_quota_that_somebody_sets_is_lifted_again(world: World, tmp_path
     await world.poll(lambda: kernel_quota(tmp_path, owned) == "-1")
     await world.poll(lambda: world.counters.drift_repaired == 1)
     assert kernel_quota(tmp_path, shared) == "50000"
-    assert "somebody has changed the CFS quota of a container" in world.log.events()
+    assert "another program changed the CFS quota of a container" in world.log.events()
 
 
 async def test_the_same_quota_again_and_again_is_left_for_a_while(tmp_path: Path) -> None:

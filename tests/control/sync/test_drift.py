@@ -19,7 +19,7 @@ from tests.control.world import FAST, PATIENT, World, owner, sharer
 
 LIMIT_S = 20.0
 WATCHFUL = replace(FAST, drift_period_s=0.05)
-FOUND = "somebody has changed the cpuset of a container"
+FOUND = "another program changed the cpuset of a container"
 
 
 async def change(world: World, container_id: str, cpus: str) -> None:

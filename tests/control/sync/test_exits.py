@@ -101,7 +101,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> Non
         world.runtime.exit_container(owned)
         queue = world.controller.context.state._queue
         exits = Exits(world.controller.context, world.controller.outcomes)
-        looks = [asyncio.create_task(exits.look()) for _ in range(2)]
+        looks = [asyncio.create_task(exits.list_once()) for _ in range(2)]
         await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
         disk.answers.set()
         await asyncio.gather(*looks)

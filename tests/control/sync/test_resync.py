@@ -115,10 +115,10 @@ async def test_who_ends_while_being_taken_in_is_not_kept(
 ) -> None:
     """The list is older than the call that ended the container: it must not be believed."""
     asked, go_on = asyncio.Event(), asyncio.Event()
-    look = Adoption._look
+    look = Adoption._inspect
 
-    async def looked(self: Adoption, item: api.Container) -> object:
-        seen = await look(self, item)
+    async def looked(self: Adoption, item: api.Container, until_s: float) -> object:
+        seen = await look(self, item, until_s)
         asked.set()
         await go_on.wait()
         return seen
@@ -128,7 +128,7 @@ async def test_who_ends_while_being_taken_in_is_not_kept(
         world.kubelet._client = world.direct
         sandbox_id, ids = await world.kubelet.run_pod(owner("foreign", 1))
         world.kubelet._client = world.client
-        monkeypatch.setattr(Adoption, "_look", looked)
+        monkeypatch.setattr(Adoption, "_inspect", looked)
         world.controller.runtime_lost()
         await asked.wait()
         if how == "remove pod":
@@ -219,7 +219,7 @@ async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None
         await world.poll(lambda: world.counters.resync_failures >= 3)
         await world.runtime.start()
 
-        await world.poll(lambda: "the runtime tells what runs again" in names(world.log.lines))
+        await world.poll(lambda: "the runtime can be asked again what runs" in names(world.log.lines))
 
         assert names(world.log.lines).count("cannot ask the runtime what runs") <= 2
 
@@ -227,19 +227,19 @@ async def test_a_runtime_that_stays_away_is_told_of_once(tmp_path: Path) -> None
 async def test_a_mistake_of_ours_is_not_the_last_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is logged, and held calls are served as soon as it works."""
     failures = [ZeroDivisionError("a mistake")]
-    take_in = Adoption.take_in
+    adopt = Adoption.adopt
 
     async def fragile(self: Adoption, *arguments: Any, **options: Any) -> Sequence[str]:  # noqa: ANN401 (passed on)
         if failures:
             raise failures.pop()
-        return await take_in(self, *arguments, **options)
+        return await adopt(self, *arguments, **options)
 
-    monkeypatch.setattr(Adoption, "take_in", fragile)
+    monkeypatch.setattr(Adoption, "adopt", fragile)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, DEAF) as world:
         owned = await world.run(owner("owner", 1))
 
         assert world.cpus(owned) == "1"
-        assert "resync failed" in names(world.log.lines)
+        assert "background work failed" in names(world.log.lines)
 
 
 async def test_a_start_by_the_beginning_of_an_id_touches_its_container(tmp_path: Path) -> None:

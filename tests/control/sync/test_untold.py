@@ -21,7 +21,7 @@ OFTEN = replace(FAST, exit_list_s=0.1, resync_timeout_s=5.0)
 def untold(world: World) -> list[str]:
     """What ``status --check`` says of it."""
     said = problems(situation(world.controller))["problems"]
-    return [text for text in said if "does not tell how it is with" in text]
+    return [text for text in said if "does not report the state of" in text]
 
 
 async def test_its_end_and_that_of_others_are_seen(tmp_path: Path) -> None:

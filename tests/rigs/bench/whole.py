@@ -108,9 +108,9 @@ class _Turns:
     async def _told(self, sandbox_id: str) -> None:
         """Return when the kubelet has answered what it was asked of a sandbox, if it was."""
         await self.world.controller.context.state.flush()
-        for source in self.world.controller.devices.sources:
-            if isinstance(source, Kubelet) and (look := source._looks.get(sandbox_id)):
-                await asyncio.wait(look.tasks)
+        for source in self.world.controller.devices.evidence.sources:
+            if isinstance(source, Kubelet) and (inquiry := source._inquiries.get(sandbox_id)):
+                await asyncio.wait({inquiry.asking, inquiry.reading})
 
     async def _end(self, client: RuntimeClient, sandbox_id: str) -> None:
         for name, request, reply in (

@@ -1,7 +1,7 @@
 """Gives containers later what they should have had: the size that was refused to the attempt before, exclusive CPUs.
 
-The engine decides whether there is room; here is who is tried, and when. Nothing is tried while the disk, the policy or
-the answer of the runtime fails: these are the very reasons why somebody came without.
+The engine decides whether there is room; here is which container is tried, and when. Nothing is tried while the disk,
+the policy or the answer of the runtime fails: these are the very reasons why containers came without.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ _PLACEABLE = MAY_RUN | {ContainerState.CREATED}
 
 @dataclass(slots=True)
 class Promotions:
-    """Looks for room whenever the node has changed.
+    """Promotes containers whenever the node has changed.
 
     Args:
-        context: the node, and who is told.
-        refused: what the kubelet was told about resizes without room.
-        is_ready: whether the runtime has told what runs.
+        context: the node, and what reports it.
+        refused: the resizes that had no room.
+        is_ready: whether the runtime has listed what runs.
     """
 
     context: Context
@@ -42,40 +42,40 @@ class Promotions:
     is_ready: Callable[[], bool]
     _known: Mapping[str, Container] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
-    """Keys of those among `_known` containers that may lack something; so nobody looks at all for each change."""
+    """Keys of those among `_known` containers that may lack something: a change costs no pass over all."""
     _lacks: dict[str, tuple[Container, bool]] = field(default_factory=dict)
     """By key: a container as it was when the policy was asked whether it should have more, and the answer."""
     _asked: Policy | None = None
     """Which policy that was."""
 
     async def watch(self) -> None:
-        """Try those who should have more, for ever; one who does not fit is tried again when the node has changed."""
-        manager, tried = self.context.state, None
+        """Try containers that should have more, for ever; one that does not fit again when the node has changed."""
+        state, tried = self.context.state, None
         while True:
-            node = manager.node
+            node = state.node
             self._learn(node)
             self._forget_silent(node)
-            if node is not tried and self._anybody() and self._may_try():
+            if node is not tried and self._has_candidates() and self._may_try():
                 await self._try_all(node)
                 tried = node
                 await asyncio.sleep(self.context.settings.promote_quiet_s)
-            if manager.node is node:
+            if state.node is node:
                 await self._pause()
 
     def _learn(self, node: Node) -> None:
-        """Look at the containers that have changed."""
+        """Learn which of the containers that have changed may lack something."""
         for key in changed_keys(self._known, node.containers):
             container = node.containers.get(key)
             waits = container is not None and (container.missed or container.desired)
             (self._waiting.add if waits else self._waiting.discard)(key)
         self._known = node.containers
 
-    def _anybody(self) -> bool:
-        """Whether somebody may have to be tried."""
+    def _has_candidates(self) -> bool:
+        """Whether any container may have to be tried."""
         return bool(self._waiting) or self.context.settings.promote is Promote.WHEN_FREE
 
     def _forget_silent(self, node: Node) -> None:
-        """End the refusals that nobody wants to be otherwise any more."""
+        """End the refusals of resizes that the kubelet does not repeat any more."""
         context = self.context
         waiting = [node.containers[key] for key in self._waiting]
         for key in self.refused.silent(waiting, time(), context.settings.resize_silence_s):
@@ -84,31 +84,31 @@ class Promotions:
             context.state.submit(ContainerResized(key, node.containers[key].sizes))
 
     def _may_try(self) -> bool:
-        manager = self.context.state
-        is_well = manager.store_error is None and not manager.bypassed
-        return is_well and not manager.node.released and self.is_ready()
+        state = self.context.state
+        is_well = state.store_error is None and not state.bypassed
+        return is_well and not state.node.released and self.is_ready()
 
     async def _pause(self) -> None:
-        """Until the node has changed; not for ever while somebody waits for what is no part of it, such as the disk."""
-        limit_s = self.context.settings.promote_pause_s if self._anybody() else None
+        """Until the node has changed; not for ever while a container waits for something else, such as the disk."""
+        limit_s = self.context.settings.promote_pause_s if self._has_candidates() else None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.context.state.changed()
 
     async def _try_all(self, node: Node) -> None:
-        manager = self.context.state
-        everybody = self.context.settings.promote is Promote.WHEN_FREE
-        keys = list(node.containers if everybody else self._waiting)
-        for key in await asyncio.to_thread(self._fitting, node, keys, manager.policy):
+        state = self.context.state
+        every_one = self.context.settings.promote is Promote.WHEN_FREE
+        keys = list(node.containers if every_one else self._waiting)
+        for key in await asyncio.to_thread(self._fitting, node, keys, state.policy):
             if not self._may_try():
                 return
-            with suppress(PolicyFailed, PolicyFault):  # counted, and told by whoever asks it next
-                before = manager.node
+            with suppress(PolicyFailed, PolicyFault):  # counted, and reported by the next that asks it
+                before = state.node
                 after = (await self.context.state.apply(Promoted(key))).node
-                manager.counters.promotions += before.containers.get(key) is not after.containers.get(key)
+                state.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
-        """Those of *keys* for whom there is room on *node*, who waits longest first; slow."""
+        """Those of *keys* for which there is room on *node*, the longest waiting first; slow."""
         if policy is not self._asked:
             self._asked, self._lacks = policy, {}
         self._lacks = {key: self._lacks[key] for key in self._lacks.keys() & node.containers.keys()}
@@ -138,7 +138,7 @@ class Promotions:
 def _fits(node: Node, key: str, policy: Policy) -> bool:
     try:
         return step(node, Promoted(key), policy).node is not node
-    except Exception:  # noqa: BLE001 (a policy that fails gives nobody more)
+    except Exception:  # noqa: BLE001 (a policy that fails gives no container more)
         return False
 
 

@@ -1,0 +1,96 @@
+"""The machine's cards, read from the files of drivers. Such a file may hang: no create waits for it beyond a bound."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from criproxy.control.context import Context
+from criproxy.devices.asked import Asked
+from criproxy.devices.cards import Stock, Stocks
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.evidence import Evidence
+from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
+from criproxy.discovery.patience import Hangs, Patience
+
+SCAN_TIMEOUT_S = 1.0
+"""How long a create waits for a scan of the machine's cards; files of drivers have a shorter bound of their own."""
+SCAN = "the scan for cards"
+
+Classes = tuple[DeviceClass, ...]
+
+
+@dataclass(slots=True)
+class MachineCards:
+    """Scans for cards, and keeps what was found."""
+
+    context: Context
+    patience: Patience
+    scanned: Classes = ()
+    """The classes of the last scan."""
+    found: Stocks = field(default_factory=dict)
+    """What it found."""
+    _names: frozenset[str] | None = None
+    """The names of files at that time; None where the scan has to be repeated."""
+    _hanging: frozenset[str] = frozenset()
+    """What the log says hangs."""
+    _files: DriverFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = DriverFiles(self.patience)
+
+    async def scan(self, classes: Classes) -> None:
+        """Find the cards of *classes*; while something hangs, the cards known before stay."""
+        host_root, files, self._names = self.context.settings.host_root, self._files, None
+
+        def work() -> tuple[frozenset[str], Stocks]:
+            return names_seen(classes, host_root), find_cards(classes, host_root, files)
+
+        with suppress(Hangs):  # `DeviceGuard.problem` names it
+            names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
+            self.scanned = classes
+            self._names = None if self.patience.hanging else names
+        self._log_hanging()
+
+    async def rescan(self, classes: Classes) -> bool:
+        """Scan again if files came or went since the last scan, which costs milliseconds to find out."""
+        if self._names is not None:
+            work = partial(names_seen, classes, self.context.settings.host_root)
+            try:
+                if await self.patience.wait("the folders of devices", work, SCAN_TIMEOUT_S) == self._names:
+                    return False
+            except Hangs:
+                return False
+        await self.scan(classes)
+        return True
+
+    async def now(self, classes: Classes) -> Stocks:
+        """The cards of *classes* at this moment, for a command; those of the last scan while something hangs."""
+        work = partial(find_cards, classes, self.context.settings.host_root, self._files)
+        with suppress(Hangs):
+            return await self.patience.wait(f"{SCAN} of a command", work, SCAN_TIMEOUT_S)
+        return self.found
+
+    def lack(self, classes: Classes, asked: Asked, evidence: Evidence) -> bool:
+        """Whether a container was given a card whose nodes or CDI specification the last scan did not find.
+
+        Drivers make nodes at their first use, and specifications for claims.
+        """
+        for kind in classes:
+            stock = self.found.get(kind.name, Stock())
+            if kind.hide_value and any(
+                kind.cdi_device(name) is not None and name not in stock.cdi_sets for name in asked.cdi
+            ):
+                return True
+            cards = [stock.card(kind, each) for each in evidence[kind.name].ids if kind.per_device]
+            if not all(card and card.nodes for card in cards):
+                return True
+        return False
+
+    def _log_hanging(self) -> None:
+        hanging = frozenset(self.patience.hanging)
+        for name in sorted(hanging - self._hanging):
+            self.context.counters.device_evidence["driver", "hanging"] += 1
+            self.context.log.warning("a scan of devices hangs", at=name)
+        for name in sorted(self._hanging - hanging):
+            self.context.log.info("a scan of devices hangs no more", at=name)
+        self._hanging = hanging

@@ -1,0 +1,69 @@
+"""The commands of the control socket; what answers them is loaded with the first that is asked."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from criproxy.daemon.behind import Behind
+from criproxy.daemon.start import Started
+from criproxy.observe.bypass import Bypass
+from criproxy.observe.control_socket import Command
+
+if TYPE_CHECKING:
+    from criproxy.api.recordings import Recorder
+    from criproxy.api.situation import Situations
+    from criproxy.views.notices import Notice
+
+
+@dataclass(slots=True)
+class Commands:
+    """Answers the commands."""
+
+    started: Started
+    bypass: Bypass
+    behind: Behind
+    started_s: float = field(default_factory=time.time)
+    _recorder: "Recorder | None" = None
+    _situations: "Situations | None" = None
+
+    def table(self) -> dict[str, Command]:
+        """By name, for the control socket."""
+        asked = {command: partial(self._ask, command) for command in ("status", "explain", "devices", "names")}
+        switch = self.started.controller.policy_switch
+        return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **asked}
+
+    async def _ask(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        await asyncio.to_thread(import_module, "criproxy.api.queries")
+        from criproxy.api.queries import Answers
+        from criproxy.api.situation import Situations
+
+        # `names` is asked by a prompt that waits for it.
+        unreachable = await self.behind.unreachable() if command != "names" else ""
+        self._situations = self._situations or Situations(self.started.controller)
+        answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s)
+        return await answers.commands()[command](arguments)
+
+    async def _record(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        await asyncio.to_thread(import_module, "criproxy.api.recordings")
+        from criproxy.api.recordings import Recorder
+
+        self._recorder = self._recorder or Recorder(self.started.controller)
+        return await self._recorder.command(arguments)
+
+    def _notices(self, unreachable: str) -> "list[Notice]":
+        """What `criproxy status` reports beside what the controller knows."""
+        from criproxy.views.notices import Notice
+
+        bypass, unkept = self.bypass, self.started.keeping.problem
+        found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []
+        if unreachable:
+            found.append(Notice("runtime", unreachable))
+        if self.behind.problem:
+            found.append(Notice("criproxy-behind", self.behind.problem))
+        if unkept:
+            found.append(Notice("config-not-kept", f"a start with a bad policy file could not go on as now: {unkept}"))
+        return found

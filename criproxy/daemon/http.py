@@ -1,0 +1,60 @@
+"""Metrics and health over HTTP; a request that comes before they are loaded waits, and the kubelet does not."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import import_module
+
+from criproxy.daemon.behind import Behind, probe
+from criproxy.observe.bypass import Bypass
+from criproxy.observe.heartbeat import STALE_S, Heartbeat
+from criproxy.observe.log import structlog
+from criproxy.observe.writer import LineWriter
+from criproxy.wire.server import Proxy
+from criproxy.wire.sockets import Listener
+
+log = structlog.get_logger("criproxy.daemon")
+
+
+async def serve_http(
+    stack: AsyncExitStack,
+    listener: Listener,
+    behind: Behind,
+    proxies: Sequence[Proxy],
+    heartbeat: Heartbeat,
+    bypass: Bypass,
+    log_writer: LineWriter,
+) -> None:
+    """Serve metrics and health on *listener* until *stack* ends it; all other arguments are what they show."""
+    for module in ("criproxy.observe.http", "criproxy.observe.metrics", "criproxy.api.measures"):
+        await asyncio.to_thread(import_module, module)  # 0.1 s, in which calls shall not wait
+    from criproxy.api.measures import measure
+    from criproxy.cri.methods import KNOWN_METHODS
+    from criproxy.observe.http import HttpServer, Sources
+    from criproxy.observe.metrics import Gauges, Metrics
+
+    controller, address = behind.controller, behind.endpoints.http
+
+    async def healthy() -> str | None:
+        overdue_s = heartbeat.overdue_s()
+        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
+
+    async def ready() -> str | None:
+        return await probe(behind.endpoints) or controller.problem or controller.devices.problem
+
+    gauges = Gauges(
+        window_debt_bytes=lambda: sum(proxy.window_debt for proxy in proxies),
+        oldest_held_s=lambda: max(proxy.oldest_held_s for proxy in proxies),
+        bypass=lambda: bypass.mode,
+        dropped_log_lines=lambda: log_writer.dropped_lines,
+    )
+    stats = [proxy.stats for proxy in proxies]
+    metrics = Metrics(stats, heartbeat, gauges, KNOWN_METHODS, partial(measure, controller))
+    server = HttpServer(Sources(metrics.render, healthy, ready))
+    stack.push_async_callback(server.stop)
+    await server.start(listener)
+    if address is not None and not address.is_local:
+        text = "--http is open to every client that reaches this node: there is no authentication"
+        log.warning(text, address=str(address))
+    log.info("serving metrics and health", address=str(address))

@@ -1,0 +1,86 @@
+"""What `criproxy serve` was called with, and the addresses in it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from criproxy.errors import UsageError
+from criproxy.observe.address import Address
+from criproxy.wire.sockets import unix_path
+
+MAIN, IMAGE = "criproxy", "criproxy-image"
+"""The names of the sockets for the kubelet, of `systemd.SOCKET_NAMES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `criproxy serve` was called with."""
+
+    config: Path | None
+    listen: str
+    runtime_endpoint: str
+    image_listen: str | None
+    image_endpoint: str | None
+    state_dir: Path
+    host_root: Path
+    http: str | None
+    control_socket: str
+    trace_calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The addresses in `Options`, as paths."""
+
+    pairs: Mapping[str, tuple[str, str]]
+    """Name of the socket (`MAIN`, `IMAGE`) → where we listen, and the runtime behind it."""
+    control: str
+    http: Address | None
+
+    @classmethod
+    def of(cls, options: Options) -> "Endpoints":
+        """Check the addresses.
+
+        Raises:
+            UsageError: if one is malformed, missing or used twice.
+        """
+        runtime = unix_path(options.runtime_endpoint, "--runtime-endpoint")
+        pairs = {MAIN: (unix_path(options.listen, "--listen"), runtime)}
+        if (options.image_listen is None) != (options.image_endpoint is None):
+            raise UsageError(
+                "--image-listen and --image-endpoint go together: "
+                "a separate image service needs a socket of its own, and that socket a service behind it"
+            )
+        if options.image_listen is not None and options.image_endpoint is not None:
+            image = unix_path(options.image_endpoint, "--image-endpoint")
+            pairs[IMAGE] = (unix_path(options.image_listen, "--image-listen"), image)
+        control = unix_path(options.control_socket, "--control-socket")
+        http = Address.parse(options.http) if options.http is not None else None
+        beside, behind = pairs.get(IMAGE, ("", ""))
+        named = {"--listen": pairs[MAIN][0], "--image-listen": beside, "--control-socket": control}
+        named["--http"] = http.path or "" if http else ""
+        _hold_apart(named, {"--runtime-endpoint": runtime, "--image-endpoint": behind})
+        return cls(pairs, control, http)
+
+    @property
+    def runtime(self) -> str:
+        """The path of the runtime's socket."""
+        return self.pairs[MAIN][1]
+
+
+def _hold_apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    """See that no socket of *ours* is another one, or one of *theirs*; they may be one. An empty path is none.
+
+    Raises:
+        UsageError: two are the same, by their paths or by where links lead.
+    """
+    taken: dict[str, str] = {}
+    for option, path in [*ours.items(), *theirs.items()]:
+        if not path:
+            continue
+        real = os.path.realpath(path)
+        if (other := taken.get(real)) is not None:
+            raise UsageError(f"{other} and {option} are both {real}, so that one would take the other's calls")
+        if option in ours:
+            taken[real] = option

@@ -1,0 +1,306 @@
+"""One run of the daemon: sockets, proxies, signals, the bypass, and the messages to systemd."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from criproxy import __version__
+from criproxy.cri.here import TABLE as HERE
+from criproxy.cri.paths import touched_paths
+from criproxy.daemon.options import MAIN, Endpoints, Options
+from criproxy.errors import UsageError
+from criproxy.observe.bypass import Bypass, BypassMode
+from criproxy.observe.control_socket import ControlServer
+from criproxy.observe.heartbeat import Heartbeat
+from criproxy.observe.log import structlog
+from criproxy.observe.systemd import Notifier, adopt_sockets
+from criproxy.observe.writer import LineWriter
+from criproxy.wire.calls import Call, ErrorHandler, Table, Verdict
+from criproxy.wire.early import Early
+from criproxy.wire.server import Proxy
+from criproxy.wire.sockets import Listener, listen
+
+if TYPE_CHECKING:
+    from criproxy.control.controller import Controller
+    from criproxy.daemon.behind import Behind
+    from criproxy.daemon.start import Started
+
+DRAIN_S = 2.0
+"""What calls in flight get to finish when the daemon is stopped."""
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread of ours (store, imports of the HTTP server) may keep the interpreter while a call waits for it;
+Python's own 5 ms are more than a hundred calls' worth."""
+CYCLES_AFTER = 3_000
+"""So many objects more than before, and Python looks for cycles among the new ones. We make next to none (9 objects in
+300 creates), and a look goes through maps of all containers: with 1,000 of them and Python's own 700 it stopped
+everything for 1 to 2 ms, 20 to 28 times in 300 creates; now once, for 4 ms."""
+
+CONTROL, HTTP = "control", "http"
+"""The names among our listeners of those for commands, and for metrics and health."""
+
+log = structlog.get_logger("criproxy.daemon")
+
+
+def run(options: Options, log_writer: LineWriter) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        CriproxyError: if it cannot start; everything that was opened is closed again.
+    """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.disable()  # until the start is over: nothing of what it makes is garbage
+    endpoints = Endpoints.of(options)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(Daemon(options, endpoints, log_writer).serve())
+
+
+class Daemon:
+    """One run of the daemon."""
+
+    def __init__(self, options: Options, endpoints: Endpoints, log_writer: LineWriter) -> None:
+        self._options = options
+        self._endpoints = endpoints
+        self._log_writer = log_writer
+        self._notifier = Notifier(os.environ)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
+        self._dropped_lines = 0
+        self._traced = _resolved(options.trace_calls)
+        self._proxies: list[Proxy] = []
+        self._serving = ""
+        self._bypass = Bypass(self._proxies, self._bypassed, self._state, self._ailing)
+        self._bypass_text: str | None = None
+        self._bypassed_configuration = ("", "")
+        """The policy and configuration with which the automatic bypass began."""
+        self._started: Started | None = None
+        self._stop = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Start everything, wait for the signal, stop everything in the opposite order."""
+        self._handle_signals()
+        async with AsyncExitStack() as stack:
+            listeners = self._listen(stack)
+            self._heartbeat.start()
+            stack.callback(self._heartbeat.stop)
+            early = await self._start_proxies(listeners)
+            started = await self._start_controller(stack, early)
+            stack.push_async_callback(self._drain)
+            stack.callback(self._bypass.close)
+            self._connect(started.controller, early)
+            await self._start_beside(stack, listeners, started)
+            await _tune_allocator()
+            gc.enable()
+            gc.freeze()
+            gc.set_threshold(CYCLES_AFTER)
+            await self._stop.wait()
+            self._notifier.stopping()
+        log.info("stopped")
+
+    def _listen(self, stack: AsyncExitStack) -> dict[str, Listener]:
+        """All our sockets: systemd's where it passed one, else made by us."""
+        passed = adopt_sockets(os.environ)
+        wanted = {name: (pair[0], 0o660) for name, pair in self._endpoints.pairs.items()}
+        wanted[CONTROL] = (self._endpoints.control, 0o600)
+        if passed.keys() - wanted.keys():
+            raise UsageError(
+                "systemd passed a socket for images: --image-listen and --image-endpoint must be given, too"
+            )
+        listeners: dict[str, Listener] = {}
+        for name, (path, mode) in wanted.items():
+            sock = passed.get(name)
+            listeners[name] = listen(path, mode) if sock is None else Listener(sock, sock.getsockname())
+            stack.callback(listeners[name].close)
+        if self._endpoints.http is not None:
+            listeners[HTTP] = self._endpoints.http.listen()
+            stack.callback(listeners[HTTP].close)
+        return listeners
+
+    async def _start_proxies(self, listeners: Mapping[str, Listener]) -> Early:
+        """Serve; calls that the controller may want wait for it."""
+        early = Early(touched_paths() | self._traced)
+        for name, (_, runtime) in self._endpoints.pairs.items():
+            # What is behind the image socket has no containers: nothing there is for the controller.
+            if name == MAIN:
+                proxy = Proxy(runtime, early.table, on_error=early.on_error)
+            else:
+                proxy = Proxy(runtime, self._table({}))
+            self._proxies.append(proxy)
+            await proxy.start(listeners[name].sock)
+        return early
+
+    async def _start_controller(self, stack: AsyncExitStack, early: Early) -> "Started":
+        """Load what decides about containers, and let it begin; where that fails, waiting calls fail with it."""
+        try:
+            from criproxy.daemon.start import start_controller
+
+            arguments = (self._options, self._endpoints, self._notifier, self._status_text)
+            self._started = await start_controller(stack, *arguments)
+        except BaseException as error:
+            early.fail(f"criproxy cannot serve: {error}")
+            await self._drain()
+            raise
+        return self._started
+
+    def _connect(self, controller: "Controller", early: Early) -> None:
+        """From now on the controller says what becomes of which calls, of those that wait, too."""
+        main, table = self._proxies[0], self._table(controller.table())
+        controller.policy_switch.changed = partial(self._mode_changed, controller, main)
+        main.on_error = self._on_error(controller)
+        main.on_runtime_lost = controller.runtime_lost
+        main.use(table)
+        early.settle(table, main.on_error)
+
+    async def _start_beside(self, stack: AsyncExitStack, listeners: Mapping[str, Listener], started: "Started") -> None:
+        """Answer commands, report that the daemon serves, then serve metrics and watch the policy file."""
+        from criproxy.daemon.behind import Behind
+        from criproxy.daemon.commands import Commands
+
+        behind = Behind(self._endpoints, started.controller)
+        server = ControlServer(Commands(started, self._bypass, behind).table())
+        await server.start(listeners[CONTROL].sock)
+        stack.push_async_callback(server.stop)
+        places = ", ".join(listeners[name].path for name in self._endpoints.pairs)
+        self._serving = f"serving on {places}"
+        self._notifier.ready(self._status_text())
+        log.info("serving", version=__version__, listen=places, runtime=self._endpoints.runtime, pid=os.getpid())
+        if (listener := listeners.get(HTTP)) is not None:
+            from criproxy.daemon.http import serve_http
+
+            shown = (self._proxies, self._heartbeat, self._bypass, self._log_writer)
+            await serve_http(stack, listener, behind, *shown)
+        await self._start_watches(stack, started, behind)
+
+    async def _start_watches(self, stack: AsyncExitStack, started: "Started", behind: "Behind") -> None:
+        """Watch the policy file, and what is behind the sockets."""
+        await asyncio.to_thread(import_module, "criproxy.config.watch")
+        from criproxy.config.watch import PolicyFileWatch
+        from criproxy.control.configuration.load import DEFAULT_CONFIG
+        from criproxy.control.tasks import Tasks
+
+        tasks = Tasks(log, started.controller.context.failures)
+        stack.push_async_callback(tasks.stop)
+        tasks.forever("reload", started.reload.run)
+        tasks.forever("check for a criproxy behind this one", behind.watch)
+        watch = PolicyFileWatch(self._options.config or DEFAULT_CONFIG, started.reload.file_changed)
+        tasks.forever("watch the policy file", lambda: _logged_if_impossible(watch.run()))
+
+    def _table(self, table: Table) -> Table:
+        """*table* with what every criproxy answers, and the calls that are traced."""
+        table = {**table, **HERE}
+        if not self._traced:
+            return table
+        from criproxy.cri.trace import traced
+
+        return traced(table, self._traced, log.info)
+
+    def _on_error(self, controller: "Controller") -> ErrorHandler:
+        """With ``onError: refuse`` calls are refused; only otherwise failures that repeat switch the bypass on."""
+        from criproxy.control.settings import OnError
+
+        watched = self._bypass.watch(controller.fallback.on_error)
+
+        async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
+            refuses = controller.settings.on_error is OnError.REFUSE  # another one after a reload
+            return await (controller.fallback.on_error if refuses else watched)(call, message, error)
+
+        return on_error
+
+    def _mode_changed(self, controller: "Controller", proxy: Proxy) -> None:
+        changed = _deciding(controller) != self._bypassed_configuration
+        if changed and self._bypass.mode is BypassMode.AUTOMATIC:
+            self._bypass.set(BypassMode.OFF, "trying another configuration")
+        proxy.use(self._table(controller.table()))
+        if self._serving:
+            self._notifier.status(self._status_text())
+
+    async def _drain(self) -> None:
+        await asyncio.gather(*(proxy.drain(DRAIN_S) for proxy in self._proxies))
+
+    def _bypassed(self, mode: BypassMode) -> None:
+        if self._started is not None:
+            self._bypassed_configuration = _deciding(self._started.controller)
+            self._started.controller.bypass(mode)
+
+    def _ailing(self) -> bool:
+        return self._started is not None and self._started.controller.problem is not None
+
+    def _state(self, bypass: str | None) -> None:
+        self._bypass_text = bypass
+        self._notifier.status(self._status_text())
+
+    def _status_text(self) -> str:
+        """One line for systemd: what is wrong or unusual, else that we serve."""
+        unusual = [self._bypass_text] if self._bypass_text else []
+        if self._started is not None:
+            controller = self._started.controller
+            if released := controller.node.released:
+                unusual.append(f"RELEASED, no container is placed: {released}")
+            in_force = controller.context.in_force
+            if in_force.problem is not None:
+                instead = in_force.instead or "the one before is in force"
+                unusual.append(f"POLICY FILE NOT USED, {instead}: {in_force.problem}")
+        return "; ".join(unusual) or self._serving
+
+    def _beat(self) -> None:
+        self._notifier.alive()
+        self._log_writer.flush()
+        dropped = self._log_writer.dropped_lines
+        if dropped != self._dropped_lines:
+            log.warning("log lines were dropped: they were not read in time", lines=dropped - self._dropped_lines)
+            self._dropped_lines = dropped
+
+    def _beat_failed(self, error: Exception) -> None:
+        failures = self._started.controller.context.failures if self._started else None
+        if failures is None or failures.add("watcher", f"a heartbeat failed: {error!r}"):
+            log.error("a heartbeat failed", exc_info=error)
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_on, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_asked)
+
+    def _reload_asked(self) -> None:
+        log.info("asked to read the policy file again", signal="SIGHUP")
+        if self._started is not None:
+            self._started.reload.ask()
+
+    def _stop_on(self, number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name)
+        self._stop.set()
+
+
+def _deciding(controller: "Controller") -> tuple[str, str]:
+    return controller.settings.policy_name, controller.settings.configuration
+
+
+def _resolved(names: tuple[str, ...]) -> frozenset[str]:
+    """The paths of the calls to be traced; raises UsageError for a name that CRI has not."""
+    if not names:
+        return frozenset()
+    from criproxy.cri.trace import resolve  # it loads the messages of CRI
+
+    return resolve(names)
+
+
+async def _logged_if_impossible(watch: Awaitable[None]) -> None:
+    try:
+        await watch
+    except OSError as error:
+        log.warning("a changed policy file is not noticed: send SIGHUP after a change", error=str(error))
+        raise
+
+
+async def _tune_allocator() -> None:
+    """Only now: the import costs 10 ms, and the first calls of a start are small."""
+    allocator = await asyncio.to_thread(import_module, "criproxy.wire.allocator")
+    if not allocator.keep_large_buffers():
+        log.info("the C library has no mallopt: long lists cost more CPU time")

@@ -1,0 +1,131 @@
+"""The start of the controller, beside the first calls: the machine, the policy file, the store."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from criproxy.daemon.options import Endpoints, Options
+from criproxy.observe.log import structlog
+from criproxy.observe.systemd import Notifier
+
+if TYPE_CHECKING:
+    from criproxy.control.configuration.last_good import Keeping
+    from criproxy.control.configuration.load import BadFile, Configuration
+    from criproxy.control.configuration.reload import Reload
+    from criproxy.control.controller import Controller
+    from criproxy.model.topology import Topology
+    from criproxy.store.store import Store
+
+CONTROL_MODULES = (
+    "criproxy.control.configuration.load",
+    "criproxy.control.controller",
+    "criproxy.control.configuration.reload",
+)
+"""What a thread imports while the data plane serves."""
+
+log = structlog.get_logger("criproxy.daemon")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What decides about containers."""
+
+    controller: "Controller"
+    reload: "Reload"
+    keeping: "Keeping"
+
+
+async def start_controller(
+    stack: AsyncExitStack, options: Options, endpoints: Endpoints, notifier: Notifier, status: Callable[[], str]
+) -> Started:
+    """Load the controller in a thread, and start it; *stack* stops it.
+
+    Args:
+        stack: closes what is opened here.
+        options: of the daemon.
+        endpoints: of the daemon.
+        notifier: reports reloads to the service manager.
+        status: how the daemon is, in one line.
+
+    Raises:
+        CriproxyError: the machine or the state cannot be read, or the first policy file of a node cannot be used.
+    """
+    for module in CONTROL_MODULES:
+        await asyncio.to_thread(import_module, module)
+    from criproxy.control.configuration.last_good import Keeping
+    from criproxy.control.configuration.reload import Reload, first_of
+
+    topology, found = await asyncio.to_thread(_read_machine, options)
+    store = _opened_store(stack, options)
+    configuration = await asyncio.to_thread(_usable, options, topology, found, store)
+    configuration.log_to(log)
+    controller = _controller(endpoints, topology, configuration, store)
+    if configuration.problem:
+        controller.context.in_force.problem = first_of(configuration.problem)
+        controller.context.in_force.instead = configuration.instead
+    stack.push_async_callback(controller.stop)
+    await controller.start()
+    keeping = Keeping(options.state_dir, log)
+    stack.push_async_callback(keeping.close)
+    keeping.keep(configuration.good)
+    switch = controller.policy_switch
+    reload = Reload(options.config, configuration, controller.context, switch, notifier, status, keeping.keep)
+    return Started(controller, reload, keeping)
+
+
+def _opened_store(stack: AsyncExitStack, options: Options) -> "Store":
+    from criproxy.store.store import Store
+
+    store = Store(options.state_dir, may_fail=True)
+    stack.callback(store.close)
+    if store.set_aside is not None:
+        log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
+    return store
+
+
+def _controller(
+    endpoints: Endpoints, topology: "Topology", configuration: "Configuration", store: "Store"
+) -> "Controller":
+    from criproxy.control.controller import Controller
+    from criproxy.cri.runtime import RuntimeClient
+
+    runtime, log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
+    return Controller(configuration.settings, topology, configuration.policy, store, runtime, log)
+
+
+def _read_machine(options: Options) -> "tuple[Topology, Configuration | BadFile]":
+    """What there is, and what the policy file says; may block.
+
+    Raises:
+        BadFile: the file cannot be used, and no daemon has ever run here.
+    """
+    from criproxy.control.configuration.last_good import is_new, read_good
+    from criproxy.control.configuration.load import BadFile, load_configuration
+    from criproxy.control.settings import Settings
+    from criproxy.discovery.machine import discover
+
+    topology, base = discover(options.host_root), Settings(host_root=options.host_root)
+    required = read_good(options.state_dir) is not None  # once there was a file, its absence is a mistake
+    try:
+        return topology, load_configuration(options.config, topology, base, required=required)
+    except BadFile as error:
+        if is_new(options.state_dir):
+            raise
+        return topology, error
+
+
+def _usable(
+    options: Options, topology: "Topology", found: "Configuration | BadFile", store: "Store"
+) -> "Configuration":
+    """What was *found* or, where the file is bad, what is in force instead, by what the *store* has; may block."""
+    from criproxy.control.configuration.last_good import read_good
+    from criproxy.control.configuration.load import BadFile, configuration_instead
+    from criproxy.control.settings import Settings
+
+    if not isinstance(found, BadFile):
+        return found
+    base = Settings(host_root=options.host_root, configuration=store.load(topology).configuration)
+    return configuration_instead(found, read_good(options.state_dir), topology, base)
