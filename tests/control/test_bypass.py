@@ -187,9 +187,8 @@ class Hanging:
 
     def __init__(self, released: asyncio.Event) -> None:
         self._released = released
-        self.creating: set[str] = set()
 
-    async def try_release_exited(self, sandbox_id: str = "") -> None:
+    async def release_exited(self, sandbox_id: str = "") -> None:
         """Hang."""
         await self._released.wait()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from criproxy.control.containers.cgroups import Seen, if_told
+from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -107,7 +107,7 @@ class Adoption:
         One that has a card without a node of it is left where it is from now on.
         """
         for item in await self.devices.untold(containers):
-            seen, reply = await if_told(self.context.cgroups.ask(item.id)) or (Seen(None), None)
+            seen, reply = await if_reported(self.context.cgroups.ask(item.id)) or (Seen(None), None)
             container = self.context.state.node.containers.get(item.id)
             if reply is None or container is None or seen.state in (None, ContainerState.EXITED):
                 continue
@@ -122,7 +122,7 @@ class Adoption:
         """Look where containers are that are only watched; raises RuntimeCallError."""
         node = self.context.state.node
         for key in node.applied.keys() - node.grants.keys():
-            seen = await if_told(self.context.cgroups.look(key)) if node.is_watched(key) else None
+            seen = await if_reported(self.context.cgroups.read(key)) if node.is_watched(key) else None
             if seen and (has := seen.applied):
                 await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
 
@@ -149,7 +149,7 @@ class Adoption:
 
     async def _look(self, item: api.Container) -> "_Look | None":
         """None for one that is gone or has ended; where the runtime tells no more than its list, that has to do."""
-        told = await if_told(self.context.cgroups.ask(item.id))
+        told = await if_reported(self.context.cgroups.ask(item.id))
         seen, reply = told or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None

@@ -206,7 +206,7 @@ class Resync:
             self.soon()
             return
         node = self.context.state.node
-        self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], look=True)
+        self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], read=True)
 
     async def _due(self) -> None:
         """Wait until somebody asks for the next comparison, or it is time."""
@@ -246,7 +246,7 @@ class Resync:
         await self._adoption.follow_watched()
         if self._resized:
             await self._follow_sizes(containers)
-        self.reconciler.enqueue(list(self.context.cgroups.untold), look=True)
+        self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
         if thorough:
             await self._look_at_all()
 
@@ -317,12 +317,12 @@ class Resync:
             return
         if translate.state(item) is ContainerState.RUNNING and await self.outcomes.undisturbed(known):
             await self.context.state.apply(ContainerStarted(item.id))
-            self.reconciler.enqueue([item.id], look=True)
+            self.reconciler.enqueue([item.id], read=True)
 
     async def _look_at_all(self) -> None:
         keys = list(self.context.state.node.grants)
         for first in range(0, len(keys), _AT_ONCE):
-            self.reconciler.enqueue(keys[first : first + _AT_ONCE], look=True)
+            self.reconciler.enqueue(keys[first : first + _AT_ONCE], read=True)
             await asyncio.sleep(0)
 
     def _failed(self, error: RuntimeCallError) -> None:
