@@ -153,10 +153,7 @@ class Updates:
         self.context.locks.leave(key)
         if before and outcome.kind is OutcomeKind.UNKNOWN:
             self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, before))
-        if outcome.kind is OutcomeKind.NOT_SENT:
-            self.context.in_flight.has_read(key)
-        else:
-            self.reconciler.enqueue([key], read=True)
+        self.reconciler.enqueue([key], read=True)
 
     def see_create(self, title: str, cpus: str) -> None:
         """A create of the container *title* came with that cpuset: with a CPU manager each has one, without it none."""

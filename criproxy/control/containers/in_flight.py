@@ -145,7 +145,7 @@ class InFlight:
         return list(filter(self.is_lost, self._records))
 
     def is_unread(self, key: str) -> bool:
-        """Whether *key* may run on fewer CPUs than `cpus` says, and reading its cgroup tells."""
+        """Whether what an update did to *key* is not known: its cgroup says, or one more update if it has none."""
         return bool(self._at(key).sent_cpus)
 
     def cpus(self, node: Node, key: str) -> CpuSet:
@@ -153,10 +153,10 @@ class InFlight:
         container, record, applied = node.containers[key], self._at(key), node.applied.get(key)
         in_flight = record.sent_cpus | record.start_cpus
         created = key != container.reservation  # else nobody can have started it
-        if record.start is not Start.NONE or (container.state in MAY_RUN and created):
-            has = node.topology.cpus if applied is None else applied.cpus
-            return has | in_flight if in_flight else has
-        return in_flight
+        if record.start is Start.NONE and not (container.state in MAY_RUN and created):
+            return NO_CPUS
+        has = node.topology.cpus if applied is None else applied.cpus
+        return has | in_flight if in_flight else has
 
     def changed(self) -> Collection[str]:
         """The keys of which `cpus` may have changed since this was last asked."""
@@ -164,16 +164,16 @@ class InFlight:
         return touched
 
     def inherit(self, node: Node) -> list[str]:
-        """Take over what was in flight when *node*, just loaded, was stored: what ran may be on any CPU.
+        """Take over what was in flight when *node*, just loaded, was stored: any container may be on any CPU.
 
         Returns:
-            The keys of the others: they may be being started.
+            The keys of those that may be being started.
         """
-        known = [(key, node.containers[key].state) for key in node.grants if key != node.containers[key].reservation]
-        for key, state in known:
-            if state in MAY_RUN:
-                self.send(key, node.topology.cpus)
-        return [key for key, state in known if state in (ContainerState.CREATED, ContainerState.UNKNOWN)]
+        known = [node.containers[key] for key in node.grants if key != node.containers[key].reservation]
+        for container in known:
+            self.send(container.key, node.topology.cpus)
+        unsure = (ContainerState.CREATED, ContainerState.UNKNOWN)
+        return [container.key for container in known if container.state in unsure]
 
     def send(self, key: str, cpus: CpuSet) -> None:
         """An update with *cpus* is about to be sent."""

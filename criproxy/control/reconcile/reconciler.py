@@ -246,14 +246,18 @@ class Reconciler:
         return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     async def _apply(self, key: str, seen: Seen, has: Applied | None) -> None:
-        """Apply to the node that *key* was *seen*, and *has* this as far as that is known: nothing is in flight."""
+        """Apply to the node that *key* was *seen*, and *has* this as far as that is known: no update is in flight.
+
+        One that was not started has no cgroup: what an update did to it is known from the answer to another one.
+        """
         if seen.state is None:
             await self.context.state.end(ContainerGone(key), "cgroups")
         elif seen.state is ContainerState.EXITED:
             await self.context.state.end(ContainerExited(key), "cgroups")
         elif has:
             await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
-        self.context.in_flight.has_read(key)
+        if has or seen.state is not ContainerState.CREATED:
+            self.context.in_flight.has_read(key)
 
     def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
         """What *key* has; where that cannot be read, the runtime has what was *sent*."""
@@ -299,7 +303,12 @@ class Reconciler:
         return key != container.reservation and container.state is not ContainerState.CREATING
 
     def _target(self, key: str) -> Applied | None:
-        return target(self.context.state.node, key, self.excess())
+        """The next step of *key* towards its grant; what it should have already where that may not be in force."""
+        node = self.context.state.node
+        wanted = target(node, key, self.excess())
+        if wanted is None and node.containers[key].state is ContainerState.CREATED:
+            return node.applied.get(key) if self.context.in_flight.is_unread(key) else None
+        return wanted
 
 
 def _facts(prefix: str, sets: Applied | None) -> dict[str, str | int]:

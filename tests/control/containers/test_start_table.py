@@ -113,13 +113,17 @@ class OneContainer(RuleBasedStateMachine):
     @rule()
     def read(self) -> None:
         """Criproxy reads the cgroup, if there is one."""
-        self.applied = self.applied if self.kernel is None else self.kernel
-        self.in_flight.has_read(KEY)
+        if self.kernel is not None:
+            self.applied = self.kernel
+            self.in_flight.has_read(KEY)
 
     @precondition(lambda self: not self.is_locked and self.state is not ContainerState.RUNNING)
     @rule()
     def send_start(self) -> None:
-        """The kubelet starts it; while the runtime is at it, or when it runs, that is refused."""
+        """The kubelet starts it, on CPUs that are known; while the runtime is at it, or it runs, that is refused."""
+        if self.in_flight.is_unread(KEY) and self.applied is not None:
+            self.send_update(self.applied)
+            self.answer_update()
         self.in_flight.start(KEY, StartEvent.SEND)
         self.has_call = True
         if self.starting is None and self.kernel is None:
@@ -155,7 +159,6 @@ class OneContainer(RuleBasedStateMachine):
         self.state = ContainerState.CREATED if self.kernel is None else ContainerState.RUNNING
         self.in_flight.start(KEY, StartEvent.RESOLVE)
 
-    @precondition(lambda self: self.update is None or self.kernel is not None)
     @precondition(lambda self: self.starting is None or self.has_call)
     @rule(is_done=st.booleans())
     def restart_criproxy(self, is_done: bool) -> None:
@@ -195,7 +198,11 @@ class OneContainer(RuleBasedStateMachine):
             self.resolve()
         if self.update is not None:
             self.answer_update()
-        self.read()
+        if self.kernel is not None or self.applied is None:
+            self.read()
+        else:  # there is no cgroup: one more update, and its answer
+            self.send_update(self.applied)
+            self.answer_update()
         assert not self.in_flight._records
         assert self.kernel is None or self.in_flight.cpus(self.node, KEY) == self.kernel
 
