@@ -28,7 +28,7 @@ from criproxy.engine.events import ContainerStarted, UnknownOutcome
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
-from criproxy.model.workload import ContainerState
+from criproxy.model.workload import ContainerState, Sizes
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
@@ -45,6 +45,8 @@ class Locked:
     """A held call that holds the lock of a container until its end."""
 
     key: str
+    before: Sizes | None = None
+    """For a resize: what the container asked for until then, as it does again if the runtime refuses."""
 
 
 @dataclass(slots=True)

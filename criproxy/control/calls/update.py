@@ -21,19 +21,9 @@ from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.workload import Sizes
+from criproxy.model.workload import Container, Sizes
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Resizing(Locked):
-    """A held update of the kubelet."""
-
-    before: Sizes
-    """What the container asked for until then: so it is again if the runtime refuses."""
-    sizes: Sizes
-    """What it asks for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +73,7 @@ class Updates:
         try:
             await self._resize(call, key, request)
         except (Refused, PolicyFault) as error:
-            await self._refuse(call, error)
+            await self._refuse(call, request, error)
             return Refuse(error.code, str(error))
         ours = self.reconciler.now(key)
         if ours is None:
@@ -95,25 +85,27 @@ class Updates:
         quota = quota_for(context.state.node, key, ours)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
 
-    async def _refuse(self, call: Call, error: Refused | PolicyFault) -> None:
+    async def _refuse(self, call: Call, request: api.UpdateContainerResourcesRequest, error: Exception) -> None:
         """Remember the size that was refused; note it unless the kubelet only repeats it."""
-        context, resizing = self.context, call.context
+        context = self.context
         context.counters.resizes_refused += 1
-        if not isinstance(resizing, Resizing):
+        if not isinstance(call.context, Locked) or call.context.before is None:
             return
-        call.context = Locked(resizing.key)  # nothing is to be undone
-        container = context.state.node.containers.get(resizing.key)
-        if container and self.refused.add(container, resizing.sizes, str(error)):
-            warn(context.log, container, resizing.sizes, error)
-            context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
-            await context.state.apply(ResizeRefused(resizing.key, resizing.sizes, time()))
+        key = call.context.key
+        call.context = Locked(key)  # nothing is to be undone
+        if container := context.state.node.containers.get(key):
+            sizes = self._sizes(container, request)
+            if self.refused.add(container, sizes, str(error)):
+                warn(context.log, container, sizes, error)
+                context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
+                await context.state.apply(ResizeRefused(key, sizes, time()))
 
     async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
         """Take the lock of *key* and place it anew if it asks for another size.
 
         Raises:
             NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
-            PolicyFault: the policy gave a place that nobody may have.
+            PolicyFault: the policy gave a place that no container may have.
         """
         try:
             await self._place(call, key, request, is_first=True)
@@ -127,14 +119,12 @@ class Updates:
     async def _place(
         self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, *, is_first: bool
     ) -> None:
-        await self.context.locks.enter(key)
         state = self.context.state
-        container = state.node.containers.get(key)
-        if container is None:
-            call.context = Locked(key)
+        await self.context.locks.enter(key)
+        call.context = Locked(key)
+        if (container := state.node.containers.get(key)) is None:
             return
-        sizes = translate.sizes(request.linux, container, state.node.topology.capacity_bytes)
-        call.context = Resizing(key, container.sizes, sizes)
+        sizes, call.context = self._sizes(container, request), Locked(key, container.sizes)
         if sizes == container.sizes and not container.desired:
             return
         if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was noted already
@@ -143,11 +133,14 @@ class Updates:
                 state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
         await state.apply(ContainerResized(key, sizes))
 
+    def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
+        return translate.sizes(request.linux, container, self.context.state.node.topology.capacity_bytes)
+
     def done(self, call: Call, outcome: Outcome) -> None:
         """Give the lock back, then read what the container has; a resize that did not happen is undone."""
         if not isinstance(call.context, Locked):
             return
-        key, before = call.context.key, call.context.before if isinstance(call.context, Resizing) else None
+        key, before = call.context.key, call.context.before
         if before and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
             believe(self.context, key, before)
         self.context.locks.leave(key)

@@ -76,7 +76,7 @@ class CpusetGroup:
         return self._read("")
 
     def lifted(self) -> bool | None:
-        """Whether it has no CFS quota; None where the kernel does not tell: without the controller, or it is gone."""
+        """Whether it has no CFS quota; None where the kernel does not say: without the controller, or it is gone."""
         try:
             return _read_file(self.quota_file).split()[0] in (b"-1", b"max")
         except (OSError, IndexError):
@@ -158,7 +158,7 @@ def has_processes(group: CpusetGroup) -> bool:
 
 
 def pid_in(info: Mapping[str, str]) -> int | None:
-    """The process id in the *info* of a verbose ContainerStatus; None where the runtime tells none or it is 0."""
+    """The process id in the *info* of a verbose ContainerStatus; None where it has none or it is 0."""
     try:
         notes = json.loads(info.get("info", "{}"))
     except ValueError:
@@ -192,7 +192,7 @@ class Cgroups:
     groups: dict[str, CpusetGroup] = field(default_factory=dict)
     """The cgroups that are known, by container id; for others to read."""
     unreported: dict[str, str] = field(default_factory=dict)
-    """By container id: why the runtime, which can be asked, does not tell how that one is."""
+    """By container id: why the runtime, which answers otherwise, does not report how that one is."""
 
     async def read(self, container_id: str) -> Seen:
         """State and sets of a container.

@@ -1,7 +1,7 @@
 """What is in flight at each container: its start, our updates, its stop, and questions about what came of them.
 
 One record for each container of which criproxy does not know everything; at rest there is none. How far its start is
-follows from `TRANSITIONS`, which docs/in-flight.md prints. Everybody else asks the few predicates.
+follows from `TRANSITIONS`, which docs/in-flight.md prints. Other parts of criproxy ask the predicates.
 
 Why not earlier: CPUs count from the moment before an update that gives them is sent, because the runtime may apply it
 before it answers, and the start of another container must not get in between.
@@ -72,7 +72,7 @@ class _Record:
     stop_requested: bool = False
     """The kubelet has ended it: if it does not run, it never will."""
     left: Callable[[], bool] | None = None
-    """It does not run by the runtime's words, and this tells whether it still has processes, as containerd 1.6 leaves
+    """It does not run by the runtime's words, and this says whether it still has processes, as containerd 1.6 leaves
     them of a start that was cut."""
     left_s: float = 0.0
     """Since when, on the monotonic clock; 0 where there are none."""
@@ -152,7 +152,7 @@ class InFlight:
         """All CPUs on which *key*, one of the node's containers, may be running now."""
         container, record, applied = node.containers[key], self._at(key), node.applied.get(key)
         in_flight = record.sent_cpus | record.start_cpus
-        created = key != container.reservation  # else nobody can have started it
+        created = key != container.reservation  # before that it has no id, and no call can start it
         if record.start is Start.NONE and not (container.state in MAY_RUN and created):
             return NO_CPUS
         has = node.topology.cpus if applied is None else applied.cpus
@@ -180,7 +180,7 @@ class InFlight:
         self._change(key).sent_cpus |= cpus
 
     def has_read(self, key: str) -> None:
-        """The cgroup of *key* was read, or nothing was sent after all."""
+        """The cgroup of *key* was read, or an update was answered that has none yet."""
         if self.is_unread(key):
             self._change(key).sent_cpus = NO_CPUS
             self._rest(key)
@@ -190,7 +190,7 @@ class InFlight:
         """What `TRANSITIONS` says of *event*; use `lose_start` for one that is unanswered."""
         record = self._change(key)
         record.start = TRANSITIONS[record.start][event]
-        if record.start not in _UNKNOWN:  # it has come up by now, or never will: its cgroup tells where
+        if record.start not in _UNKNOWN:  # it has come up by now, or never will: its cgroup says where
             record.sent_cpus, record.start_cpus, record.until_s = record.sent_cpus | record.start_cpus, NO_CPUS, 0.0
         self._rest(key)
 
@@ -199,10 +199,9 @@ class InFlight:
 
         It comes up with what was applied before, as far as that is known: updates of ours may be lost meanwhile.
         """
-        applied, state = node.applied.get(key), node.containers[key].state
-        record = self._change(key)
-        known = applied is not None and state is ContainerState.CREATED
-        record.start_cpus |= applied.cpus if applied and known else node.topology.cpus
+        applied, container, record = node.applied.get(key), node.containers.get(key), self._change(key)
+        known = applied if container and container.state is ContainerState.CREATED else None
+        record.start_cpus |= known.cpus if known else node.topology.cpus
         record.until_s = until_s
         self.start(key, StartEvent.CUT)
 
@@ -225,7 +224,7 @@ class InFlight:
         return is_new
 
     def ask(self, key: str) -> bool:
-        """Ask for the outcome of *key*; whether nobody was at it, so that the caller has to begin."""
+        """Ask for the outcome of *key*; True if no task does so yet, and the caller has to begin one."""
         record = self._change(key)
         is_new = record.question is None
         self.question(key).set()
@@ -247,7 +246,7 @@ class InFlight:
         self._rest(key)
 
     def retain(self, node: Node) -> None:
-        """Forget what has ended by *node*: who has no grant any more runs nowhere."""
+        """Forget what has ended by *node*: a container that has no grant any more runs nowhere."""
         for key in [key for key in self._records if key not in node.grants]:
             self.start(key, StartEvent.END)
             self.has_read(key)

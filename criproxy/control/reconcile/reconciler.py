@@ -162,7 +162,7 @@ class Reconciler:
             async with self.turn(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
-            worker.wake, settings = asyncio.Event(), self.context.settings
+            worker.wake, worker.read, settings = asyncio.Event(), True, self.context.settings
             self._failed(key, worker, error)
             pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
             with suppress(TimeoutError):
@@ -186,12 +186,8 @@ class Reconciler:
             return
         if worker.read:
             worker.read = False  # before: whatever happens while it is read needs another reading afterwards
-            try:
-                if await if_reported(self.read_cgroup(key)) is None and (ours := self.now(key)):
-                    await self._update(key, ours, "the runtime does not report what it has", failures)
-            except BaseException:
-                worker.read = True
-                raise
+            if await if_reported(self.read_cgroup(key)) is None and (ours := self.now(key)):
+                await self._update(key, ours, "the runtime does not report what it has", failures)
         elif wanted := self._target(key):
             await self._update(key, wanted, worker.why, failures)
             if failures:

@@ -27,7 +27,7 @@ class ExcessCpus:
     by_key: dict[str, CpuSet] = field(default_factory=dict)
     """By container key; those that have none are not in it."""
     _sets: Counter[CpuSet] = field(default_factory=Counter)
-    """Values of `by_key` → how many have it. They are few: who shares moves alike."""
+    """Values of `by_key` → how many have it. They are few: containers that share move alike."""
     _node: Node | None = None
 
     def of(self, node: Node) -> "ExcessCpus":
@@ -72,11 +72,11 @@ def target(node: Node, key: str, over: ExcessCpus) -> Applied | None:
     """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
 
     A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
-    to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that nobody owns:
-    best to those that nobody has to leave, but if there are none, to all of them. Otherwise those that change places
-    would wait for each other for ever.
+    to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that are not
+    exclusive: best to those that no other container has to leave, but if there are none, to all of them. Otherwise
+    containers that change places would wait for each other for ever.
 
-    A quota is given back at once, and lifted as soon as the container runs on nobody else's CPUs.
+    A quota is given back at once, and lifted as soon as the container runs on its exclusive CPUs alone.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):

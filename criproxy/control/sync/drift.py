@@ -1,7 +1,7 @@
 """Cpusets that somebody else has written: found by reading the cgroups of running containers, repaired at once.
 
 A pass over all containers is spread over some seconds, so that it never takes long at a time. What looks wrong is
-looked at again in the container's lane: nothing of ours is under way there then.
+looked at again with the container's lock: nothing of ours is in flight there then.
 """
 
 import asyncio

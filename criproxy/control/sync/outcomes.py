@@ -55,10 +55,7 @@ class Outcomes:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def release_exited(self, sandbox_id: str = "") -> None:
-        """Give back the places of containers that have ended without a call: of one sandbox, or of all.
-
-        A runtime that cannot be asked has released nothing.
-        """
+        """Give back the places of containers that ended without a call, if the runtime says so: of a sandbox or all."""
         before = self.context.state.node
         try:
             await self.judge(before, await self.context.runtime.list_containers(sandbox_id), sandbox_id)
@@ -93,27 +90,26 @@ class Outcomes:
         await self.context.state.apply(PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
-        """Give back the places of those who have ended, by a list (of one sandbox) requested after *before*."""
+        """Give back the places of containers that have ended, by a list (of one sandbox) requested after *before*."""
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
-            if event and await self.has_ended(container, is_listed=container.key in listed):
+            if event and await self.has_ended(container, left=container.key in listed):
                 await self.context.state.end(event, "lists")
 
     async def judge_created(
         self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
     ) -> None:
-        """Give back the places of those who will `never_to_start`, by lists requested after *before*."""
+        """Give back the places of containers that are `never_to_start`, by lists requested after *before*."""
         for key in never_to_start(sandboxes, items):
             container = before.containers.get(key)
-            if container is None or container.state is not ContainerState.CREATED:
-                continue
-            if self.context.in_flight.is_exit_believed(key) and await self.undisturbed(container):
+            is_created = container and container.state is ContainerState.CREATED
+            if container and is_created and await self.has_ended(container, left=False):
                 await self.context.state.end(ContainerExited(key), "lists")
 
-    async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
-        """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
+    async def has_ended(self, container: Container, *, left: bool = True) -> bool:
+        """Whether a list is to be believed that calls *container* exited or, if nothing is *left* of it, has it not.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left. Where
@@ -121,7 +117,7 @@ class Outcomes:
         """
         if not self.context.in_flight.is_exit_believed(container.key) or not await self.undisturbed(container):
             return False
-        if not is_listed:
+        if not left:
             return True
         asked = await if_reported(self.context.cgroups.ask(container.key))
         ended = container.state is ContainerState.RUNNING if asked is None else asked[0].ended
@@ -310,7 +306,7 @@ class Outcomes:
 def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:
     """Containers that were created in a sandbox that is not ready any more, as a reboot leaves them.
 
-    Runtimes start nobody there, and no call tells of it: the kubelet makes another sandbox, and removes this one some
+    Runtimes start none there, and no call says so: the kubelet makes another sandbox, and removes this one some
     time later.
     """
     ended = {sandbox.id for sandbox in sandboxes if sandbox.state == api.SANDBOX_NOTREADY}

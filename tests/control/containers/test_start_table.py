@@ -44,6 +44,18 @@ def test_the_end_of_a_container_ends_no_call(state: Start) -> None:
     assert (TRANSITIONS[state][StartEvent.END] in sent) == (state in sent)
 
 
+def test_a_start_may_be_cut_after_its_container_was_removed() -> None:
+    """Nothing is left of it once the node has changed again."""
+    in_flight, node = InFlight(), Node(MACHINE)
+    in_flight.start(KEY, StartEvent.SEND)
+
+    in_flight.lose_start(node, KEY, 1.0)
+    assert in_flight.is_starting(KEY)
+    in_flight.retain(node)
+
+    assert not in_flight.is_starting(KEY)
+
+
 cpusets = st.sets(st.integers(0, 3), min_size=1).map(frozenset)
 
 

@@ -93,6 +93,32 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
         assert pauses_s[-1] == LONGEST_PAUSE_S
 
 
+async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
+    """However long criproxy would have waited because the runtime did not answer before."""
+    patient = replace(QUIET, unknown_pause_s=1000 * LIMIT_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), patient) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        inquiry, failed = world.controller.outcomes, asyncio.Event()
+        original = inquiry.context.cgroups.ask
+
+        async def ask(key: str) -> object:
+            if failed.is_set():
+                return await original(key)
+            failed.set()
+            raise ValueError("no status")
+
+        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
+        inquiry.ask(owned)
+        await failed.wait()
+        world.runtime.exit_container(owned)
+
+        inquiry.ask(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+        await world.poll(lambda: not asking(owned))
+
+
 async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
     """An answer from before the last call says nothing of what came of that."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
