@@ -4,8 +4,9 @@ A page has the place for a table of options between ``<!-- options: MODULE.CLASS
 ``<!-- end -->``, for one of annotations after ``<!-- annotations: POLICY -->`` or ``<!-- annotations: KEY KEY -->``,
 for the states of a container after ``<!-- states: all -->``,
 for a command with what it prints after ``<!-- output: ARGUMENTS -->``, for the help of a program and all its commands
-after ``<!-- help: PROGRAM -->``, for the titles of a folder's numbered pages after ``<!-- titles: FOLDER -->``, and for
-a picture of a scenario after ``<!-- picture: FILE CASE PICTURE -->``. Files and folders are named from the root.
+after ``<!-- help: PROGRAM -->``, for the titles of a folder's numbered pages after ``<!-- titles: FOLDER -->``, for a
+table of states and events after ``<!-- transitions: MODULE.TABLE -->``, and for a picture of a scenario after
+``<!-- picture: FILE CASE PICTURE -->``. Files and folders are named from the root.
 """
 
 import json
@@ -13,6 +14,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +34,7 @@ from criproxy.policy.keys import KEYS
 from criproxy.simulate.scenario.vectors import load
 from tests.conftest import ROOT
 
-_KINDS = "options|annotations|states|output|help|titles|picture"
+_KINDS = "options|annotations|states|transitions|output|help|titles|picture"
 PLACE = re.compile(rf"(<!-- ({_KINDS}): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
 HELP_COLUMNS = 100
@@ -137,6 +139,20 @@ def _title_row(page: Path) -> str:
     return f"| [{title}]({page.name}) | {rest.strip().splitlines()[0].removeprefix('Status: ')} |\n"
 
 
+def transitions(path: str) -> str:
+    """A row for each state, with the next state after each event, and what both mean."""
+    module, _, name = path.rpartition(".")
+    states: Mapping[Enum, Mapping[Enum, Enum]] = getattr(import_module(module), name)
+    events = list(next(iter(states.values())))
+    head = f"| `start` | {' | '.join(event.name for event in events)} |\n|---|{'---|' * len(events)}\n"
+    rows = (
+        f"| **{state.name}** | {' | '.join('' if after[event] is state else after[event].name for event in events)} |\n"
+        for state, after in states.items()
+    )
+    meanings = (f"* {each.name}: {each.value}.\n" for each in (*states, *events))
+    return f"{head}{''.join(rows)}\nEvents that find an empty cell change nothing.\n\n{''.join(meanings)}"
+
+
 def picture(file: str, case: str, target: str) -> str:
     """A link to a picture that lies beside the page; the case's title is for those who cannot see it."""
     (vector,) = load(ROOT / file, [case])
@@ -161,6 +177,7 @@ MADE: Mapping[str, Callable[..., str]] = {
     "output": output,
     "help": helps,
     "titles": titles,
+    "transitions": transitions,
     "picture": picture,
 }
 """By the word in the mark, what makes the text after it of the words behind."""

@@ -34,7 +34,7 @@ class Situations:
             reserved=options_of(state.policy).reserved(node.topology),
             reserved_later=controller.policy_switch.reserved_later,
             troubles=controller.reconciler.troubles(),
-            starting=frozenset(controller.context.in_flight.starting),
+            starting=controller.context.in_flight.sent(),
             notices=tuple(self._notices()),
             refusals=state.refusals(),
             lacking=partial(self._fit.lacking, state.policy, node.topology),
@@ -88,10 +88,10 @@ class Situations:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
-        if untold := {key: why for key, why in context.cgroups.untold.items() if _lives(containers.get(key))}:
+        if untold := {key: why for key, why in context.cgroups.unreported.items() if _lives(containers.get(key))}:
             names = ", ".join(bounded_texts([containers[key].title for key in untold], 3))
             yield Notice("untold", f"the runtime does not report the state of {names}: {next(iter(untold.values()))}")
-        if left := [containers[key].title for key in context.cgroups.left if key in containers]:
+        if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
 
 

@@ -103,7 +103,7 @@ class Stage:
 
     async def read_back(self, container_id: str) -> Applied | None:
         """The sets in the cgroup of a running container; None for one that does not run."""
-        return (await self.kernel.look(container_id)).applied
+        return (await self.kernel.read(container_id)).applied
 
     def reasons(self, container: str) -> Iterator[list[str]]:
         """The reasons of each decision about *container* (its title) in criproxy's log, oldest first."""

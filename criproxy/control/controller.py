@@ -3,9 +3,10 @@
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.failed_calls import FailedCalls
 from criproxy.control.calls.fallback import CallFallback
-from criproxy.control.calls.start import Starts, Updates
+from criproxy.control.calls.start import Starts
 from criproxy.control.calls.status import Replies
 from criproxy.control.calls.table import Handlers
+from criproxy.control.calls.update import Updates
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.containers.cgroups import Cgroups
 from criproxy.control.containers.in_flight import InFlight
@@ -47,6 +48,9 @@ class Controller:
         log: a structlog logger.
     """
 
+    _passed_unseen = False
+    """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
+
     def __init__(
         self,
         settings: Settings,
@@ -59,20 +63,19 @@ class Controller:
         failures = Failures(log=log)
         log = SafeLog(log, failures)
         state = NodeState(store.load(topology), policy, store, log, settings.store, failures)
+        in_flight = InFlight(state.stir, settings.lost_after_s)
         self.context = context = Context(
             state=state,
             runtime=runtime,
-            cgroups=Cgroups(runtime, settings.host_root, settings.lost_after_s),
+            cgroups=Cgroups(runtime, settings.host_root, in_flight),
             locks=Locks(),
-            in_flight=InFlight(state.stir),
+            in_flight=in_flight,
             tasks=Tasks(log, failures),
             in_force=InForce(settings),
             failures=failures,
             log=log,
         )
         self._bypass_times = BypassTimes()
-        self._passed_unseen = False
-        """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
         self.refused_resizes = RefusedResizes()
         self.reconciler = Reconciler(context)
         inheritance = Inheritance()

@@ -147,7 +147,7 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
     async with asyncio.timeout(LIMIT_S), Placing(tmp_path, options=stuck) as world:
         shared = await world.run(sharer("shared"))
-        monkeypatch.setattr(Starts, "_clear", broken)
+        monkeypatch.setattr(Starts, "_wait_for_cpus", broken)
         pod = owner("owner", 2)
         owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
 
@@ -187,9 +187,8 @@ class Hanging:
 
     def __init__(self, released: asyncio.Event) -> None:
         self._released = released
-        self.creating: set[str] = set()
 
-    async def try_release_exited(self, sandbox_id: str = "") -> None:
+    async def release_exited(self, sandbox_id: str = "") -> None:
         """Hang."""
         await self._released.wait()
 

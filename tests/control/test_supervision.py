@@ -50,7 +50,7 @@ ENDLESS = {
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
     "control/tasks.py:Tasks._forever": "it supervises",
-    "control/sync/outcomes.py:Outcomes.settle": "ends with the runtime's answer, or with its container",
+    "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",
     "control/sync/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
 }
 """Every loop without an end that waits for something, and who sees to it that it goes on."""

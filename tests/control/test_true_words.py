@@ -59,7 +59,7 @@ async def test_a_lost_container_is_told_once_it_is_lost(tmp_path: Path, ends: bo
     settings = replace(FAST, drift_period_s=0.02, lost_after_s=60.0 if ends else 0.5)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=settings) as world:
         late = await left_running(world, tmp_path, owner("late"))
-        await world.poll(lambda: world.controller.context.cgroups.still_runs(late))
+        await world.poll(lambda: world.controller.context.in_flight.is_left(late))
         assert world.owned() == {1}
         assert kinds(situation(world.controller)) == []
         assert not any("whose processes run" in event for event in world.log.events())

@@ -192,12 +192,12 @@ class World:
 
     async def booked(self) -> None:
         """Wait until starts that were answered are booked, too: before that, the end of a pod leaves them in doubt."""
-        await self.poll(lambda: not self.controller.context.in_flight.starting)
+        await self.poll(lambda: not self.controller.context.in_flight.sent())
 
     async def rested(self) -> None:
         """Wait until all of that is booked and nobody's cgroup is being read: nothing is on its way to the disk."""
         controller = self.controller
-        await self.poll(lambda: not controller.context.in_flight.starting and not controller.reconciler._workers)
+        await self.poll(lambda: not controller.context.in_flight.sent() and not controller.reconciler._workers)
         await self.controller.context.state.flush()
 
     async def until(self, happened: Callable[[], bool]) -> None:

@@ -73,7 +73,7 @@ class Scene:
 
     async def sets(self, container_id: str) -> tuple[CpuSet, CpuSet]:
         """CPUs and memory nodes that the container's cgroup says."""
-        seen = await self._kernel.look(container_id)
+        seen = await self._kernel.read(container_id)
         assert seen.applied is not None, f"{container_id} does not run: {seen.state}"
         return seen.applied.cpus, seen.applied.mems
 
@@ -91,7 +91,7 @@ class Scene:
     async def has_exited(self, container_id: str) -> None:
         """Wait until the runtime says that a container has ended by itself."""
         async with asyncio.timeout(10):
-            while (await self._kernel.look(container_id)).state is not ContainerState.EXITED:  # noqa: ASYNC110
+            while (await self._kernel.read(container_id)).state is not ContainerState.EXITED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def restart(self, how: signal.Signals) -> None:

@@ -53,7 +53,7 @@ class Node:
     async def cpus(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its container, which must run."""
         kernel = Cgroups(self.past, Path("/"))
-        found = {name: (await kernel.look(container_id)).applied for name, container_id in self.containers.items()}
+        found = {name: (await kernel.read(container_id)).applied for name, container_id in self.containers.items()}
         return {name: format_cpuset(applied.cpus) if applied else "ended" for name, applied in found.items()}
 
     async def started_at(self) -> dict[str, int]:

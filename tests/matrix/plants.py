@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from criproxy.control.calls.start import Updates
+from criproxy.control.calls.update import Updates
 from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient

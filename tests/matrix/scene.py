@@ -283,7 +283,7 @@ class Scene(World):
 
     def busy(self) -> bool:
         """Whether something of a call is still to be booked."""
-        return bool(self.controller.context.in_flight.starting or self.controller.reconciler._workers)
+        return bool(self.controller.context.in_flight.sent() or self.controller.reconciler._workers)
 
     def violations(self) -> list[str]:
         """Invariants of the node that do not hold."""

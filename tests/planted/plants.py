@@ -12,8 +12,9 @@ from rich.text import Text
 
 from criproxy.cli.render import explain as explain_text
 from criproxy.control.calls import create as creating
-from criproxy.control.calls.start import Updates
+from criproxy.control.calls.start import Locked, Starts
 from criproxy.control.calls.table import Handlers
+from criproxy.control.calls.update import Updates
 from criproxy.control.configuration import load as configuration
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node import decision_log as telling
@@ -86,7 +87,7 @@ def a_task_for_each_question(patch: pytest.MonkeyPatch) -> None:
     """Each failed call about a container asks for it once more."""
 
     def broken(self: Outcomes, key: str) -> None:
-        self.context.tasks.spawn(f"ask for {key}", self.settle(key))
+        self.context.tasks.spawn(f"ask for {key}", self.resolve_outcome(key))
 
     plant(patch, Outcomes, "ask", broken)
 
@@ -95,7 +96,7 @@ def events_wait_for_answers(patch: pytest.MonkeyPatch) -> None:
     """The event stream goes on when the runtime has told of the container of the last event."""
 
     async def broken(self: Exits, event: api.ContainerEventResponse) -> None:
-        await self.outcomes.settle(event.container_id)
+        await self.outcomes.resolve_outcome(event.container_id)
 
     plant(patch, Exits, "_happened", broken)
 
@@ -104,10 +105,9 @@ def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A RemovePodSandbox that failed takes the cards all the same."""
     removed = Handlers.sandbox_removed
 
-    def broken(self: Handlers, request: bytes, outcome: Outcome) -> None:
-        sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
-        self.creates.devices.sandbox_removed(self.context.state.resolve_pod(sandbox_id))
-        removed(self, request, outcome)
+    def broken(self: Handlers, remove: api.RemovePodSandboxRequest, outcome: Outcome) -> None:
+        self.creates.devices.sandbox_removed(self.context.state.resolve_pod(remove.pod_sandbox_id))
+        removed(self, remove, outcome)
 
     plant(patch, Handlers, "sandbox_removed", broken)
 
@@ -115,11 +115,12 @@ def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def ids_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
     """A start by the beginning of an id concerns nobody."""
 
-    def broken(self: Handlers, call: Call, outcome: Outcome) -> None:
-        self.starts.done(call, outcome)
+    def broken(self: Starts, call: Call, outcome: Outcome) -> None:
+        if isinstance(call.context, Locked):
+            self._ended(call.context.key, outcome.kind)
         self.resync.touch(translate.read(api.StartContainerRequest, call.request or b"").container_id)
 
-    plant(patch, Handlers, "container_started", broken)
+    plant(patch, Starts, "done", broken)
 
 
 def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:

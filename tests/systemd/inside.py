@@ -258,7 +258,7 @@ class Node:
 
     async def _cpus(self) -> dict[str, str]:
         """Pod → the CPUs in the cgroup of its running container."""
-        seen = {pod: (await self._kernel.look(key)).applied for pod, key in self._ids.items()}
+        seen = {pod: (await self._kernel.read(key)).applied for pod, key in self._ids.items()}
         return {pod: format_cpuset(applied.cpus) if applied else "does not run" for pod, applied in seen.items()}
 
     async def _answers(self) -> None:

@@ -119,7 +119,7 @@ async def test_a_removal_that_fails_takes_nobodys_card(tmp_path: Path, kind: Out
         knows(node, Podresources(main="GPU-b"))
         await create(node, "NVIDIA_VISIBLE_DEVICES=GPU-b")
         (container,) = node.controller.node.containers.values()
-        message = api.RemovePodSandboxRequest(pod_sandbox_id=container.pod).SerializeToString()
+        message = api.RemovePodSandboxRequest(pod_sandbox_id=container.pod)
 
         node.controller.handlers.sandbox_removed(message, Outcome(kind))
 

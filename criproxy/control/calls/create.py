@@ -118,7 +118,7 @@ class Creates:
         elif not self._in_flight[place] and self._only_reserved(place):
             self._give_back(call.context)
         else:
-            self.reconciler.enqueue([place], look=True)  # what this message said is not in force
+            self.reconciler.enqueue([place], read=True)  # what this message said is not in force
         return True
 
     async def without_place(self, call: Call, message: bytes | None, *, shared: bool) -> Verdict:
@@ -208,11 +208,11 @@ class Creates:
         if manager.bypassed:  # no place changes, so the policy need not be asked
             return await self.context.state.apply(ContainerCreating(container))
         if self._pod_owns_cpus(container.pod):
-            await self.outcomes.try_release_exited(container.pod)  # init containers end without a call
+            await self.outcomes.release_exited(container.pod)  # init containers end without a call
         try:
             return await self.context.state.apply(ContainerCreating(container))
         except NotEnough:
-            await self.outcomes.try_release_exited()
+            await self.outcomes.release_exited()
         try:
             return await self.context.state.apply(ContainerCreating(container))
         except NotEnough:
@@ -229,7 +229,7 @@ class Creates:
         """Whether only the ended create held the place: it has no id, and no outcome is being asked for."""
         container = self.context.state.node.containers.get(place)
         reserved = container is None or container.state is ContainerState.CREATING
-        return reserved and place not in self.outcomes.creating
+        return reserved and not self.context.in_flight.is_asked(place)
 
     def _leave(self, place: str) -> None:
         self._in_flight[place] -= 1

@@ -1,73 +1,52 @@
-"""StartContainer and the kubelet's UpdateContainerResources: the two calls that have a container's lane to themselves.
+"""StartContainer, and the barrier: a start waits until no other container can be running on the CPUs that it gets.
 
-A start is the barrier: it waits until nobody can still be running on the CPUs that the container gets.
+Why not earlier: a container that must give up CPUs runs on them until its cgroup says otherwise, whatever the runtime
+has answered; and an update that gives CPUs counts from before it is sent. So the start waits for both, takes the
+container's lock, in which nothing of ours is sent any more, brings the container into its place, and looks for blockers
+once more.
+
+Why not later: the container is created, and the kubelet waits. So the start waits for no grow of its own, no memory
+node and no container that shares nothing with it; it goes on with the node's next change after which no blocker is
+left; and after ``barrier_timeout_s`` the kubelet gets UNAVAILABLE with the blockers' names, and repeats the start.
 """
 
+import asyncio
 from dataclasses import dataclass
-from time import gmtime, monotonic, strftime, time
+from time import monotonic
 
-from criproxy.control.containers.cgroups import if_told
-from criproxy.control.containers.refused_resizes import RefusedResizes, warn
+from criproxy.control.containers.cgroups import if_reported
+from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
-from criproxy.control.reconcile.reconciler import Blocked, Reconciler
-from criproxy.control.reconcile.target import quota_for
+from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.reconcile.target import is_in_the_way
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
-from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import rewrite, translate
-from criproxy.cri.asked import asked_anew
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import ContainerResized, ContainerStarted, ResizeRefused, UnknownOutcome
-from criproxy.engine.guard import PolicyFault
-from criproxy.errors import NotEnough, Refused, StatusCode
+from criproxy.engine.events import ContainerStarted, UnknownOutcome
+from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.workload import ContainerState, Sizes
 from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
-NAMED = 3
-"""How many of those for whom a start waited the history names."""
+_NAMED = 3
+"""How many blockers the history and a refused start name; the status of a call has little room."""
+
+
+class Blocked(Exception):
+    """Others did not give up CPUs in time; the text names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A held call that holds the lane of a container until its end."""
+    """A held call that holds the lock of a container until its end."""
 
     key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resizing(Locked):
-    """A held update of the kubelet."""
-
-    before: Sizes
-    """What the container asked for until then: so it is again if the runtime refuses."""
-    sizes: Sizes
-    """What it asks for now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """Cpusets that the kubelet sends, which are replaced with ours."""
-
-    title: str
-    """Of the container of the last one."""
-    cpus: str
-    times: int
-    """How many there were since the start."""
-    at_s: float
-    """When the last one came, in seconds since the epoch."""
-
-    def sentence(self) -> str:
-        """What is wrong, and what would be right."""
-        when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
-        return (
-            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets too "
-            f"({self.times} times, last at {when} CPUs {self.cpus} for {self.title}); "
-            "they are replaced with ours: set cpuManagerPolicy: none in the kubelet's configuration"
-        )
+    before: Sizes | None = None
+    """For a resize: what the container asked for until then, as it does again if the runtime refuses."""
 
 
 @dataclass(slots=True)
@@ -81,17 +60,15 @@ class Starts:
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Let the start through once its CPUs are free and its own cpuset is up to date."""
-        context = self.context
-        container_id = translate.read(api.StartContainerRequest, message).container_id
-        key = context.state.resolve(container_id)
+        context, key = self.context, self._key(message)
         try:
             if key not in context.state.node.containers:
-                await self.resync.adopt_before_start(container_id)
-                key = context.state.resolve(container_id)
+                await self.resync.adopt_before_start(key)
+                key = self._key(message)
             if given_up := await self._given_up(key):
                 return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
             while key in context.state.node.grants:
-                await self._clear(key)
+                await self._wait_for_cpus(key)
                 if await self._enter(key):
                     call.context = Locked(key)
                     break
@@ -111,8 +88,8 @@ class Starts:
         container = self.context.state.node.containers.get(key)
         if container is None or container.state is not ContainerState.EXITED:
             return ""
-        told = await if_told(self.context.cgroups.ask(key))
-        if told is None or told[0].state is not ContainerState.CREATED:
+        asked = await if_reported(self.context.cgroups.ask(key))
+        if asked is None or asked[0].state is not ContainerState.CREATED:
             return ""
         return (
             f"container {container.title} was given up before it ran, and has no place any more: make another attempt"
@@ -120,195 +97,104 @@ class Starts:
 
     async def anyway(self, call: Call, message: bytes) -> bool:
         """Whether the start may go on although `hold` failed: nothing has to be done or waited for before it."""
-        context, reconciler = self.context, self.reconciler
-        key = context.state.resolve(translate.read(api.StartContainerRequest, message).container_id)
+        context = self.context
+        key = self._key(message)
         grant, applied = context.state.node.grants.get(key), context.state.node.applied.get(key)
-        if grant is None or not in_place(grant, applied) or context.locks.busy(key) or reconciler.blockers(key):
+        if grant is None or not in_place(grant, applied) or context.locks.busy(key) or self.reconciler.blockers(key):
             return False
         await context.locks.enter(key)  # at once: it is not busy
-        context.in_flight.starting.add(key)
+        context.in_flight.start(key, StartEvent.SEND)
         call.context = Locked(key)
         return True
 
-    async def _clear(self, key: str) -> None:
-        """Wait for those who still have its CPUs, and tell the history for whom, and how long; raises Blocked."""
-        context, reconciler, begun_s = self.context, self.reconciler, monotonic()
-        containers = context.state.node.containers
-        others = [containers[other].title for other in reconciler.blockers(key)]
-        await reconciler.clear(key)
-        if others:
-            waited_ms = round((monotonic() - begun_s) * 1000, 1)
-            names = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} others" if len(others) > NAMED else "")
-            text = f"its start waited {waited_ms:g} ms until its CPUs were left by {names}"
-            context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
-
-    async def _enter(self, key: str) -> bool:
-        """Take the lane with everything in order; False (without the lane) if something changed meanwhile."""
-        context, reconciler = self.context, self.reconciler
-        await context.locks.enter(key)
-        try:
-            await reconciler.settle(key)
-            ready = not reconciler.blockers(key)
-        except BaseException:
-            context.locks.leave(key)
-            raise
-        if ready:
-            context.in_flight.starting.add(key)
-        else:
-            context.locks.leave(key)
-        return ready
-
-    def done(self, call: Call, outcome: Outcome) -> None:
-        """Book the start, and give the lane back when that is done."""
-        if not isinstance(call.context, Locked):
-            self._unplaced(call, outcome)
-            return
-        key = call.context.key
-        if outcome.kind is OutcomeKind.OK:
-            booked = self.context.state.submit(ContainerStarted(key))
-        elif outcome.kind is OutcomeKind.UNKNOWN:
-            self.context.counters.unknown_outcomes += 1
-            self.outcomes.start_unknown(key)
-            booked = self.context.state.submit(UnknownOutcome(key))
-        else:
-            self._ended(key)
-            if outcome.kind is OutcomeKind.FAILED:  # it has exited then: the runtime tells
-                self.outcomes.ask(key)
-            return
-        booked.add_done_callback(lambda _: self._ended(key))
-
-    def _unplaced(self, call: Call, outcome: Outcome) -> None:
-        """The start of a container that had no place when it began; it may have been taken in since."""
-        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and call.request is not None:
-            key = self.context.state.resolve(translate.read(api.StartContainerRequest, call.request).container_id)
-            if key in self.context.state.node.containers:
-                self.outcomes.ask(key)
-
-    def _ended(self, key: str) -> None:
-        self.context.in_flight.starting.discard(key)
-        self.context.locks.leave(key)
-        self.reconciler.enqueue([key], look=True)
-
-
-@dataclass(slots=True)
-class Updates:
-    """The handlers of the kubelet's UpdateContainerResources."""
-
-    context: Context
-    reconciler: Reconciler
-    outcomes: Outcomes
-    refused: RefusedResizes
-    foreign: Foreign | None = None
-    """The last cpuset that the kubelet sent; None if it never did, or sets none any more."""
-
-    async def hold(self, call: Call, message: bytes) -> Verdict:
-        """Send it on with our cpuset: a new size comes without one, the kubelet's CPU manager sends its own.
-
-        A new size is placed first. The call carries what the container may have at this moment: it shrinks with the
-        call, and grows after it, as soon as others have made room.
-        """
-        request = translate.read(api.UpdateContainerResourcesRequest, message)
-        context, reconciler = self.context, self.reconciler
-        key = context.state.resolve(request.container_id)
-        if key not in context.state.node.containers:
-            return Proceed()
-        try:
-            await self._resize(call, key, request)
-        except (Refused, PolicyFault) as error:
-            await self._refuse(call, error)
-            return Refuse(error.code, str(error))
-        ours = reconciler.now(key)
-        if ours is None:
-            return Proceed()
-        self._warn(key, request)
-        context.in_flight.send(key, ours.cpus)
-        quota = quota_for(context.state.node, key, ours)
-        return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
-
-    async def _refuse(self, call: Call, error: Refused | PolicyFault) -> None:
-        """Remember the size that was refused; say so if the kubelet does not only repeat it."""
-        context, resizing = self.context, call.context
-        context.counters.resizes_refused += 1
-        if not isinstance(resizing, Resizing):
-            return
-        call.context = Locked(resizing.key)  # nothing is to be undone
-        container = context.state.node.containers.get(resizing.key)
-        if container is None or not self.refused.add(container, resizing.sizes, str(error)):
-            return
-        warn(context.log, container, resizing.sizes, error)
-        context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
-        await context.state.apply(ResizeRefused(resizing.key, resizing.sizes, time()))
-
-    async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
-        """Take the lane of *key* and place it anew if it asks for another size.
+    async def _wait_for_cpus(self, key: str) -> None:
+        """Return when no other container can be running on CPUs that it must give up and *key* gets.
 
         Raises:
-            NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
-            PolicyFault: the policy gave a place that nobody may have.
+            Blocked: after ``barrier_timeout_s``.
         """
+        begun_s, waited_for, enqueued = monotonic(), self._named(self.reconciler.blockers(key)), set[str]()
         try:
-            await self._place(call, key, request, is_first=True)
-        except NotEnough:
-            # Not in the lane: this container itself may have ended, and that is found out there.
-            call.context = None
-            self.context.locks.leave(key)
-            await self.outcomes.try_release_exited()
-            await self._place(call, key, request, is_first=False)
+            async with asyncio.timeout(self.context.settings.barrier_timeout_s):
+                while blockers := self.reconciler.blockers(key):
+                    for blocker in set(blockers) - enqueued:
+                        self.reconciler.enqueue([blocker], read=self.context.in_flight.is_unread(blocker))
+                    enqueued.update(blockers)
+                    await self._gives_way(blockers[-1], key)
+        except TimeoutError:
+            raise Blocked(self._refusal(key)) from None
+        if waited_for:
+            waited_ms = round((monotonic() - begun_s) * 1000, 1)
+            text = f"its start waited {waited_ms:g} ms until its CPUs were left by {waited_for}"
+            self.context.state.note(key, Kind.WAITED, text, waited_ms=waited_ms)
 
-    async def _place(
-        self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, *, is_first: bool
-    ) -> None:
-        await self.context.locks.enter(key)
-        manager = self.context.state
-        node = manager.node
-        container = node.containers.get(key)
-        if container is None:
-            call.context = Locked(key)
-            return
-        sizes = translate.sizes(request.linux, container, node.topology.capacity_bytes)
-        call.context = Resizing(key, container.sizes, sizes)
-        if sizes == container.sizes and not container.desired:
-            return
-        if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was told already
-            with self.context.failures.harmless("what a resize asks for"):
-                wishes = asked_anew(request.linux, container.resized(sizes))
-                manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
-        await self.context.state.apply(ContainerResized(key, sizes))
+    async def _gives_way(self, other: str, key: str) -> None:
+        """Return when *other* blocks *key* no longer: so long the rest need not be compared, and they may be many."""
+        while is_in_the_way(self.context.state.node, key, self.reconciler.excess(), other):
+            await self.context.state.changed()
+
+    def _refusal(self, key: str) -> str:
+        node, named = self.context.state.node, self._named(self.reconciler.blockers(key), with_trouble=True)
+        return (
+            f"container {node.containers[key].title} cannot start on CPUs {format_cpuset(node.grants[key].cpus)} yet: "
+            f"after {self.context.settings.barrier_timeout_s:g} s some of them are still used by {named}"
+        )
+
+    def _named(self, blockers: list[str], *, with_trouble: bool = False) -> str:
+        containers, rest = self.context.state.node.containers, len(blockers) - _NAMED
+        names = [containers[key].title for key in blockers[:_NAMED]]
+        if with_trouble:
+            troubles = (self.reconciler.trouble(key).error or "its update is under way" for key in blockers)
+            names = [f"{name} ({trouble})" for name, trouble in zip(names, troubles, strict=False)]
+        return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
+
+    async def _enter(self, key: str) -> bool:
+        """Take the lock with everything in order; False (without the lock) if something changed meanwhile."""
+        context, is_ready = self.context, False
+        await context.locks.enter(key)
+        try:
+            await self.reconciler.bring_into_place(key)
+            is_ready = not self.reconciler.blockers(key)
+        finally:
+            if not is_ready:
+                context.locks.leave(key)
+        if is_ready:
+            context.in_flight.start(key, StartEvent.SEND)
+        return is_ready
 
     def done(self, call: Call, outcome: Outcome) -> None:
-        """Give the lane back, then look what the container has; a resize that did not happen is undone."""
-        if not isinstance(call.context, Locked):
+        """Apply what came of the start, and give the lock back when that is stored."""
+        if isinstance(call.context, Locked):
+            self._ended(call.context.key, outcome.kind)
+        if call.request is None:
             return
-        key = call.context.key
-        if isinstance(call.context, Resizing) and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
-            believe(self.context, key, call.context.before)
-        self.context.locks.leave(key)
-        if isinstance(call.context, Resizing) and outcome.kind is OutcomeKind.UNKNOWN:
-            self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, call.context.before))
-        if outcome.kind is OutcomeKind.NOT_SENT:
-            self.context.in_flight.seen(key)
+        key = self._key(call.request)
+        self.resync.touch(key)  # lists from before it say nothing of the container
+        is_unplaced = not isinstance(call.context, Locked)  # it had no place when the start began
+        may_run = outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN)
+        if is_unplaced and may_run and key in self.context.state.node.containers:  # it may have been adopted since
+            self.outcomes.ask(key)
+
+    def _ended(self, key: str, outcome: OutcomeKind) -> None:
+        state = self.context.state
+        if outcome is OutcomeKind.OK:
+            state.submit(ContainerStarted(key)).add_done_callback(lambda _: self._answered(key))
+        elif outcome is OutcomeKind.UNKNOWN:
+            self.context.counters.unknown_outcomes += 1
+            self.outcomes.start_unknown(key)
+            state.submit(UnknownOutcome(key)).add_done_callback(lambda _: self._leave(key))
         else:
-            self.reconciler.enqueue([key], look=True)
+            self._answered(key)
+            if outcome is OutcomeKind.FAILED:  # it has exited then: the runtime says so
+                self.outcomes.ask(key)
 
-    def _warn(self, key: str, request: api.UpdateContainerResourcesRequest) -> None:
-        if cpus := request.linux.cpuset_cpus:
-            containers = self.context.state.node.containers
-            self._competes(containers[key].title if key in containers else key, cpus)
+    def _answered(self, key: str) -> None:
+        self.context.in_flight.start(key, StartEvent.ANSWER)
+        self._leave(key)
 
-    def see_create(self, title: str, cpus: str) -> None:
-        """A create of the container *title* came with that cpuset: with a CPU manager each has one, without it none."""
-        if cpus:
-            self._competes(title, cpus)
-        elif self.foreign is not None:
-            self.foreign = None
-            self.context.log.info("the kubelet sets no cpusets any more", container=title)
+    def _leave(self, key: str) -> None:
+        self.context.locks.leave(key)
+        self.reconciler.enqueue([key], read=True)
 
-    def _competes(self, title: str, cpus: str) -> None:
-        times = self.foreign.times + 1 if self.foreign else 1
-        self.foreign = Foreign(title, cpus, times, time())
-        if times == 1:
-            self.context.log.warning(
-                "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
-                container=title,
-                cpus=cpus,
-            )
+    def _key(self, message: bytes) -> str:
+        return self.context.state.resolve(translate.read(api.StartContainerRequest, message).container_id)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.deadlines import Limits
-from criproxy.control.calls.start import Starts, Updates
+from criproxy.control.calls.start import Starts
+from criproxy.control.calls.update import Updates
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.sync.inheritance import Inheritance
@@ -51,60 +52,55 @@ class Handlers:
 
     def table(self) -> Table:
         """The rules of all calls that the controller touches, in both packages of CRI."""
+        known, watch = self._known, self._watch
         rules = {
-            "RunPodSandbox": Rule(done=_readable(self.sandbox_run)),
-            "StopPodSandbox": Rule(done=_readable(self.sandbox_stopped)),
-            "RemovePodSandbox": Rule(done=_readable(self.sandbox_removed)),
-            "CreateContainer": Rule(hold=self._known(self.creates.hold, hurry=True), done=self.container_created),
-            "StartContainer": Rule(hold=self._known(self.starts.hold), done=self.container_started),
-            "UpdateContainerResources": Rule(hold=self._known(self.updates.hold), done=self.updates.done),
-            "StopContainer": Rule(done=_readable(self.container_stopped)),
-            "RemoveContainer": Rule(done=_readable(self.container_removed)),
-            "UpdatePodSandboxResources": Rule(done=_readable(self.sandbox_resized)),
-            "RestorePod": Rule(done=self.sandbox_restored),
+            "RunPodSandbox": watch(api.RunPodSandboxRequest, self.sandbox_run),
+            "StopPodSandbox": watch(api.StopPodSandboxRequest, self.sandbox_stopped),
+            "RemovePodSandbox": watch(api.RemovePodSandboxRequest, self.sandbox_removed),
+            "CreateContainer": self._rule(self.container_created, known(self.creates.hold, hurry=True)),
+            "StartContainer": self._rule(self.starts.done, known(self.starts.hold)),
+            "UpdateContainerResources": self._rule(self.updates.done, known(self.updates.hold)),
+            "StopContainer": watch(api.StopContainerRequest, self.container_stopped),
+            "RemoveContainer": watch(api.RemoveContainerRequest, self.container_removed),
+            "UpdatePodSandboxResources": watch(api.UpdatePodSandboxResourcesRequest, self.sandbox_resized),
+            "RestorePod": self._rule(self.sandbox_restored),
         }
-        return {path: self._checked(rule) for name, rule in rules.items() for path in paths(name)}
+        return {path: rule for name, rule in rules.items() for path in paths(name)}
 
-    def sandbox_run(self, request: bytes, outcome: Outcome) -> None:
-        """A sandbox was made; one of unknown outcome is learnt of at its first container."""
+    def sandbox_run(self, run: api.RunPodSandboxRequest, outcome: Outcome) -> None:
+        """A sandbox was made; criproxy learns of one of unknown outcome from its first container."""
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
-            run = translate.read(api.RunPodSandboxRequest, request)
             sandbox_id = translate.read(api.RunPodSandboxResponse, outcome.reply).pod_sandbox_id
             pod = translate.pod(run.config, sandbox_id)
             self.context.state.submit(PodCreated(pod, self.inheritance.of(pod.uid)))
             self.devices.sandbox_run(run, sandbox_id)
 
-    def sandbox_stopped(self, request: bytes, outcome: Outcome) -> None:
+    def sandbox_stopped(self, stop: api.StopPodSandboxRequest, outcome: Outcome) -> None:
         """All containers of a sandbox have ended."""
-        sandbox_id = translate.read(api.StopPodSandboxRequest, request).pod_sandbox_id
-        self._sandbox(sandbox_id, outcome, PodStopped)
+        self._sandbox(stop.pod_sandbox_id, outcome, PodStopped)
 
-    def sandbox_removed(self, request: bytes, outcome: Outcome) -> None:
+    def sandbox_removed(self, remove: api.RemovePodSandboxRequest, outcome: Outcome) -> None:
         """A sandbox is gone with all its containers."""
-        sandbox_id = translate.read(api.RemovePodSandboxRequest, request).pod_sandbox_id
-        if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will tell
-            key = self.context.state.resolve_pod(sandbox_id)
+        if outcome.kind is OutcomeKind.OK:  # otherwise it may run on, with its cards; a list will show it
+            key = self.context.state.resolve_pod(remove.pod_sandbox_id)
             self.devices.sandbox_removed(key)
-            self.context.state.forget_refused({key, sandbox_id})
-        self._sandbox(sandbox_id, outcome, PodGone)
+            self.context.state.forget_refused({key, remove.pod_sandbox_id})
+        self._sandbox(remove.pod_sandbox_id, outcome, PodGone)
 
-    def sandbox_resized(self, request: bytes, outcome: Outcome) -> None:
-        """The pod has another size: whatever the runtime did with its containers is looked at."""
-        update = translate.read(api.UpdatePodSandboxResourcesRequest, request)
-        sandbox_id = update.pod_sandbox_id
+    def sandbox_resized(self, update: api.UpdatePodSandboxResourcesRequest, outcome: Outcome) -> None:
+        """The pod has another size, and the runtime may have changed its containers."""
+        key = self.context.state.resolve_pod(update.pod_sandbox_id)
         if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
             # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
-            total, key = translate.pod_total(update.resources), self.context.state.resolve_pod(sandbox_id)
-            self.context.state.submit(PodResized(key, total))
+            self.context.state.submit(PodResized(key, translate.pod_total(update.resources)))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            key = self.context.state.resolve_pod(sandbox_id)
-            self.context.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
+            self.context.tasks.spawn(f"resync {key}", self.resync.of_sandbox(key))
 
     def sandbox_restored(self, call: Call, outcome: Outcome) -> None:
         """A pod came back from a checkpoint: its containers run without a create or a start of theirs."""
         if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
             key = translate.read(api.RestorePodResponse, outcome.reply).pod_sandbox_id
-            self.context.tasks.spawn(f"look at {key}", self.resync.of_sandbox(key))
+            self.context.tasks.spawn(f"resync {key}", self.resync.of_sandbox(key))
         elif outcome.kind is not OutcomeKind.NOT_SENT:
             self.resync.soon()
 
@@ -113,28 +109,21 @@ class Handlers:
         if not self.creates.done(call, outcome):
             self.resync.soon()
 
-    def container_started(self, call: Call, outcome: Outcome) -> None:
-        """A start ended; lists from before it say nothing of the container."""
-        self.starts.done(call, outcome)
-        if call.request is not None:
-            container_id = translate.read(api.StartContainerRequest, call.request).container_id
-            self.resync.touch(self.context.state.resolve(container_id))
-
-    def container_stopped(self, request: bytes, outcome: Outcome) -> None:
+    def container_stopped(self, stop: api.StopContainerRequest, outcome: Outcome) -> None:
         """A container has ended and gives up its place; one that never ran may still be started."""
-        key = self.context.state.resolve(translate.read(api.StopContainerRequest, request).container_id)
+        key = self.context.state.resolve(stop.container_id)
         self.resync.touch(key)
         container = self.context.state.node.containers.get(key)
         if outcome.kind is not OutcomeKind.OK or container is None or container.state is ContainerState.CREATED:
             self._ask(key, outcome)
-        elif self._outlasts_a_stop(key):
-            self.outcomes.ends(key)
+        elif self.context.in_flight.outlasts_stop(key):
+            self.context.in_flight.stop(key)
         else:
             self.context.state.submit(ContainerExited(key))
 
-    def container_removed(self, request: bytes, outcome: Outcome) -> None:
+    def container_removed(self, remove: api.RemoveContainerRequest, outcome: Outcome) -> None:
         """A container is gone."""
-        key = self.context.state.resolve(translate.read(api.RemoveContainerRequest, request).container_id)
+        key = self.context.state.resolve(remove.container_id)
         self.resync.touch(key)
         if outcome.kind is OutcomeKind.OK:
             self.context.state.submit(ContainerGone(key))
@@ -158,25 +147,22 @@ class Handlers:
             self._may_go_on(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> None:
-        """Look for the end of a removal that may be under way after its call has ended."""
+        """Compare again when a removal that may be in flight after its call has ended."""
         if outcome.kind is not OutcomeKind.NOT_SENT:
             self.resync.unsettled()
 
     def _keep_starts(self, sandbox: str) -> None:
-        """Let nobody lose the place that it is just being started in: the stop of a sandbox does not see these."""
+        """Containers that are just being started keep their places: the stop of their sandbox does not end them."""
+        in_flight = self.context.in_flight
         for container in self.context.state.node.containers_of(sandbox):
-            asked = container.key in self.context.in_flight.starting or self.context.in_flight.may_start(container.key)
-            if self._outlasts_a_stop(container.key):
-                self.context.state.submit(UnknownOutcome(container.key))
-            elif container.state is not ContainerState.UNKNOWN or container.key == container.reservation:
+            key, is_unknown = container.key, container.state is ContainerState.UNKNOWN
+            if in_flight.outlasts_stop(key):
+                self.context.state.submit(UnknownOutcome(key))
+            elif not is_unknown or key == container.reservation:
                 continue
-            self.outcomes.ends(container.key)
-            if not asked:
-                self.outcomes.ask(container.key)
-
-    def _outlasts_a_stop(self, key: str) -> bool:
-        """Whether the runtime ends nothing when it is told to stop *key*: it does not know that it runs, or will."""
-        return key in self.context.in_flight.starting or self.outcomes.is_doubtful(key)
+            in_flight.stop(key)
+            if not in_flight.is_starting(key):
+                self.outcomes.ask(key)
 
     def _ask(self, key: str, outcome: Outcome) -> None:
         """Ask for the state of a container after a call that should have ended it did not say so."""
@@ -184,30 +170,37 @@ class Handlers:
         if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
             self.outcomes.ask(key)
 
-    def _checked(self, rule: Rule) -> Rule:
-        """*rule*; where booking a call's end fails, the runtime is asked what is true."""
+    def _watch(self, kind: type[translate.M], handler: Callable[[translate.M, Outcome], None]) -> Rule:
+        """A rule for calls that pass; the runtime refuses those without a request here: too large or malformed."""
 
         def done(call: Call, outcome: Outcome) -> None:
-            assert rule.done is not None
+            if call.request is not None:
+                handler(translate.read(kind, call.request), outcome)
+
+        return self._rule(done)
+
+    def _rule(self, done: DoneHandler, hold: HoldHandler | None = None) -> Rule:
+        """A rule; where applying a call's end fails, the runtime is asked what is true."""
+
+        def checked(call: Call, outcome: Outcome) -> None:
             try:
-                rule.done(call, outcome)
+                done(call, outcome)
             except Exception:
                 self.resync.soon()
                 raise  # the data plane counts and logs it
 
-        return replace(rule, done=done)
+        return Rule(hold=hold, done=checked)
 
     def _known(self, hold: HoldHandler, *, hurry: bool = False) -> HoldHandler:
         """*hold* for a node that is known, within a limit; a shorter one in bypass where there is *hurry*."""
-        manager, settings, counters = self.context.state, self.context.settings, self.context.counters
-        limits, failures = self.limits, self.context.failures
+        state, settings, limits = self.context.state, self.context.settings, self.limits
 
         async def when_known(call: Call, message: bytes) -> Verdict:
-            limit_s = settings.bypass_timeout_s if hurry and manager.bypassed else settings.handler_timeout_s
+            limit_s = settings.bypass_timeout_s if hurry and state.bypassed else settings.handler_timeout_s
             limit = limits.begin(limit_s)
             try:
                 await self.resync.ready()
-                await manager.settled()
+                await state.settled()
                 verdict = await hold(call, message)
             except BaseException as error:
                 if limits.end(limit) and isinstance(error, asyncio.CancelledError):
@@ -216,18 +209,8 @@ class Handlers:
                 raise
             limits.end(limit)
             if isinstance(verdict, Refuse):
-                with failures.harmless("a count"):
-                    counters.refusals[verdict.code.name] += 1
+                with self.context.failures.harmless("a count"):
+                    self.context.counters.refusals[verdict.code.name] += 1
             return verdict
 
         return when_known
-
-
-def _readable(handler: Callable[[bytes, Outcome], None]) -> DoneHandler:
-    """Skip calls whose request was too large or malformed: the runtime has refused those."""
-
-    def done(call: Call, outcome: Outcome) -> None:
-        if call.request is not None:
-            handler(call.request, outcome)
-
-    return done

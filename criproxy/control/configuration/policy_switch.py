@@ -267,7 +267,7 @@ class PolicySwitch:
     def _moves(self, container: Container) -> bool:
         """Whether an update to *container* is still to come and has not failed too often to wait for."""
         now = self._now(container)
-        return now is not None and not self._done(now.key) and self.reconciler.failures(now.key) < GIVEN_UP
+        return now is not None and not self._done(now.key) and self.reconciler.trouble(now.key).failures < GIVEN_UP
 
     def _now(self, container: Container) -> Container | None:
         """*container* as it is now, under its id if it had none; None if it has ended."""
@@ -289,7 +289,7 @@ class PolicySwitch:
         if now is None:
             return row | {"outcome": "ended"}
         if not self._done(now.key):
-            error = self.reconciler.error(now.key) or "its update is under way"
+            error = self.reconciler.trouble(now.key).error or "its update is under way"
             return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
         grant = self._node.grants.get(now.key)
         return row | {"cpus": format_cpuset(grant.cpus if grant else self._node.topology.cpus)}

@@ -1,19 +1,20 @@
-"""What a container really has: read from its cgroup, found through the pid that the runtime tells.
+"""What a container really has: read from its cgroup, which is found through the pid that the runtime reports.
 
 The files are in memory, so reading them on the event loop costs microseconds. A runtime whose containers are not on
-this machine (the embedded one), or that tells no pid, is believed through ContainerStatus.
+this machine (the embedded one), or that reports no pid, is believed through ContainerStatus.
 """
 
 import json
 import os
 from collections.abc import Awaitable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from functools import lru_cache
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
-from time import monotonic
 from typing import TypeVar
 
+from criproxy.control.containers.in_flight import InFlight
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
@@ -33,14 +34,14 @@ _READ_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at a container."""
+    """What was read of a container."""
 
     state: ContainerState | None
     """None: the runtime does not know it."""
     applied: Applied | None = None
     """Its sets, where it runs and they can be read."""
     lifted: bool | None = None
-    """Whether it runs without a CFS quota, as one without a CPU limit does; None where nobody tells."""
+    """Whether it runs without a CFS quota, as one without a CPU limit does; None where that cannot be read."""
 
     @property
     def ended(self) -> bool:
@@ -75,7 +76,7 @@ class CpusetGroup:
         return self._read("")
 
     def lifted(self) -> bool | None:
-        """Whether it has no CFS quota; None where the kernel does not tell: without the controller, or it is gone."""
+        """Whether it has no CFS quota; None where the kernel does not say: without the controller, or it is gone."""
         try:
             return _read_file(self.quota_file).split()[0] in (b"-1", b"max")
         except (OSError, IndexError):
@@ -157,7 +158,7 @@ def has_processes(group: CpusetGroup) -> bool:
 
 
 def pid_in(info: Mapping[str, str]) -> int | None:
-    """The process id in the *info* of a verbose ContainerStatus; None where the runtime tells none or it is 0."""
+    """The process id in the *info* of a verbose ContainerStatus; None where it has none or it is 0."""
     try:
         notes = json.loads(info.get("info", "{}"))
     except ValueError:
@@ -166,8 +167,8 @@ def pid_in(info: Mapping[str, str]) -> int | None:
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
-async def if_told(asked: Awaitable[T]) -> T | None:
-    """What is *asked* about one container; None where the runtime tells nothing of it: others need not wait for that.
+async def if_reported(asked: Awaitable[T]) -> T | None:
+    """What is *asked* about one container; None where the runtime fails for that one: others need not wait for it.
 
     Raises:
         RuntimeCallError: the runtime is away.
@@ -180,39 +181,29 @@ async def if_told(asked: Awaitable[T]) -> T | None:
         return None
 
 
+@dataclass
 class Cgroups:
-    """Looks at containers; remembers where their cgroups are."""
+    """Reads containers; remembers where their cgroups are."""
 
-    def __init__(self, runtime: RuntimeClient, host_root: Path, lost_after_s: float = 0.0) -> None:
-        self._runtime = runtime
-        self._host_root = host_root
-        self.lost_after_s = lost_after_s
-        """How long processes may go on before the runtime has lost them."""
-        self._since_s: dict[str, float] = {}
-        self._groups: dict[str, CpusetGroup] = {}
-        self._left: dict[str, CpusetGroup] = {}
-        self.untold: dict[str, str] = {}
-        """By container id: why the runtime, which can be asked, does not tell how that one is."""
+    runtime: RuntimeClient
+    host_root: Path
+    in_flight: InFlight = field(default_factory=InFlight)
+    """Notified of processes that the runtime has lost."""
+    groups: dict[str, CpusetGroup] = field(default_factory=dict)
+    """The cgroups that are known, by container id; for others to read."""
+    unreported: dict[str, str] = field(default_factory=dict)
+    """By container id: why the runtime, which answers otherwise, does not report how that one is."""
 
-    @property
-    def groups(self) -> Mapping[str, CpusetGroup]:
-        """The cgroups that are known, by container id."""
-        return self._groups
-
-    async def look(self, container_id: str) -> Seen:
+    async def read(self, container_id: str) -> Seen:
         """State and sets of a container.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked.
         """
-        if group := self._groups.get(container_id):
-            try:
-                seen = Seen(ContainerState.RUNNING, group.read(), group.lifted())
-                self.untold.pop(container_id, None)
-                return seen
-            except OSError:
-                pass  # it has ended, or is about to: the runtime tells
-        return (await self.ask(container_id))[0]
+        if (group := self.groups.get(container_id)) and (seen := _read(group)):
+            self.unreported.pop(container_id, None)
+            return seen
+        return (await self.ask(container_id))[0]  # if it is gone, the container has ended, or is about to
 
     async def ask(self, container_id: str) -> tuple[Seen, api.ContainerStatusResponse | None]:
         """The same by the runtime's own words, which come along; None: it does not know the container.
@@ -221,85 +212,47 @@ class Cgroups:
             RuntimeCallError: if the runtime cannot be asked.
         """
         try:
-            reply = await self._runtime.container_status(container_id, verbose=True)
+            reply = await self.runtime.container_status(container_id, verbose=True)
         except RuntimeCallError as error:
-            if error.not_found:
-                self.untold.pop(container_id, None)
-                self.forget(container_id)
-                return Seen(None), None
-            if not error.is_away:
-                self.untold[container_id] = str(error)
-            raise
-        self.untold.pop(container_id, None)
-        state = translate.state(reply.status)
-        if state is ContainerState.RUNNING:
-            return self._running(container_id, reply), reply
+            if not error.not_found:
+                if not error.is_away:
+                    self.unreported[container_id] = str(error)
+                raise
+            reply = None
+        self.unreported.pop(container_id, None)
         self.forget(container_id)
-        if state in _LOST and (left := self._left_behind(container_id, reply.info)):
-            return left, reply
-        return Seen(state), reply
+        return (Seen(None) if reply is None else self._seen(container_id, reply)), reply
 
-    def _left_behind(self, container_id: str, info: Mapping[str, str]) -> Seen | None:
-        """One that does not run by the runtime's words and still has processes; see `still_runs`."""
-        group = own_group(self._host_root, info)
-        if group is None or not has_processes(group):
-            return None
-        try:
-            seen = Seen(ContainerState.RUNNING, group.read(), group.lifted())
-        except OSError:  # gone just now
-            return None
-        self._groups[container_id] = self._left[container_id] = group
-        self._since_s.setdefault(container_id, monotonic())
-        return seen
-
-    def still_runs(self, container_id: str) -> bool:
-        """Whether processes go on of a container that does not run by the runtime's words, as far as it was asked.
-
-        containerd 1.6 loses them where the call of a start is cut in the middle.
-        """
-        group = self._left.get(container_id)
-        if group is None or has_processes(group):
-            return group is not None
-        del self._left[container_id]
-        self._since_s.pop(container_id, None)
-        return False
-
-    def is_lost(self, container_id: str) -> bool:
-        """Whether `still_runs` has been true for so long that it will not end by itself."""
-        since_s = self._since_s.get(container_id, monotonic())
-        return self.still_runs(container_id) and monotonic() - since_s >= self.lost_after_s
-
-    @property
-    def left(self) -> list[str]:
-        """The ids of those of whom `is_lost` is true."""
-        return [container_id for container_id in list(self._left) if self.is_lost(container_id)]
+    def _seen(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
+        state, group = translate.state(reply.status), None
+        if state is ContainerState.RUNNING and (pid := pid_in(reply.info)):
+            with suppress(OSError, LookupError):
+                group = find_group(self.host_root, pid, container_id)
+        elif state in _LOST and (own := own_group(self.host_root, reply.info)) and has_processes(own):
+            group = own
+        seen = _read(group) if group else None
+        self.in_flight.leave(container_id, partial(has_processes, group) if group and seen and state in _LOST else None)
+        if group and seen:
+            self.groups[container_id] = group
+            return seen
+        if state is ContainerState.RUNNING:
+            return Seen(state, translate.sets(reply.status), translate.lifted(reply.status))
+        return Seen(state)
 
     def forget(self, container_id: str) -> None:
-        """Look for the cgroup of that container anew, should it be asked for again."""
-        self._groups.pop(container_id, None)
+        """Find the cgroup of that container anew, should it be asked for again."""
+        self.groups.pop(container_id, None)
 
     def keep(self, known: AbstractSet[str]) -> None:
         """Forget all containers but these."""
-        for container_id in self._groups.keys() - known:
-            del self._groups[container_id]
-        for container_id in self.untold.keys() - known:
-            del self.untold[container_id]
-        for container_id in self._left.keys() - known:
-            del self._left[container_id]
-            self._since_s.pop(container_id, None)
-
-    def _running(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
-        if pid := pid_in(reply.info):
-            try:
-                group = find_group(self._host_root, pid, container_id)
-                applied = group.read()
-            except (OSError, LookupError):
-                return _as_told(reply.status)
-            self._groups[container_id] = group
-            return Seen(ContainerState.RUNNING, applied, group.lifted())
-        return _as_told(reply.status)
+        for by_id in (self.groups, self.unreported):
+            for container_id in by_id.keys() - known:
+                del by_id[container_id]
 
 
-def _as_told(status: api.ContainerStatus) -> Seen:
-    """A running container as the runtime sees it."""
-    return Seen(ContainerState.RUNNING, translate.sets(status), translate.lifted(status))
+def _read(group: CpusetGroup) -> Seen | None:
+    """A running container by its cgroup; None if that is gone."""
+    try:
+        return Seen(ContainerState.RUNNING, group.read(), group.lifted())
+    except OSError:
+        return None

@@ -1,4 +1,4 @@
-"""One lane per container: the kubelet's start and update and our own updates pass it one after the other.
+"""One lock for each container: the kubelet's start and update and our own updates take it one after the other.
 
 An update that runs while the container is being started is answered OK and lost in a third of the cases
 (measured with containerd 1.6), so nothing of ours is sent then.
@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 
 
 class Locks:
-    """Locks by container id that exist only while somebody uses them."""
+    """Locks by container id that exist only while a task holds one or waits for it."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: dict[str, int] = {}
 
     async def enter(self, key: str) -> None:
-        """Wait for the lane of *key* and take it; `leave` gives it back, from any task."""
+        """Wait for the lock of *key* and take it; `leave` gives it back, from any task."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
         try:
@@ -27,23 +27,23 @@ class Locks:
             raise
 
     async def free(self, key: str) -> None:
-        """Return once the lane of *key* was nobody's: before something is taken of which there is little for all."""
+        """Return once the lock of *key* was free: for callers that take a scarce slot before the lock."""
         if self.busy(key):
             async with self.of(key):
                 pass
 
     def busy(self, key: str) -> bool:
-        """Whether somebody holds the lane of *key* or waits for it."""
+        """Whether a task holds the lock of *key* or waits for it."""
         return key in self._locks
 
     def leave(self, key: str) -> None:
-        """Give back the lane of *key*, which the caller holds."""
+        """Give back the lock of *key*, which the caller holds."""
         self._locks[key].release()
         self._forget(key)
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:
-        """Hold the lane of *key* for a block."""
+        """Hold the lock of *key* for a block."""
         await self.enter(key)
         try:
             yield

@@ -1,7 +1,7 @@
-"""Updates to other containers: brings what is applied to what was granted, and lets starts wait for it.
+"""Updates to other containers: bring what is applied to what was granted.
 
-One worker per container that is not where it belongs. A worker reads the node again before every step, so the newest
-grant counts, and whatever fails is simply tried again.
+One worker for each container that is not where it belongs. A worker reads the node again before every step, so the
+newest grant counts, and whatever fails is tried again.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_told
+from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_reported
 from criproxy.control.context import Context
 from criproxy.control.node.history import cause, told_quota, told_update
-from criproxy.control.reconcile.target import ExcessCpus, in_the_way, is_in_the_way, quota_for, target
+from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for, target
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.decision import Decision
@@ -26,28 +26,22 @@ from criproxy.model.workload import ContainerState
 from criproxy.store.record import Kind
 from criproxy.views.notices import Trouble
 
-_NAMED_BLOCKERS = 3
-"""How many blockers a refused start names; the status of a call has little room."""
+_NO_TROUBLE = Trouble("", 0)
 
 
 class UpdateLost(RuntimeCallError):
     """The runtime answered OK to an update, and the cgroup says otherwise."""
 
 
-class Blocked(Exception):
-    """Others did not give up CPUs in time; the text names them."""
-
-
 @dataclass(slots=True)
 class _Worker:
     """What one container's worker remembers."""
 
-    look: bool
-    """Read the cgroup before anything else: somebody may have changed it."""
+    read: bool
+    """Read the cgroup before anything else: it may have changed."""
     why: str = ""
     """What brought the container out of its place, for the history."""
-    failures: int = 0
-    error: str = ""
+    trouble: Trouble = _NO_TROUBLE
     since_s: float = field(default_factory=monotonic)
     wake: asyncio.Event | None = None
     """Ends the pause after a failure; there is none before: a thousand workers may wait for their first turn."""
@@ -59,40 +53,41 @@ class Reconciler:
 
     context: Context
     _workers: dict[str, _Worker] = field(default_factory=dict)
-    _excess: ExcessCpus = field(default_factory=ExcessCpus)
+    _excess: ExcessCpus = field(init=False)
     _slots: asyncio.Semaphore = field(init=False)
-    """Taken, before the container's lock, by whoever updates."""
+    """Taken, before the container's lock, for each update."""
 
     def __post_init__(self) -> None:
+        self._excess = ExcessCpus(self.context.in_flight)
         self._slots = asyncio.Semaphore(self.context.settings.concurrent_updates)
         self.context.state.followed = self._decided
 
-    def enqueue(self, keys: Iterable[str], *, look: bool = False, why: str = "") -> None:
-        """See to it that the containers *keys* get what they were granted; one that is tried again later is tried now.
+    def enqueue(self, keys: Iterable[str], *, read: bool = False, why: str = "") -> None:
+        """Give the containers *keys* what they were granted; one that is tried again later is tried now.
 
         Args:
             keys: containers; those that have no grant are left out.
-            look: read what they have first, instead of believing what was applied last.
+            read: read their cgroups first, instead of believing what was applied last.
             why: what brought them out of their places, for the history.
         """
         for key in keys:
             if worker := self._workers.get(key):
-                worker.look |= look
+                worker.read |= read
                 worker.why = why or worker.why
                 if worker.wake:
                     worker.wake.set()
             elif key in self.context.state.node.grants:
-                self._workers[key] = _Worker(look, why)
+                self._workers[key] = _Worker(read, why)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
 
-    def error(self, key: str) -> str:
-        """Why the last update of *key* failed; empty if it did not."""
+    def trouble(self, key: str) -> Trouble:
+        """How often the update of *key* that is in flight has failed, and why the last time; empty if it has not."""
         worker = self._workers.get(key)
-        return worker.error if worker else ""
+        return worker.trouble if worker else _NO_TROUBLE
 
     def troubles(self) -> dict[str, Trouble]:
         """The containers whose last update failed, and how."""
-        return {key: Trouble(each.error, each.failures) for key, each in self._workers.items() if each.error}
+        return {key: worker.trouble for key, worker in self._workers.items() if worker.trouble.error}
 
     def misplaced_since_s(self) -> list[float]:
         """For each container that has not what it was granted: since when it is being updated (monotonic clock)."""
@@ -100,36 +95,13 @@ class Reconciler:
         at_work = ((worker, node.grants.get(key), node.applied.get(key)) for key, worker in self._workers.items())
         return [worker.since_s for worker, grant, applied in at_work if grant and not in_place(grant, applied)]
 
-    def failures(self, key: str) -> int:
-        """How often the update of *key* that is under way has failed."""
-        worker = self._workers.get(key)
-        return worker.failures if worker else 0
-
-    async def clear(self, key: str) -> None:
-        """Return when no other container can still be running on CPUs that it must give up and *key* gets.
-
-        Raises:
-            Blocked: after ``barrier_timeout_s``.
-        """
-        enqueued: set[str] = set()
-        try:
-            async with asyncio.timeout(self.context.settings.barrier_timeout_s):
-                while blockers := self.blockers(key):
-                    for blocker in set(blockers) - enqueued:
-                        self.enqueue([blocker], look=self.context.in_flight.unseen(blocker))
-                    enqueued.update(blockers)
-                    await self._gives_way(blockers[-1], key)
-        except TimeoutError:
-            raise Blocked(self._describe(key)) from None
-
-    async def _gives_way(self, other: str, key: str) -> None:
-        """Return when *other* blocks *key* no longer: so long the rest need not be looked at, and they may be many."""
-        while is_in_the_way(self.context.state.node, key, self._excess_cpus(), other):
-            await self.context.state.changed()
+    def excess(self) -> ExcessCpus:
+        """The CPUs beyond their grants that containers may be running on now."""
+        return self._excess.of(self.context.state.node)
 
     def blockers(self, key: str) -> list[str]:
-        """Keys of the containers that `clear` would wait for."""
-        return in_the_way(self.context.state.node, key, self._excess_cpus())
+        """Keys of the containers that may run on CPUs which they must give up and *key* gets."""
+        return in_the_way(self.context.state.node, key, self.excess())
 
     def now(self, key: str) -> Applied | None:
         """What *key* may have at this moment: its next step towards its grant, or what it has."""
@@ -138,30 +110,29 @@ class Reconciler:
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
-        """One of the few `slots`, and the lane of *key*, which a call of the kubelet may have for minutes."""
+        """One of the few slots, and the lock of *key*, which a call of the kubelet may have for minutes."""
         await self.context.locks.free(key)  # before: others need the slot
         async with self._slots, self.context.locks.of(key):
             yield
 
-    def looking(self, key: str) -> bool:
-        """Whether a worker is about to read what *key* has."""
+    def is_reading(self, key: str) -> bool:
+        """Whether a worker is about to read the cgroup of *key*."""
         worker = self._workers.get(key)
-        return worker is not None and worker.look
+        return worker is not None and worker.read
 
-    async def look(self, key: str) -> Seen:
-        """Read what *key* has and tell the node; the caller holds its lane.
+    async def read_cgroup(self, key: str) -> Seen:
+        """Read what *key* has and apply it to the node; the caller holds its lock.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked.
         """
-        seen = await self.context.cgroups.look(key)
+        seen = await self.context.cgroups.read(key)
         has = self._known(key, seen, None)
-        await self._note(key, seen, has)
-        self.context.in_flight.seen(key)
+        await self._apply(key, seen, has)
         return replace(seen, applied=has)
 
-    async def settle(self, key: str, why: str = "it had to be in its place before its start") -> None:
-        """Bring a container to its grant, as far as others have made room; the caller holds its lane.
+    async def bring_into_place(self, key: str, why: str = "it had to be in its place before its start") -> None:
+        """Bring a container to its grant, as far as others have made room; the caller holds its lock.
 
         Args:
             key: the container.
@@ -176,7 +147,7 @@ class Reconciler:
     async def _work(self, key: str, worker: _Worker) -> None:
         try:
             while self._updatable(key):
-                if worker.look or self._target(key):
+                if worker.read or self._target(key):
                     await self._attempt(key, worker)
                 elif in_place(self.context.state.node.grants[key], self.context.state.node.applied.get(key)):
                     return
@@ -186,47 +157,65 @@ class Reconciler:
             del self._workers[key]
 
     async def _attempt(self, key: str, worker: _Worker) -> None:
-        """Look or update once; after a failure, pause."""
+        """Read or update once; after a failure, pause."""
         try:
             async with self.turn(key):
                 await self._step(key, worker)
         except Exception as error:  # noqa: BLE001 (whatever it was: the container is not where it belongs)
-            if not isinstance(error, RuntimeCallError):
-                self.context.tasks.failed("background", f"update {key}", error)
-            worker.failures += 1
-            if worker.error != str(error):  # every one is tried again, and most fail as the one before
-                self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
-            worker.error = str(error)
-            self.context.state.stir()
-            self.context.log.warning("update failed", container=key, failures=worker.failures, error=worker.error)
-            worker.wake = asyncio.Event()
-            pause_s = min(
-                self.context.settings.retry_pause_s * 2 ** min(worker.failures - 1, 20),
-                self.context.settings.retry_limit_s,
-            )
+            worker.wake, worker.read, settings = asyncio.Event(), True, self.context.settings
+            self._failed(key, worker, error)
+            pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(worker.wake.wait(), pause_s)
 
+    def _failed(self, key: str, worker: _Worker, error: Exception) -> None:
+        if not isinstance(error, RuntimeCallError):
+            self.context.tasks.failed("background", f"update {key}", error)
+        if worker.trouble.error != str(error):  # every one is tried again, and most fail as the one before
+            self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
+        worker.trouble = Trouble(str(error), worker.trouble.failures + 1)
+        self.context.state.stir()
+        self.context.log.warning(
+            "update failed", container=key, failures=worker.trouble.failures, error=worker.trouble.error
+        )
+
     async def _step(self, key: str, worker: _Worker) -> None:
-        """The lane is ours now, and the node may have changed while we waited for it."""
+        """The lock is ours now, and the node may have changed while we waited for it."""
+        failures = worker.trouble.failures
         if not self._updatable(key):
             return
-        if worker.look:
-            worker.look = False  # before: who asks while we look wants to have seen what is there afterwards
-            try:
-                if await if_told(self.look(key)) is None and (ours := self.now(key)):
-                    await self._update(key, ours, "the runtime does not tell what it has", worker.failures)
-            except BaseException:
-                worker.look = True
-                raise
+        if worker.read:
+            worker.read = False  # before: whatever happens while it is read needs another reading afterwards
+            if await if_reported(self.read_cgroup(key)) is None and (ours := self.now(key)):
+                await self._update(key, ours, "the runtime does not report what it has", failures)
         elif wanted := self._target(key):
-            await self._update(key, wanted, worker.why, worker.failures)
-            if worker.failures:
-                self.context.log.info("update went through at last", container=key, failures=worker.failures)
-            worker.failures, worker.error = 0, ""
+            await self._update(key, wanted, worker.why, failures)
+            if failures:
+                self.context.log.info("update succeeded after failures", container=key, failures=failures)
+            worker.trouble = _NO_TROUBLE
 
     async def _update(self, key: str, wanted: Applied, why: str, failures: int = 0) -> None:
         had, begun_s = self.context.state.node.applied.get(key), monotonic()
+        await self._send(key, wanted, had)
+        # Where the cgroup cannot be read, the answer has to do: others wait for these CPUs.
+        seen = await if_reported(self.context.cgroups.read(key)) or Seen(ContainerState.RUNNING)
+        has = self._known(key, seen, wanted)
+        lost = seen.applied is not None and has is not None and not _reached(has, wanted)
+        if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
+            with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
+                texts = [told_update(had, wanted, why, seen.applied is not None)]
+                texts += [f"after {failures} failures"] if failures else []
+                facts = {**_facts("", wanted), **_facts("had_", had), "why": why, "failures": failures}
+                kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
+                took_ms = round((monotonic() - begun_s) * 1000, 1)
+                self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
+        await self._apply(key, seen, has)
+        if lost and has:
+            self.context.counters.updates_lost += 1
+            raise self._lost(key, has, wanted)
+
+    async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
+        """Send an update and wait for its answer; raises RuntimeCallError unless the runtime does not know *key*."""
         quota = None if had and had.lifted == wanted.lifted else quota_for(self.context.state.node, key, wanted)
         linux = rewrite.update(format_cpuset(wanted.cpus), format_cpuset(wanted.mems), quota)
         self.context.in_flight.send(key, wanted.cpus)
@@ -237,24 +226,11 @@ class Reconciler:
             await self.context.runtime.update_container_resources(key, linux)
         except RuntimeCallError as error:
             if not error.not_found:
-                self.enqueue([key], look=True)  # it may have been done all the same
+                self.enqueue([key], read=True)  # it may have been done all the same
                 counters.updates_failed += 1
                 raise
         finally:
             counters.updates_in_flight -= 1
-        told = await if_told(self.context.cgroups.look(key))  # else the answer has to do: others wait for these CPUs
-        seen = told or Seen(ContainerState.RUNNING)
-        has = self._known(key, seen, wanted)
-        lost = seen.applied is not None and has is not None and not _reached(has, wanted)
-        if not lost:  # before the event that goes to the disk with it
-            took_s = monotonic() - begun_s
-            with self.context.failures.harmless("an update"):
-                self._tell(key, seen, had, wanted, took_s=took_s, failures=failures, why=why)
-        await self._note(key, seen, has)
-        self.context.in_flight.seen(key)
-        if lost and has:
-            counters.updates_lost += 1
-            raise self._lost(key, has, wanted)
 
     def _lost(self, key: str, has: Applied, wanted: Applied) -> UpdateLost:
         text = (
@@ -262,42 +238,25 @@ class Reconciler:
             f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
             f"{format_cpuset(wanted.mems)}"
         )
-        why = f": {LEFT_RUNNING}" if self.context.cgroups.is_lost(key) else ""
+        why = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
         return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
-    def _tell(
-        self, key: str, seen: Seen, had: Applied | None, has: Applied, *, took_s: float, failures: int, why: str
-    ) -> None:
-        """Tell the history that an update went through."""
-        if seen.state not in (ContainerState.RUNNING, ContainerState.CREATED):
-            return
-        sentence = told_update(had, has, why, seen.applied is not None)
-        after = (f"after {failures} failures",) if failures else ()
-        self.context.state.note(
-            key,
-            Kind.RELEASED if self.context.state.node.released else Kind.UPDATED,
-            sentence,
-            *after,
-            cpus=format_cpuset(has.cpus),
-            mems=format_cpuset(has.mems),
-            had_cpus=format_cpuset(had.cpus) if had else "",
-            had_mems=format_cpuset(had.mems) if had else "",
-            why=why,
-            failures=failures,
-            took_ms=round(took_s * 1000, 1),
-        )
+    async def _apply(self, key: str, seen: Seen, has: Applied | None) -> None:
+        """Apply to the node that *key* was *seen*, and *has* this as far as that is known: no update is in flight.
 
-    async def _note(self, key: str, seen: Seen, has: Applied | None) -> None:
-        """Tell the node that *key* was *seen*, and *has* this as far as that is known."""
+        One that was not started has no cgroup: what an update did to it is known from the answer to another one.
+        """
         if seen.state is None:
             await self.context.state.end(ContainerGone(key), "cgroups")
         elif seen.state is ContainerState.EXITED:
             await self.context.state.end(ContainerExited(key), "cgroups")
         elif has:
             await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems, has.lifted))
+        if has or seen.state is not ContainerState.CREATED:
+            self.context.in_flight.has_read(key)
 
     def _known(self, key: str, seen: Seen, sent: Applied | None) -> Applied | None:
-        """What *key* has; where that cannot be seen, the runtime has what was *sent*."""
+        """What *key* has; where that cannot be read, the runtime has what was *sent*."""
         applied, node = seen.applied or sent, self.context.state.node
         if applied is None:
             return None
@@ -309,21 +268,21 @@ class Reconciler:
         return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
 
     def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        context = self.context
+        context.in_flight.retain(context.state.node)
         if isinstance(event, ContainerExited | ContainerGone):
-            self.context.cgroups.forget(event.key)
-            self.context.in_flight.keep(self.context.state.node.grants.keys())
+            context.cgroups.forget(event.key)
         elif isinstance(event, PodStopped | PodGone):
-            self.context.cgroups.keep(self.context.state.node.grants.keys())
-            self.context.in_flight.keep(self.context.state.node.grants.keys())
+            context.cgroups.keep(context.state.node.grants.keys())
         error = done.exception()
         if error is None:
             if updates := done.result().updates:
                 why = ""
-                with self.context.failures.harmless("the cause of updates"):
+                with context.failures.harmless("the cause of updates"):
                     why = cause(event, node)
                 self._enqueue_by_and_by([update.key for update in updates], why)
         elif not isinstance(error, CriproxyError):
-            self.context.log.error("event failed", error=str(error), exc_info=error)
+            context.log.error("event failed", error=str(error), exc_info=error)
 
     def _enqueue_by_and_by(self, keys: Sequence[str], why: str) -> None:
         """Enqueue *keys*, but let calls through in between: a new container may move a thousand."""
@@ -333,31 +292,24 @@ class Reconciler:
             asyncio.get_running_loop().call_soon(self._enqueue_by_and_by, rest, why)
 
     def _updatable(self, key: str) -> bool:
-        """Whether the runtime can be told something about *key*: it is known there, alive, and placed by us."""
+        """Whether the runtime can update *key*: it is known there, alive, and placed by us."""
         container = self.context.state.node.containers.get(key)
         if container is None or container.stays or key not in self.context.state.node.grants:
             return False
         return key != container.reservation and container.state is not ContainerState.CREATING
 
     def _target(self, key: str) -> Applied | None:
-        return target(self.context.state.node, key, self._excess_cpus())
-
-    def _excess_cpus(self) -> ExcessCpus:
-        return self._excess.of(self.context.state.node, self.context.in_flight.starting, self.context.in_flight)
-
-    def _describe(self, key: str) -> str:
+        """The next step of *key* towards its grant; what it should have already where that may not be in force."""
         node = self.context.state.node
-        blockers = self.blockers(key)
-        named = [
-            f"{node.containers[other].title} ({self.error(other) or 'its update is under way'})"
-            for other in blockers[:_NAMED_BLOCKERS]
-        ]
-        timeout_s = self.context.settings.barrier_timeout_s
-        more = f" and {len(blockers) - len(named)} others" if len(blockers) > len(named) else ""
-        return (
-            f"container {node.containers[key].title} cannot start on CPUs {format_cpuset(node.grants[key].cpus)} yet: "
-            f"after {timeout_s:g} s some of them are still used by {', '.join(named)}{more}"
-        )
+        wanted = target(node, key, self.excess())
+        if wanted is None and node.containers[key].state is ContainerState.CREATED:
+            return node.applied.get(key) if self.context.in_flight.is_unread(key) else None
+        return wanted
+
+
+def _facts(prefix: str, sets: Applied | None) -> dict[str, str | int]:
+    cpus, mems = (format_cpuset(sets.cpus), format_cpuset(sets.mems)) if sets else ("", "")
+    return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}
 
 
 def _reached(seen: Applied, wanted: Applied) -> bool:

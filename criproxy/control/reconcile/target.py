@@ -5,16 +5,14 @@ grows that need them, follows from the state and survives failures, retries and 
 """
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from criproxy.control.containers.in_flight import NOTHING_IN_FLIGHT, InFlight
+from criproxy.control.containers.in_flight import InFlight
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.resources import LIFTED_US, CfsQuota
-from criproxy.model.workload import MAY_RUN, Container
 
 
 @dataclass(slots=True)
@@ -24,44 +22,41 @@ class ExcessCpus:
     Kept up to date from node to node, at the cost of what changed, because it is asked for after every event.
     """
 
+    in_flight: InFlight = field(default_factory=InFlight)
+    """Where containers may be running beside what is applied."""
     by_key: dict[str, CpuSet] = field(default_factory=dict)
     """By container key; those that have none are not in it."""
     _sets: Counter[CpuSet] = field(default_factory=Counter)
-    """Values of `by_key` → how many have it. They are few: who shares moves alike."""
+    """Values of `by_key` → how many have it. They are few: containers that share move alike."""
     _node: Node | None = None
-    _starting: frozenset[str] = frozenset()
 
-    def of(self, node: Node, starting: Collection[str], doubts: InFlight = NOTHING_IN_FLIGHT) -> "ExcessCpus":
-        """Bring it up to date, and return it.
-
-        Args:
-            node: grants, and what is applied.
-            starting: keys of containers whose start is under way.
-            doubts: where containers may be running beside what is applied; always the same object.
-        """
-        before, under_way, doubted = self._node, frozenset(starting), doubts.changed()
-        if node is before and under_way == self._starting and not doubted:
-            return self
+    def of(self, node: Node) -> "ExcessCpus":
+        """Bring it up to date with *node* and with what is in flight now, and return it."""
+        before, keys = self._node, set(self.in_flight.changed())
         if before is None or before.topology is not node.topology:
             self.by_key, self._sets = {}, Counter()
-            keys: Collection[str] = node.grants
-        else:
-            keys = {
-                *changed_keys(before.grants, node.grants),
-                *changed_keys(before.applied, node.applied),
-                *changed_keys(before.containers, node.containers),
-                *(under_way ^ self._starting),
-                *doubted,
-            }
-        self._node, self._starting = node, under_way
+            keys.update(node.grants)
+        elif node is not before:
+            keys.update(
+                changed_keys(before.grants, node.grants),
+                changed_keys(before.applied, node.applied),
+                changed_keys(before.containers, node.containers),
+            )
+        self._node = node
         for key in keys:
-            self._set(key, _beyond(node, key, under_way, doubts.cpus.get(key, NO_CPUS)))
+            self._set(key, self._beyond(node, key))
         return self
 
     def others(self, key: str) -> CpuSet:
         """All CPUs on which containers other than *key* may be running without a right to."""
         own = self.by_key.get(key)
         return NO_CPUS.union(*(cpus for cpus, count in self._sets.items() if cpus != own or count > 1))
+
+    def _beyond(self, node: Node, key: str) -> CpuSet:
+        if (grant := node.grants.get(key)) is None:
+            return NO_CPUS
+        cpus = self.in_flight.cpus(node, key)
+        return NO_CPUS if cpus is grant.cpus else cpus - grant.cpus
 
     def _set(self, key: str, cpus: CpuSet) -> None:
         if old := self.by_key.pop(key, NO_CPUS):
@@ -73,30 +68,15 @@ class ExcessCpus:
             self._sets[cpus] += 1
 
 
-def _beyond(node: Node, key: str, starting: Collection[str], doubted: CpuSet) -> CpuSet:
-    grant, applied = node.grants.get(key), node.applied.get(key)
-    if grant is None:
-        return NO_CPUS
-    has = node.topology.cpus if applied is None else applied.cpus
-    if has is grant.cpus or has <= grant.cpus or not (key in starting or _may_run(node.containers[key])):
-        return doubted - grant.cpus
-    return (has | doubted) - grant.cpus
-
-
-def _may_run(container: Container) -> bool:
-    """Whether it may have a process; a create of unknown outcome, which still has no id, was not started."""
-    return container.state in MAY_RUN and container.key != container.reservation
-
-
 def target(node: Node, key: str, over: ExcessCpus) -> Applied | None:
     """What to set for the container *key* now; None while it has to wait for others or is where it belongs.
 
     A container that only gets CPUs waits until all of them are free. One that gives some up does so at once: it goes
-    to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that nobody owns:
-    best to those that nobody has to leave, but if there are none, to all of them. Otherwise those that change places
-    would wait for each other for ever.
+    to the part of its grant that is free or where it is anyway, or, if nothing of it is, to the CPUs that are not
+    exclusive: best to those that no other container has to leave, but if there are none, to all of them. Otherwise
+    containers that change places would wait for each other for ever.
 
-    A quota is given back at once, and lifted as soon as the container runs on nobody else's CPUs.
+    A quota is given back at once, and lifted as soon as the container runs on its exclusive CPUs alone.
     """
     grant, applied = node.grants[key], node.applied.get(key)
     if in_place(grant, applied):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from criproxy.control.containers.cgroups import Seen, if_told
+from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -127,7 +127,7 @@ class Adoption:
             self._finding = False
 
     async def _find_cards_of(self, item: api.Container) -> None:
-        seen, reply = await if_told(self.context.cgroups.ask(item.id)) or (Seen(None), None)
+        seen, reply = await if_reported(self.context.cgroups.ask(item.id)) or (Seen(None), None)
         container = self.context.state.node.containers.get(item.id)
         if reply is None or container is None or seen.ended:
             return
@@ -140,7 +140,7 @@ class Adoption:
         """Read where containers are that are only watched; raises RuntimeCallError."""
         node = self.context.state.node
         for key in node.applied.keys() - node.grants.keys():
-            seen = await if_told(self.context.cgroups.look(key)) if node.is_watched(key) else None
+            seen = await if_reported(self.context.cgroups.read(key)) if node.is_watched(key) else None
             if seen and (has := seen.applied):
                 await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
 
@@ -164,7 +164,7 @@ class Adoption:
 
     async def _inspect(self, item: api.Container, until_s: float) -> _Seen | None:
         """None for one that is gone or has ended; where the runtime says no more than its list, that has to do."""
-        answer = await if_told(self.context.cgroups.ask(item.id))
+        answer = await if_reported(self.context.cgroups.ask(item.id))
         seen, reply = answer or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None

@@ -89,9 +89,9 @@ class Drift:
     async def _compare(self, key: str) -> float:
         """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
         reconciler, before = self.reconciler, self.context.state.node
-        if key not in before.grants or reconciler.looking(key):
+        if key not in before.grants or reconciler.is_reading(key):
             return 0.0
-        seen = await reconciler.look(key)
+        seen = await reconciler.read_cgroup(key)
         if not seen.ended and seen.applied and _is_foreign(before, key, seen.applied):
             return await self._repair(key, before, seen.applied)
         return 0.0
@@ -101,7 +101,7 @@ class Drift:
         context.counters.drift_found += 1
         pause_s = self._note(key, before, has)
         if not pause_s:
-            await reconciler.settle(key, "another program had changed it")
+            await reconciler.bring_into_place(key, "another program had changed it")
             context.counters.drift_repaired += _is_in_place(context.state.node, key)
         return pause_s
 

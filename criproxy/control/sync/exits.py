@@ -102,7 +102,9 @@ class Exits:
             await self.context.state.end(ContainerGone(container.key), "events")
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
-            if states.get(container.key) is ContainerState.EXITED and not self.outcomes.is_doubtful(container.key):
+            if states.get(container.key) is ContainerState.EXITED and self.context.in_flight.is_exit_believed(
+                container.key
+            ):
                 await self.context.state.end(ContainerExited(container.key), "events")
             else:
                 self.outcomes.ask(container.key)  # beside the stream: others' events are behind this one

@@ -1,16 +1,22 @@
-"""Asks the runtime where we do not know: calls that ended without an answer, and containers that may have exited.
+"""Asks the runtime where criproxy does not know: calls that ended without an answer, containers that may have exited.
 
-Lists race with calls. A container that was touched after a list was requested, or that a call is about, is not judged
-by that list.
+Why not earlier: what a list says of a container was true when it was requested. A container that changed since, or that
+a call is about, is not judged by it; and a runtime that calls a container exited or not started while its start may be
+in flight may be wrong a moment later.
+
+Why not later: until its outcome is known, a container keeps its place, and the starts of others wait for its CPUs. So
+criproxy asks at once, and again with short pauses; what happens meanwhile ends the pause. There is one task for each
+container, however many calls about it end without an answer.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from criproxy.control.containers.cgroups import if_told
+from criproxy.control.containers.cgroups import if_reported
+from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.inheritance import Inheritance
@@ -33,8 +39,8 @@ from criproxy.model.workload import Container, ContainerState, Sizes
 
 LONGEST_PAUSE_S = 60.0
 """Between two questions about a container of which the runtime does not answer any, where no start waits for that."""
-LANE_S = 0.5
-"""How long others wait for the end of what is under way at a container that may have ended."""
+LOCK_S = 0.5
+"""How long others wait for the end of what is in flight at a container that may have ended."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
 
@@ -45,29 +51,18 @@ class Outcomes:
 
     context: Context
     reconciler: Reconciler
-    creating: set[str] = field(default_factory=set)
-    """Reservations whose create ended without an answer and is being asked for."""
     inheritance: Inheritance = field(default_factory=Inheritance)
-    _ending: set[str] = field(default_factory=set)
-    _suspected: set[str] = field(default_factory=set)
-    """Who runs though the runtime says otherwise, for a moment so far."""
-    _told: set[str] = field(default_factory=set)
-    _wanted: dict[str, bool] = field(default_factory=dict)
-    """Containers that are being asked for; True: once more after that, since something has happened meanwhile."""
-    _starts: dict[str, bool] = field(default_factory=dict)
-    """The same of those of which a start may be under way."""
-    _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def release_exited(self, sandbox_id: str = "") -> None:
-        """Give back the places of containers that have ended without a call: of one sandbox, or of all.
-
-        Raises:
-            RuntimeCallError: if the runtime cannot be asked.
-        """
+        """Give back the places of containers that ended without a call, if the runtime says so: of a sandbox or all."""
         before = self.context.state.node
-        await self.judge(before, await self.context.runtime.list_containers(sandbox_id), sandbox_id)
-        if not sandbox_id:
-            await self.release_kept()
+        try:
+            await self.judge(before, await self.context.runtime.list_containers(sandbox_id), sandbox_id)
+            if not sandbox_id:
+                await self.release_kept()
+        except RuntimeCallError as error:
+            self.context.log.warning("cannot ask which containers have exited", error=str(error))
 
     async def release_kept(self) -> None:
         """Give back what is kept for pods whose sandboxes have ended without a call.
@@ -95,159 +90,161 @@ class Outcomes:
         await self.context.state.apply(PodNotReady(key))
 
     async def judge(self, before: Node, items: Iterable[api.Container], sandbox_id: str = "") -> None:
-        """Give back the places of those who have ended, by a list (of one sandbox) requested after *before*."""
+        """Give back the places of containers that have ended, by a list (of one sandbox) requested after *before*."""
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
             event = _ended(container, listed.get(container.key))
-            if event and await self.has_ended(container, is_listed=container.key in listed):
+            if event and await self.has_ended(container, left=container.key in listed):
                 await self.context.state.end(event, "lists")
 
     async def judge_created(
         self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
     ) -> None:
-        """Give back the places of those who will `never_to_start`, by lists requested after *before*."""
+        """Give back the places of containers that are `never_to_start`, by lists requested after *before*."""
         for key in never_to_start(sandboxes, items):
             container = before.containers.get(key)
-            if container is None or container.state is not ContainerState.CREATED or self.is_doubtful(key):
-                continue
-            if await self.undisturbed(container):
+            is_created = container and container.state is ContainerState.CREATED
+            if container and is_created and await self.has_ended(container, left=False):
                 await self.context.state.end(ContainerExited(key), "lists")
 
-    async def has_ended(self, container: Container, *, is_listed: bool = True) -> bool:
-        """Whether a list is to be believed that calls *container* exited or, if not *is_listed*, does not have it.
+    async def has_ended(self, container: Container, *, left: bool = True) -> bool:
+        """Whether a list is to be believed that calls *container* exited or, if nothing is *left* of it, has it not.
 
         Raises:
             RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left. Where
-                it tells nothing of this one alone, the list is believed of a container whose start had ended well.
+                it fails for this one alone, the list is believed of a container whose start had ended well.
         """
-        if self.is_doubtful(container.key) or not await self.undisturbed(container):
+        if not self.context.in_flight.is_exit_believed(container.key) or not await self.undisturbed(container):
             return False
-        if not is_listed:
+        if not left:
             return True
-        told = await if_told(self.context.cgroups.ask(container.key))
-        ended = container.state is ContainerState.RUNNING if told is None else told[0].ended
+        asked = await if_reported(self.context.cgroups.ask(container.key))
+        ended = container.state is ContainerState.RUNNING if asked is None else asked[0].ended
         return ended and await self.undisturbed(container)
 
-    def is_doubtful(self, key: str) -> bool:
-        """Whether a runtime that calls *key* exited is not to be believed: its start may be under way, or was cut."""
-        return self.context.in_flight.may_start(key) or self.context.cgroups.still_runs(key)
-
-    async def try_release_exited(self, sandbox_id: str = "") -> None:
-        """The same; a runtime that cannot be asked has released nothing."""
-        try:
-            await self.release_exited(sandbox_id)
-        except RuntimeCallError as error:
-            self.context.log.warning("cannot ask which containers have exited", error=str(error))
-
     async def undisturbed(self, container: Container) -> bool:
-        """Whether nothing has happened to *container* since it looked like this, after what is under way has ended.
+        """Whether nothing has happened to *container* since it looked like this, after what is in flight has ended.
 
         A start of the kubelet is not waited for: its container is just beginning. Nor is what takes long, such as an
-        update that hangs in the runtime: others wait for this answer, and whoever has the lane looks at its end.
+        update that hangs in the runtime: others wait for this answer, and what holds the lock reads the cgroup then.
         """
-        if container.key in self.context.in_flight.starting:
+        if self.context.in_flight.is_sent(container.key):
             return False
         with suppress(TimeoutError):
-            async with asyncio.timeout(LANE_S), self.context.locks.of(container.key):
+            async with asyncio.timeout(LOCK_S), self.context.locks.of(container.key):
                 return self.context.state.node.containers.get(container.key) is container
         return False
 
     def ask(self, key: str) -> None:
-        """Find out what became of the container *key*, in the background; cheap to repeat.
+        """Find out what became of the container *key*, in the background; cheap to repeat."""
+        if self.context.in_flight.ask(key):
+            self.context.tasks.forever(f"ask for {key}", partial(self.resolve_outcome, key))
 
-        There is one task for each container, however many calls about it end without having ended it.
+    def start_unknown(self, key: str) -> None:
+        """A start of *key* may be in flight, and no answer will come: ask for it.
+
+        Our updates of that container may be answered OK and lost meanwhile, so its cgroup is read afterwards.
         """
-        if key in self._wanted:
-            self._wanted[key] = True
-            return
-        self._wanted[key] = True
-        self.context.tasks.forever(f"ask for {key}", partial(self._ask, key))
+        until_s = asyncio.get_running_loop().time() + 2 * self.context.settings.unknown_pause_s
+        self.context.in_flight.lose_start(self.context.state.node, key, until_s)
+        self.ask(key)
 
-    async def _ask(self, key: str) -> None:
-        await self._until_answered(self._wanted, key, unknown=False)
-
-    async def _until_answered(self, wanted: dict[str, bool], key: str, *, unknown: bool) -> None:
-        """Ask for *key* as often as it is *wanted*; what is raised leaves it wanted."""
-        while wanted[key]:
-            wanted[key] = False
-            try:
-                await self.settle(key, unknown=unknown)
-            except BaseException:
-                wanted[key] = True
-                raise
-        del wanted[key]
-
-    async def settle(self, key: str, *, unknown: bool = False) -> None:
+    async def resolve_outcome(self, key: str) -> None:
         """Ask for the state of a container until the runtime answers, or the container is known no more.
 
-        Args:
-            key: its id.
-            unknown: a start ended without an answer, so the runtime may still be at it: "not started" counts only
-                after twice ``unknown_pause_s``.
+        An answer from before the last thing that happened to it says nothing of what came of that.
         """
-        longest_s = self.context.settings.unknown_pause_s
-        loop = asyncio.get_running_loop()
-        over_s = loop.time() + (2 * longest_s if unknown else 0.0)
-        pause_s, told = (longest_s / 64 if unknown else 0.0), ""
-        self.context.cgroups.forget(key)
+        context, clock = self.context, asyncio.get_running_loop()
+        question, pause_s, error_text = context.in_flight.question(key), 0.0, ""
         while True:
-            await asyncio.sleep(pause_s)
-            if key not in self.context.state.node.containers:
-                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await question.wait()
+            if key not in context.state.node.containers:
+                break
+            pause_s = self._longer_s(key, pause_s)
             try:
-                async with self._asking:
-                    state = (await self.context.cgroups.look(key)).state
+                async with self._slots:
+                    question.clear()
+                    state = (await context.cgroups.ask(key))[0].state
             except Exception as error:  # noqa: BLE001 (whatever the answer was, it was none)
-                if repr(error) != told:
-                    self._not_told(key, error)
-                longer_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                told, pause_s = repr(error), longest_s if unknown else max(longer_s, longest_s)
+                if repr(error) != error_text:
+                    self._report_unanswered(key, error)
+                error_text = repr(error)
                 continue
-            if state is ContainerState.CREATED and not unknown and self._is_starting(key):
-                return  # and it may run in a moment: who waits for the end of its start learns that
-            if state is not ContainerState.CREATED or loop.time() >= over_s:
-                await self._learn(key, state)
-                return
-            pause_s = min(2 * pause_s, longest_s)
+            if state is ContainerState.CREATED and context.in_flight.may_come_up(key, clock.time()):
+                continue
+            await self._learn(key, state)
+            if not question.is_set():
+                await self._end_start(key)
+            if not question.is_set():
+                break
+        context.in_flight.answered(key)
 
-    def _not_told(self, key: str, error: Exception) -> None:
-        """Say that the runtime did not tell what became of *key*, or that we did not understand it."""
+    def _longer_s(self, key: str, pause_s: float) -> float:
+        """The pause after one of *pause_s*: where a start is unknown, the starts of others may wait for the answer."""
+        longest_s = self.context.settings.unknown_pause_s
+        limit_s = longest_s if self.context.in_flight.is_start_unknown(key) else LONGEST_PAUSE_S
+        return min(max(2 * pause_s, longest_s / 64), limit_s)
+
+    def _report_unanswered(self, key: str, error: Exception) -> None:
         if isinstance(error, RuntimeCallError):
             self.context.log.warning("outcome still unknown", container=key, error=str(error))
         else:
             self.context.tasks.failed("background", f"ask for {key}", error)
 
-    def _is_starting(self, key: str) -> bool:
-        return key in self.context.in_flight.starting or self.context.in_flight.may_start(key)
+    async def _learn(self, key: str, state: ContainerState | None) -> None:
+        container, in_flight = self.context.state.node.containers.get(key), self.context.in_flight
+        if container is None or (state is ContainerState.CREATED and in_flight.is_sent(key)):
+            return  # it may run in a moment: the answer of its start says so
+        if state is ContainerState.CREATED and in_flight.is_stopped(key):
+            state = ContainerState.EXITED
+        await self.context.state.apply(_event(container, state))
+        if state is ContainerState.RUNNING:
+            if in_flight.report(key):
+                self.context.tasks.spawn(f"report {key} if it is lost", self._report_lost(container))
+            self.reconciler.enqueue([key], read=True)
 
-    def ends(self, key: str) -> None:
-        """The kubelet has ended a container whose start may be under way: if it turns out not to run, it never will."""
-        self._ending = {other for other in self._ending if other in self.context.state.node.containers} | {key}
+    async def _report_lost(self, container: Container) -> None:
+        """Log that a container runs though the runtime says that it does not, if it goes on doing so."""
+        await asyncio.sleep(self.context.in_flight.lost_after_s)
+        if self.context.in_flight.is_lost(container.key):
+            text = "the runtime has lost a container whose processes run: it keeps its place"
+            self.context.log.warning(text, container=container.title, id=container.key)
+
+    async def _end_start(self, key: str) -> None:
+        """A start of unknown outcome has ended, if there was one: read what *key* has, and judge it if it never ran."""
+        if not self.context.in_flight.is_start_unknown(key):
+            return
+        self.context.in_flight.start(key, StartEvent.RESOLVE)
+        before = self.context.state.node
+        container = before.containers.get(key)
+        if container and container.state is ContainerState.CREATED:  # `judge_created` could not judge it until now
+            runtime = self.context.runtime
+            with suppress(RuntimeCallError):  # the next comparison says it, too
+                lists = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
+                await self.judge_created(before, *lists)
+        self.reconciler.enqueue([key], read=True)
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
-        """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*.
-
-        The runtime may still be at it, so only the second time that it says "the old one" counts.
-        """
+        """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*."""
         asked = self.context.state.node.containers.get(key)
         if asked is None or asked.sizes == before:
             return
+
+        async def is_not_in_force(is_last: bool) -> bool:
+            async with self.context.locks.of(key):
+                in_force = await self._size_in_force(key, asked.sizes, before)
+                if in_force and is_last:
+                    believe(self.context, key, in_force)
+            return in_force is not None
+
         self.context.counters.unknown_outcomes += 1
-        looks = 2
-        while looks and key in self.context.state.node.containers:
-            await asyncio.sleep(self.context.settings.unknown_pause_s)
-            try:
-                async with self.context.locks.of(key):
-                    in_force = await self._size_in_force(key, asked.sizes, before)
-                    looks = looks - 1 if in_force else 0
-                    if in_force and not looks:
-                        believe(self.context, key, in_force)
-            except RuntimeCallError as error:
-                self.context.log.warning("outcome still unknown", container=key, error=str(error))
+        await self._ask_twice(key, is_not_in_force)
 
     async def _size_in_force(self, key: str, asked: Sizes, before: Sizes) -> Sizes | None:
-        """What the runtime has instead of *asked*; None if it has that, does not tell, or was asked for more since."""
+        """What the runtime has instead of *asked*; None if it has that, does not report it, or was asked for more."""
         reply = (await self.context.cgroups.ask(key))[1]
         node = self.context.state.node
         known = node.containers.get(key)
@@ -261,108 +258,55 @@ class Outcomes:
         sizes = translate.sizes(linux, known.resized(before), capacity_bytes)
         return None if sizes == asked else sizes
 
-    def start_unknown(self, key: str) -> None:
-        """A start of *key* may be under way of which nobody will tell us the end: until then, `InFlight` counts it.
-
-        Our updates of that container may be answered OK and lost meanwhile, so what it has is read afterwards.
-        """
-        node = self.context.state.node
-        applied = node.applied.get(key)
-        believed = applied is not None and node.containers[key].state is ContainerState.CREATED
-        self.context.in_flight.start(key, applied.cpus if applied and believed else node.topology.cpus)
-        if key not in self._starts:
-            self.context.tasks.forever(f"ask for {key}", partial(self._settle_start, key))
-        self._starts[key] = True
-
-    async def _settle_start(self, key: str) -> None:
-        await self._until_answered(self._starts, key, unknown=True)
-        self.context.in_flight.start_settled(key)
-        await self._judge_unstarted(key)
-        self.reconciler.enqueue([key], look=True)
-
-    async def _judge_unstarted(self, key: str) -> None:
-        """The start of *key* was none; as long as that was in doubt, `judge_created` could not judge it."""
-        before = self.context.state.node
-        if (container := before.containers.get(key)) is None or container.state is not ContainerState.CREATED:
-            return
-        runtime = self.context.runtime
-        with suppress(RuntimeCallError):  # the next comparison says it, too
-            sandboxes, items = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
-            await self.judge_created(before, sandboxes, items)
-
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
-        """Keep the place of a create that ended without an answer until lists tell its outcome."""
-        if reservation not in self.creating:
-            self.creating.add(reservation)
+        """Keep the place of a create that ended without an answer until lists show its outcome."""
+        if self.context.in_flight.ask(reservation):
             self.context.counters.unknown_outcomes += 1
             self.context.state.submit(UnknownOutcome(reservation))
             self.context.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
 
     async def _find(self, reservation: str, sandbox_id: str) -> None:
-        absent = 0
-        try:
-            while absent < 2 and self._pending(reservation):
-                await asyncio.sleep(self.context.settings.unknown_pause_s)
-                try:
-                    items = await self.context.runtime.list_containers(sandbox_id)
-                except RuntimeCallError as error:
-                    self.context.log.warning("outcome still unknown", reservation=reservation, error=str(error))
-                    continue
-                absent += 1
-                if self._pending(reservation) and (found := stamped(items, reservation)):
+        async def is_absent(is_last: bool) -> bool:
+            found = stamped(await self.context.runtime.list_containers(sandbox_id), reservation)
+            if reservation in self.context.state.node.containers:
+                if found:
                     await self.created(reservation, found)
-            if self._pending(reservation):
-                await self.context.state.apply(ContainerGone(reservation))
+                elif is_last:
+                    await self.context.state.apply(ContainerGone(reservation))
+            return found is None
+
+        try:
+            await self._ask_twice(reservation, is_absent)
         finally:
-            self.creating.discard(reservation)
+            self.context.in_flight.answered(reservation)
+
+    async def _ask_twice(self, key: str, denies: Callable[[bool], Awaitable[bool]]) -> None:
+        """Ask whether the runtime *denies* what it may still be at, until it does not, or did so twice.
+
+        Args:
+            key: the container; once it is not known any more, nothing is asked.
+            denies: with whether it is the last time; may raise RuntimeCallError.
+        """
+        is_last = False
+        while key in self.context.state.node.containers:
+            await asyncio.sleep(self.context.settings.unknown_pause_s)
+            try:
+                if not await denies(is_last) or is_last:
+                    return
+                is_last = True
+            except RuntimeCallError as error:
+                self._report_unanswered(key, error)
 
     async def created(self, reservation: str, found: api.Container) -> None:
         """The container of *reservation* was found in a list."""
         await self.context.state.apply(ContainerCreated(reservation, found.id))
         await self._learn(found.id, translate.state(found))
 
-    def _pending(self, reservation: str) -> bool:
-        return reservation in self.context.state.node.containers
-
-    async def _learn(self, key: str, state: ContainerState | None) -> None:
-        container = self.context.state.node.containers.get(key)
-        if container is None:
-            return
-        if state is ContainerState.CREATED and key in self._ending:
-            state = ContainerState.EXITED
-        await self.context.state.apply(_event(container, state))
-        if state is ContainerState.RUNNING:
-            self._see_if_left(container)
-            self.reconciler.enqueue([key], look=True)
-
-    def _see_if_left(self, container: Container) -> None:
-        """Say once that a container runs though the runtime says that it does not, and goes on doing so."""
-        kernel = self.context.cgroups
-        if kernel.is_lost(container.key):
-            self._tell_left(container)
-        elif kernel.still_runs(container.key) and container.key not in self._suspected:
-            self._suspected.add(container.key)
-            self.context.tasks.spawn(f"see whether {container.key} is lost", self._tell_later(container))
-
-    async def _tell_later(self, container: Container) -> None:
-        try:
-            await asyncio.sleep(self.context.cgroups.lost_after_s)
-        finally:
-            self._suspected.discard(container.key)
-        self._see_if_left(container)
-
-    def _tell_left(self, container: Container) -> None:
-        if container.key not in self._told:
-            self._told = {other for other in self._told if other in self.context.state.node.containers}
-            self._told.add(container.key)
-            text = "the runtime has lost a container whose processes run: it keeps its place"
-            self.context.log.warning(text, container=container.title, id=container.key)
-
 
 def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:
     """Containers that were created in a sandbox that is not ready any more, as a reboot leaves them.
 
-    Runtimes start nobody there, and no call tells of it: the kubelet makes another sandbox, and removes this one some
+    Runtimes start none there, and no call says so: the kubelet makes another sandbox, and removes this one some
     time later.
     """
     ended = {sandbox.id for sandbox in sandboxes if sandbox.state == api.SANDBOX_NOTREADY}
@@ -381,18 +325,17 @@ def unconfirmed(node: Node) -> list[Container]:
     return [container for container in node.containers.values() if container.key == container.reservation]
 
 
+_EVENTS: dict[ContainerState | None, type[ContainerGone | ContainerExited | ContainerStarted]] = {
+    None: ContainerGone,
+    ContainerState.EXITED: ContainerExited,
+    ContainerState.RUNNING: ContainerStarted,
+}
+
+
 def _event(container: Container, state: ContainerState | None) -> Event:
-    match state:
-        case None:
-            return ContainerGone(container.key)
-        case ContainerState.EXITED:
-            return ContainerExited(container.key)
-        case ContainerState.RUNNING:
-            return ContainerStarted(container.key)
-        case ContainerState.CREATED:
-            return ContainerCreated(container.reservation, container.key)
-        case _:
-            return UnknownOutcome(container.key)
+    if state is ContainerState.CREATED:
+        return ContainerCreated(container.reservation, container.key)
+    return _EVENTS.get(state, UnknownOutcome)(container.key)
 
 
 def _ended(container: Container, item: api.Container | None) -> ContainerExited | ContainerGone | None:

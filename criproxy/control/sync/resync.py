@@ -210,7 +210,7 @@ class Resync:
             self.soon()
             return
         node = self.context.state.node
-        self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], look=True)
+        self.reconciler.enqueue([container.key for container in node.containers_of(sandbox_id)], read=True)
 
     async def _due(self) -> None:
         """Wait until the next comparison is asked for, or it is time."""
@@ -253,9 +253,9 @@ class Resync:
                 is_done = await SizesInForce(self.context).follow(containers, self._is_touched)
             finally:
                 self._resized |= not is_done
-        self.reconciler.enqueue(list(self.context.cgroups.untold), look=True)
+        self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
         for keys in batches(list(state.node.grants), _AT_ONCE) if thorough else ():
-            self.reconciler.enqueue(keys, look=True)
+            self.reconciler.enqueue(keys, read=True)
             await asyncio.sleep(0)
 
     async def _take_over(
@@ -299,7 +299,7 @@ class Resync:
             return
         if translate.state(item) is ContainerState.RUNNING and await self.outcomes.undisturbed(known):
             await self.context.state.apply(ContainerStarted(item.id))
-            self.reconciler.enqueue([item.id], look=True)
+            self.reconciler.enqueue([item.id], read=True)
 
     def _failed(self, error: RuntimeCallError) -> None:
         self.context.counters.resync_failures += 1

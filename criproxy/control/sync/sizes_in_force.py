@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import time
 
-from criproxy.control.containers.cgroups import if_told
+from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.context import Context
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
@@ -39,7 +39,7 @@ class SizesInForce:
         is_complete = True
         known = [item for item in items if self._alive(item.id)]
         for some in batches(known, AT_ONCE):
-            replies = await asyncio.gather(*(if_told(self.context.cgroups.ask(item.id)) for item in some))
+            replies = await asyncio.gather(*(if_reported(self.context.cgroups.ask(item.id)) for item in some))
             is_complete &= None not in replies
             for item, answer in zip(some, replies, strict=True):
                 container, reply = self._alive(item.id), answer and answer[1]

@@ -10,8 +10,9 @@ import pytest
 
 from criproxy.control.calls import status as replies
 from criproxy.control.calls.create import Creates
-from criproxy.control.calls.start import Starts, Updates
+from criproxy.control.calls.start import Starts
 from criproxy.control.calls.table import Handlers
+from criproxy.control.calls.update import Updates
 from criproxy.control.failures import KEPT_S, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions

@@ -115,6 +115,23 @@ async def test_a_start_waits_for_one_that_criproxy_left_behind(tmp_path: Path) -
         assert world.cpus(late) == "0,2-3"
 
 
+async def test_a_start_sends_again_what_criproxy_did_not_live_to_see_answered(tmp_path: Path) -> None:
+    """An update of a created container cannot be read back: it would start where that put it."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        owned = await world.run(owner("owner"))
+        pod = sharer("created")
+        created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.rested()
+        await world.stop_criproxy()
+        everything = api.LinuxContainerResources(cpuset_cpus="0-3", cpuset_mems="0")
+        await world.direct.update_container_resources(created, everything)  # sent by the criproxy that has ended
+        await world.start_criproxy()
+
+        await world.kubelet.start(created)
+
+        assert (world.cpus(owned), world.cpus(created)) == ("1", "0,2-3")
+
+
 @pytest.mark.parametrize("end", ["StopPodSandbox", "StopContainer"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-daemon", "after-a-restart"])
 async def test_a_place_outlasts_a_stop_that_overtakes_the_start(tmp_path: Path, end: str, restarted: bool) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from criproxy.control.containers.in_flight import InFlight, StartEvent
 from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for, target
 from criproxy.engine.events import (
     ContainerCreated,
@@ -90,13 +91,20 @@ def may_happen(node: Node, event: Event) -> bool:
     """A start is held while others are in the way or the container is not where it belongs; all else happens."""
     if not isinstance(event, ContainerStarted):
         return True
-    over = ExcessCpus().of(node, {event.key})
+    over = ExcessCpus(starting(event.key)).of(node)
     return event.key not in over.by_key and not in_the_way(node, event.key, over)
+
+
+def starting(key: str) -> InFlight:
+    """The start of *key* is with the runtime."""
+    in_flight = InFlight()
+    in_flight.start(key, StartEvent.SEND)
+    return in_flight
 
 
 def sent(node: Node, key: str) -> Event | None:
     """What reaches the container *key* if it is told now what it may have."""
-    to = target(node, key, ExcessCpus().of(node, ())) if key in node.grants else None
+    to = target(node, key, ExcessCpus().of(node)) if key in node.grants else None
     if to is None:
         return None
     assert to.lifted <= (to.cpus <= node.grants[key].exclusive)
@@ -133,7 +141,7 @@ def test_a_quota_does_not_wait_for_cpus() -> None:
         applied={"k": Applied(first, frozenset(), lifted=True), "o": Applied(frozenset({2}), frozenset())},
     )
 
-    to = target(node, "k", ExcessCpus().of(node, ()))
+    to = target(node, "k", ExcessCpus().of(node))
 
     assert to == Applied(first, frozenset(), lifted=False)
     assert quota_for(node, "k", to) == CfsQuota(100_000)

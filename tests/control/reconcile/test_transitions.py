@@ -29,6 +29,7 @@ from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
+from tests.control.reconcile.test_target import starting
 
 MACHINE = machine(nodes=2, cores=6, threads=1)
 POLICIES: list[Policy] = [
@@ -71,14 +72,14 @@ class Scene:
         """A start is held while others are in the way or the container is not where it belongs; all else happens."""
         if not isinstance(event, ContainerStarted) or event.key not in self.node.grants:
             return True
-        over = ExcessCpus().of(self.node, {event.key})
+        over = ExcessCpus(starting(event.key)).of(self.node)
         return event.key not in over.by_key and not in_the_way(self.node, event.key, over)
 
     def update(self, key: str) -> bool:
         """Tell a container what it may have now; whether there was something to tell."""
         if key not in self.node.grants or key == self.node.containers[key].reservation:
             return False
-        wanted = target(self.node, key, ExcessCpus().of(self.node, ()))
+        wanted = target(self.node, key, ExcessCpus().of(self.node))
         if wanted is None:
             return False
         if key in self._running():

@@ -57,11 +57,11 @@ async def test_a_look_that_is_asked_for_during_another_is_not_lost(tmp_path: Pat
         disk.answers.clear()
         context.state.submit(PodCreated(Pod(key="other")))  # what is booked after it has to wait
 
-        reconciler.enqueue([shared], look=True)
+        reconciler.enqueue([shared], read=True)
         await world.poll(lambda: context.locks.busy(shared))
         await asyncio.sleep(0)
         await change(world, shared, "0-3")
-        reconciler.enqueue([shared], look=True)
+        reconciler.enqueue([shared], read=True)
         disk.answers.set()
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")

@@ -35,7 +35,6 @@ async def test_a_container_is_asked_for_once_at_a_time(tmp_path: Path) -> None:
     ):
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        world.controller.context.cgroups.forget(owned)
         slow["ContainerStatus"] = 60.0
         inquiry = world.controller.outcomes
 
@@ -56,7 +55,6 @@ async def test_a_container_whose_start_is_in_doubt_is_asked_for_once_at_a_time(t
     ):
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        world.controller.context.cgroups.forget(owned)
         slow["ContainerStatus"] = 60.0
 
         for _ in range(200):
@@ -72,27 +70,53 @@ async def test_who_is_not_told_of_again_and_again_is_asked_for_less_often(tmp_pa
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry, pauses_s = world.controller.outcomes, list[float]()
-        enough, sleep = asyncio.Event(), asyncio.sleep
+        enough, timeout = asyncio.Event(), asyncio.timeout
 
-        async def look(key: str) -> object:
+        async def ask(key: str) -> object:
             raise ValueError("no status")
 
-        async def noted(pause_s: float) -> None:
+        def noted(pause_s: float) -> asyncio.Timeout:
             if (task := asyncio.current_task()) is None or task.get_name() != f"ask for {owned}":
-                return await sleep(pause_s)
+                return timeout(pause_s)
             pauses_s.append(pause_s)
             if len(pauses_s) == 20:
                 enough.set()
-            return await sleep(0 if len(pauses_s) < 20 else pause_s)
+            return timeout(0 if len(pauses_s) < 20 else pause_s)
 
-        inquiry.context.cgroups.look = look  # type: ignore[method-assign, assignment]
+        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(asyncio, "sleep", noted)
+            patch.setattr(asyncio, "timeout", noted)
             inquiry.ask(owned)
             await enough.wait()
 
         assert pauses_s == sorted(pauses_s)
         assert pauses_s[-1] == LONGEST_PAUSE_S
+
+
+async def test_what_happens_during_a_pause_ends_it(tmp_path: Path) -> None:
+    """However long criproxy would have waited because the runtime did not answer before."""
+    patient = replace(QUIET, unknown_pause_s=1000 * LIMIT_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), patient) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        inquiry, failed = world.controller.outcomes, asyncio.Event()
+        original = inquiry.context.cgroups.ask
+
+        async def ask(key: str) -> object:
+            if failed.is_set():
+                return await original(key)
+            failed.set()
+            raise ValueError("no status")
+
+        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
+        inquiry.ask(owned)
+        await failed.wait()
+        world.runtime.exit_container(owned)
+
+        inquiry.ask(owned)
+
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
+        await world.poll(lambda: not asking(owned))
 
 
 async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
@@ -101,22 +125,22 @@ async def test_what_happens_while_it_is_asked_for_is_asked_for_again(tmp_path: P
         owned = await world.run(owner("owner", 1))
         await world.rested()
         inquiry = world.controller.outcomes
-        looked, original = list[str](), inquiry.context.cgroups.look
+        questions, original = list[str](), inquiry.context.cgroups.ask
 
-        async def look(key: str) -> object:
-            seen = await original(key)
-            looked.append(key)
-            if len(looked) == 1:
+        async def ask(key: str) -> object:
+            answer = await original(key)
+            questions.append(key)
+            if len(questions) == 1:
                 world.runtime.exit_container(owned)
                 inquiry.ask(owned)  # a second call ends while the first answer is on its way
-            return seen
+            return answer
 
-        inquiry.context.cgroups.look = look  # type: ignore[method-assign, assignment]
+        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
         inquiry.ask(owned)
 
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
         await world.poll(lambda: not asking(owned))
-        assert looked.count(owned) >= 2
+        assert questions.count(owned) >= 2
 
 
 async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
@@ -129,11 +153,11 @@ async def test_nobody_asks_for_a_container_that_is_gone(tmp_path: Path) -> None:
         inquiry = world.controller.outcomes
         failed = asyncio.Event()
 
-        async def look(key: str) -> object:
+        async def ask(key: str) -> object:
             failed.set()
             raise ValueError("no status")
 
-        inquiry.context.cgroups.look = look  # type: ignore[method-assign, assignment]
+        inquiry.context.cgroups.ask = ask  # type: ignore[method-assign, assignment]
         inquiry.ask(ids["main"])
         await failed.wait()
         assert asking(ids["main"]) == 1
@@ -151,7 +175,6 @@ async def test_one_container_that_cannot_be_asked_for_holds_up_no_event(tmp_path
         await streaming(world)
         first, second = await world.run(owner("first", 1)), await world.run(owner("second", 1))
         await world.rested()
-        world.controller.context.cgroups.forget(first)
         slow["ContainerStatus"] = 60.0
         stopped = api.ContainerEventResponse(
             container_id=first, container_event_type=api.CONTAINER_STOPPED_EVENT

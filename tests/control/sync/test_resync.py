@@ -55,9 +55,9 @@ async def test_a_call_of_ours_that_does_not_arrive_makes_us_ask(tmp_path: Path) 
         owned = await world.run(owner("owner", 1))
         await world.rested()  # else a look that is under way finds again what is forgotten below
         await world.runtime.stop()
-        world.controller.reconciler.enqueue([shared], look=True)
+        world.controller.reconciler.enqueue([shared], read=True)
         world.controller.context.cgroups.forget(shared)
-        await world.poll(lambda: bool(world.controller.reconciler.error(shared)))
+        await world.poll(lambda: bool(world.controller.reconciler.trouble(shared).error))
         world.runtime.exit_container(owned)
         await world.runtime.start()
 

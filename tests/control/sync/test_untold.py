@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.containers.cgroups import if_told
+from criproxy.control.containers.cgroups import if_reported
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
@@ -96,10 +96,10 @@ async def test_one_whose_cgroup_can_be_read_is_no_trouble(tmp_path: Path) -> Non
         await world.poll(lambda: world.groups() == {fine})
         kernel = world.controller.context.cgroups
         world.runtime.lose_status(fine)
-        assert await if_told(kernel.ask(fine)) is None
+        assert await if_reported(kernel.ask(fine)) is None
         assert untold(world)
 
-        world.controller.reconciler.enqueue([fine], look=True)
+        world.controller.reconciler.enqueue([fine], read=True)
 
         await world.poll(lambda: not untold(world))
 
@@ -112,7 +112,7 @@ async def test_one_that_was_not_told_once_is_asked_again_with_the_next_compariso
         created = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.rested()
         world.runtime.lose_status(created)
-        assert await if_told(world.controller.context.cgroups.ask(created)) is None
+        assert await if_reported(world.controller.context.cgroups.ask(created)) is None
         world.runtime.lose_status(created, "")
         assert untold(world)
 

@@ -56,7 +56,7 @@ def _place_from_stamp() -> None:
             return seen, reply
         return replace(seen, applied=Applied(parse_cpuset(values["cpus"]), parse_cpuset(values["mems"]))), reply
 
-    async def look(self: Cgroups, container_id: str) -> Seen:
+    async def read(self: Cgroups, container_id: str) -> Seen:
         return (await believe(self, container_id))[0]
 
     async def move(self: RuntimeClient, container_id: str, linux: api.LinuxContainerResources) -> None:
@@ -65,7 +65,7 @@ def _place_from_stamp() -> None:
 
     _replace(rewrite, "place", stamped)
     _replace(Cgroups, "ask", believe)
-    _replace(Cgroups, "look", look)
+    _replace(Cgroups, "read", read)
     _replace(RuntimeClient, "update_container_resources", move)
 
 
@@ -87,11 +87,11 @@ def _moves_believed() -> None:
         there = sent[container_id]
         return replace(seen, applied=replace(there, mems=there.mems or seen.applied.mems)), reply
 
-    async def look(self: Cgroups, container_id: str) -> Seen:
+    async def read(self: Cgroups, container_id: str) -> Seen:
         return (await believe(self, container_id))[0]
 
     _replace(Cgroups, "ask", believe)
-    _replace(Cgroups, "look", look)
+    _replace(Cgroups, "read", read)
     _replace(RuntimeClient, "update_container_resources", move)
 
 

@@ -1,0 +1,167 @@
+"""The kubelet's UpdateContainerResources: a new size is placed, and our cpuset goes with the call.
+
+Both kinds come here: a resize comes without a cpuset; the kubelet's CPU manager (static) sends one of its own, which is
+replaced with ours, and a notice says so.
+"""
+
+from dataclasses import dataclass
+from time import gmtime, strftime, time
+
+from criproxy.control.calls.start import Locked
+from criproxy.control.containers.refused_resizes import RefusedResizes, warn
+from criproxy.control.context import Context
+from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.reconcile.target import quota_for
+from criproxy.control.sync.outcomes import Outcomes
+from criproxy.control.sync.sizes_in_force import believe
+from criproxy.cri import api_pb2 as api
+from criproxy.cri import rewrite, translate
+from criproxy.cri.asked import asked_anew
+from criproxy.engine.events import ContainerResized, ResizeRefused
+from criproxy.engine.guard import PolicyFault
+from criproxy.errors import NotEnough, Refused
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.workload import Container, Sizes
+from criproxy.store.record import Kind
+from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Cpusets that the kubelet sends, which are replaced with ours."""
+
+    title: str
+    """Of the container of the last one."""
+    cpus: str
+    times: int
+    """How many there were since the start."""
+    at_s: float
+    """When the last one came, in seconds since the epoch."""
+
+    def sentence(self) -> str:
+        """What is wrong, and what would be right."""
+        when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
+        return (
+            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets too "
+            f"({self.times} times, last at {when} CPUs {self.cpus} for {self.title}); "
+            "they are replaced with ours: set cpuManagerPolicy: none in the kubelet's configuration"
+        )
+
+
+@dataclass(slots=True)
+class Updates:
+    """The handlers of the kubelet's UpdateContainerResources."""
+
+    context: Context
+    reconciler: Reconciler
+    outcomes: Outcomes
+    refused: RefusedResizes
+    foreign: Foreign | None = None
+    """The last cpuset that the kubelet sent; None if it never did, or sets none any more."""
+
+    async def hold(self, call: Call, message: bytes) -> Verdict:
+        """Place a new size, and send the call on with our cpuset.
+
+        It carries what the container may have at this moment: the container shrinks with the call, and grows after it,
+        as soon as others have made room.
+        """
+        request = translate.read(api.UpdateContainerResourcesRequest, message)
+        context = self.context
+        key = context.state.resolve(request.container_id)
+        if key not in context.state.node.containers:
+            return Proceed()
+        try:
+            await self._resize(call, key, request)
+        except (Refused, PolicyFault) as error:
+            await self._refuse(call, request, error)
+            return Refuse(error.code, str(error))
+        ours = self.reconciler.now(key)
+        if ours is None:
+            return Proceed()
+        if cpus := request.linux.cpuset_cpus:
+            container = context.state.node.containers.get(key)
+            self._note_foreign(container.title if container else key, cpus)
+        context.in_flight.send(key, ours.cpus)
+        quota = quota_for(context.state.node, key, ours)
+        return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
+
+    async def _refuse(self, call: Call, request: api.UpdateContainerResourcesRequest, error: Exception) -> None:
+        """Remember the size that was refused; note it unless the kubelet only repeats it."""
+        context = self.context
+        context.counters.resizes_refused += 1
+        if not isinstance(call.context, Locked) or call.context.before is None:
+            return
+        key = call.context.key
+        call.context = Locked(key)  # nothing is to be undone
+        if container := context.state.node.containers.get(key):
+            sizes = self._sizes(container, request)
+            if self.refused.add(container, sizes, str(error)):
+                warn(context.log, container, sizes, error)
+                context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
+                await context.state.apply(ResizeRefused(key, sizes, time()))
+
+    async def _resize(self, call: Call, key: str, request: api.UpdateContainerResourcesRequest) -> None:
+        """Take the lock of *key* and place it anew if it asks for another size.
+
+        Raises:
+            NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
+            PolicyFault: the policy gave a place that no container may have.
+        """
+        try:
+            await self._place(call, key, request, is_first=True)
+        except NotEnough:
+            # Without the lock: this container itself may have ended, and that is found out there.
+            call.context = None
+            self.context.locks.leave(key)
+            await self.outcomes.release_exited()
+            await self._place(call, key, request, is_first=False)
+
+    async def _place(
+        self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, *, is_first: bool
+    ) -> None:
+        state = self.context.state
+        await self.context.locks.enter(key)
+        call.context = Locked(key)
+        if (container := state.node.containers.get(key)) is None:
+            return
+        sizes, call.context = self._sizes(container, request), Locked(key, container.sizes)
+        if sizes == container.sizes and not container.desired:
+            return
+        if is_first and not (container.desired and container.desired.sizes == sizes):  # else it was noted already
+            with self.context.failures.harmless("what a resize asks for"):
+                wishes = asked_anew(request.linux, container.resized(sizes))
+                state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
+        await state.apply(ContainerResized(key, sizes))
+
+    def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
+        return translate.sizes(request.linux, container, self.context.state.node.topology.capacity_bytes)
+
+    def done(self, call: Call, outcome: Outcome) -> None:
+        """Give the lock back, then read what the container has; a resize that did not happen is undone."""
+        if not isinstance(call.context, Locked):
+            return
+        key, before = call.context.key, call.context.before
+        if before and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
+            believe(self.context, key, before)
+        self.context.locks.leave(key)
+        if before and outcome.kind is OutcomeKind.UNKNOWN:
+            self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, before))
+        self.reconciler.enqueue([key], read=True)
+
+    def see_create(self, title: str, cpus: str) -> None:
+        """A create of the container *title* came with that cpuset: with a CPU manager each has one, without it none."""
+        if cpus:
+            self._note_foreign(title, cpus)
+        elif self.foreign is not None:
+            self.foreign = None
+            self.context.log.info("the kubelet sets no cpusets any more", container=title)
+
+    def _note_foreign(self, title: str, cpus: str) -> None:
+        times = self.foreign.times + 1 if self.foreign else 1
+        self.foreign = Foreign(title, cpus, times, time())
+        if times == 1:
+            self.context.log.warning(
+                "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
+                container=title,
+                cpus=cpus,
+            )
