@@ -112,7 +112,7 @@ class Recorder:
             raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no container")
         if len(self._recordings) >= MAX_RECORDINGS:
             raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
-        now_s, node = time.monotonic(), controller.context.state.listen(self._record)
+        now_s, node = time.monotonic(), controller.context.state.listen(self._record_event)
         if not self._recordings:
             self._topology = node.topology
         name, recording = token_hex(8), Recording(now_s, now_s)
@@ -131,7 +131,7 @@ class Recorder:
         for name in [name for name, recording in self._recordings.items() if recording.fetched_s < limit_s]:
             self._end(name)
 
-    def _record(self, event: Event, result: Decision | Exception) -> None:
+    def _record_event(self, event: Event, result: Decision | Exception) -> None:
         """Add an event and what the policy made of it to every recording; what failed otherwise did not happen."""
         if isinstance(result, Exception) and not isinstance(result, Refused):
             return

@@ -46,7 +46,7 @@ class Failure:
         return Notice("devices-failed", text) if self.kind == "devices" else Notice("failure", text)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Failures:
     """The failures of one controller; for the event loop's thread, but for `notices`."""
 
@@ -121,7 +121,7 @@ class Harmless:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SafeLog:
     """Passes lines to another log; one that it cannot take is counted among *failures*."""
 

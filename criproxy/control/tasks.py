@@ -17,7 +17,7 @@ Work = Coroutine[object, object, None]
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Tasks:
     """The tasks that run beside the calls; one that raises is logged, counted, and shown for an hour."""
 

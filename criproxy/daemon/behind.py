@@ -18,7 +18,7 @@ PROBE_S = 1.0
 log = structlog.get_logger("criproxy.daemon")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Behind:
     """Asks what is behind: two criproxies, one behind the other, would place the same containers."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from criproxy.views.notices import Notice
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Commands:
     """Answers the commands."""
 

@@ -76,7 +76,7 @@ def is_new(state_dir: Path) -> bool:
         return False  # it cannot be known, so containers may run
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Keeping:
     """Writes the last good file in the background, and again and again while the disk fails."""
 

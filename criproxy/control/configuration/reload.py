@@ -30,7 +30,7 @@ class Manager(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Reload:
     """Keeps what the policy file says in force."""
 

@@ -19,7 +19,7 @@ SCAN = "the scan for cards"
 Classes = tuple[DeviceClass, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class MachineCards:
     """Scans for cards, and keeps what was found."""
 

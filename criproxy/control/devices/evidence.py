@@ -28,7 +28,7 @@ class Gathered:
     """Whether a source beside the create knows the container."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class EvidenceGatherer:
     """Asks the sources of the rules in force."""
 

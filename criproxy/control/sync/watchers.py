@@ -18,7 +18,7 @@ _PARTS = ("sync.exits", "sync.drift", "sync.cold_starts", "reconcile.promotion")
 """The modules that are loaded beside the first calls: nothing of them is needed at the very start."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Watch:
     """Starts the parts. Made right after the machine was discovered: what changes from then on is noticed."""
 
