@@ -94,9 +94,11 @@ class Outcomes:
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
         for container in asked:
-            event = _ended(container, listed.get(container.key))
-            if event and await self.has_ended(container, left=container.key in listed):
-                await self.context.state.end(event, "lists")
+            key, item = container.key, listed.get(container.key)
+            is_exited = item is not None and translate.state(item) is ContainerState.EXITED
+            is_news = item is None or (is_exited and container.state is not ContainerState.EXITED)
+            if is_news and key != container.reservation and await self.has_ended(container, left=is_exited):
+                await self.context.state.end(ContainerExited(key) if item else ContainerGone(key), "lists")
 
     async def judge_created(
         self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
@@ -336,13 +338,3 @@ def _event(container: Container, state: ContainerState | None) -> Event:
     if state is ContainerState.CREATED:
         return ContainerCreated(container.reservation, container.key)
     return _EVENTS.get(state, UnknownOutcome)(container.key)
-
-
-def _ended(container: Container, item: api.Container | None) -> ContainerExited | ContainerGone | None:
-    """What a list says about the end of *container*; None if it says nothing new."""
-    if container.key == container.reservation:
-        return None
-    if item is None:
-        return ContainerGone(container.key)
-    has_exited = translate.state(item) is ContainerState.EXITED and container.state is not ContainerState.EXITED
-    return ContainerExited(container.key) if has_exited else None

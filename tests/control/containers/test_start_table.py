@@ -80,6 +80,8 @@ class OneContainer(RuleBasedStateMachine):
         """An update that was sent and not answered."""
         self.has_call = False
         """The kubelet waits for a StartContainer."""
+        self.is_refused = False
+        """That call finds the container running, or being started by another call."""
 
     @property
     def node(self) -> Node:
@@ -137,8 +139,8 @@ class OneContainer(RuleBasedStateMachine):
             self.send_update(self.applied)
             self.answer_update()
         self.in_flight.start(KEY, StartEvent.SEND)
-        self.has_call = True
-        if self.starting is None and self.kernel is None:
+        self.has_call, self.is_refused = True, self.starting is not None or self.kernel is not None
+        if not self.is_refused:
             self.starting = self.config
 
     @precondition(lambda self: self.starting is not None)
@@ -156,12 +158,10 @@ class OneContainer(RuleBasedStateMachine):
             self.in_flight.lose_start(self.node, KEY, 1.0)
             self.state = ContainerState.UNKNOWN
             return
-        if self.in_flight.is_start_unknown(KEY):
-            self.in_flight.start(KEY, StartEvent.ANSWER)
-            return
-        if self.starting is not None:
-            self.do_start()
-        self.state = ContainerState.RUNNING
+        if not self.is_refused:
+            if self.starting is not None:
+                self.do_start()
+            self.state = ContainerState.RUNNING
         self.in_flight.start(KEY, StartEvent.ANSWER)
 
     @precondition(lambda self: self.in_flight.is_start_unknown(KEY) and self.starting is None)
@@ -171,7 +171,7 @@ class OneContainer(RuleBasedStateMachine):
         self.state = ContainerState.CREATED if self.kernel is None else ContainerState.RUNNING
         self.in_flight.start(KEY, StartEvent.RESOLVE)
 
-    @precondition(lambda self: self.starting is None or self.has_call)
+    @precondition(lambda self: self.starting is None or (self.has_call and not self.is_refused))
     @rule(is_done=st.booleans())
     def restart_criproxy(self, is_done: bool) -> None:
         """Criproxy knows only what it stored; of an update that was in flight it knows nothing.
@@ -224,5 +224,5 @@ def exited(node: Node) -> dict[str, Container]:
     return {KEY: replace(node.containers[KEY], state=ContainerState.EXITED)}
 
 
-OneContainer.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+OneContainer.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
 TestNothingIsForgotten = OneContainer.TestCase
