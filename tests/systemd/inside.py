@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -101,13 +100,9 @@ class Load:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
-        self._last_s = 0.0
         self.failures: list[str] = []
-        self.longest_gap_s = 0.0
-        """Between two answers."""
 
     async def __aenter__(self) -> Self:
-        self._last_s = time.monotonic()
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -123,9 +118,6 @@ class Load:
                 await client.version()
             except RuntimeCallError as error:
                 self.failures.append(str(error))
-            else:
-                now = time.monotonic()
-                self.longest_gap_s, self._last_s = max(self.longest_gap_s, now - self._last_s), now
             await asyncio.sleep(PACE_S)
 
 
@@ -165,12 +157,10 @@ class Node:
         systemctl("start", "kubelet.service")
         self.facts["socket with the kubelet"] = shown("ActiveState", "criproxy.socket")
         self.facts["service before the first call"] = shown("ActiveState")
-        begin = time.monotonic()
         try:
             await self._through.version()
         except RuntimeCallError as error:
             self.facts["first call"] = error.code.name
-        self.facts["first call took_s"] = time.monotonic() - begin
         async with asyncio.timeout(LIMIT_S):
             while shown("ActiveState") == "activating":  # noqa: ASYNC110
                 await asyncio.sleep(PACE_S)
@@ -202,7 +192,7 @@ class Node:
                 await asyncio.sleep(PACE_S)
             await self._answers()
         said = daemon_log()[begin:]
-        self.facts[name] = {"gap_s": load.longest_gap_s, "failures": load.failures, "cpus": await self._cpus()}
+        self.facts[name] = {"failures": load.failures, "cpus": await self._cpus()}
         self.facts[name]["traceback"] = "Fatal Python error: Aborted" in said
 
     async def reloads(self) -> None:

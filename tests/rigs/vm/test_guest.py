@@ -80,12 +80,10 @@ def _read_until(terminal: int, wanted: str) -> str:
 
 def test_a_guest_whose_time_is_over_is_ended() -> None:
     """Nothing of it is left, and the exit status says so."""
-    began = time.monotonic()
     done = subprocess.run([*COMMAND, "--timeout", "0.5", "--cmd", "true"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 124
     assert "its time is over" in done.stderr
-    assert time.monotonic() - began < 20
 
 
 def test_a_guest_that_dies_is_an_error_with_its_console() -> None:
