@@ -3,12 +3,14 @@
 A start is the barrier: it waits until nobody can still be running on the CPUs that the container gets.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from time import gmtime, monotonic, strftime, time
 
 from criproxy.control.containers.cgroups import if_told
 from criproxy.control.containers.refused_resizes import RefusedResizes, warn
 from criproxy.control.context import Context
+from criproxy.control.node.persister import CannotBeStored
 from criproxy.control.reconcile.reconciler import Blocked, Reconciler
 from criproxy.control.reconcile.target import quota_for
 from criproxy.control.sync.outcomes import Outcomes
@@ -20,7 +22,7 @@ from criproxy.cri.asked import asked_anew
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ContainerResized, ContainerStarted, ResizeRefused, UnknownOutcome
 from criproxy.engine.guard import PolicyFault
-from criproxy.errors import NotEnough, Refused, StatusCode
+from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.workload import ContainerState, Sizes
@@ -186,6 +188,7 @@ class Starts:
 
     def _ended(self, key: str) -> None:
         self.context.in_flight.starting.discard(key)
+        self.context.state.stir()
         self.context.locks.leave(key)
         self.reconciler.enqueue([key], look=True)
 
@@ -273,7 +276,9 @@ class Updates:
             with manager.failures.harmless("what a resize asks for"):
                 wishes = asked_anew(request.linux, container.resized(sizes))
                 manager.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
-        await self.context.state.apply(ContainerResized(key, sizes))
+        await manager.apply(ContainerResized(key, sizes))
+        with suppress(StoreError, CannotBeStored):  # it goes on in memory, and `--check` says so
+            await manager.durable(key)
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Give the lane back, then look what the container has; a resize that did not happen is undone."""

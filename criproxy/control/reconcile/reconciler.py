@@ -85,6 +85,11 @@ class Reconciler:
                 self._workers[key] = _Worker(look, why)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
 
+    @property
+    def at_work(self) -> bool:
+        """Whether any container is being looked at or updated, or waits for that."""
+        return bool(self._workers)
+
     def error(self, key: str) -> str:
         """Why the last update of *key* failed; empty if it did not."""
         worker = self._workers.get(key)
@@ -184,6 +189,8 @@ class Reconciler:
                     await self.context.state.changed()
         finally:
             del self._workers[key]
+            if not self._workers:
+                self.context.state.stir()
 
     async def _attempt(self, key: str, worker: _Worker) -> None:
         """Look or update once; after a failure, pause."""

@@ -61,7 +61,7 @@ class Resync:
     """What the store remembers to be under way is from before our start."""
     _wanted: bool = True
     """Whether somebody asked for the next comparison; such a one reads the cgroups of all, too."""
-    _resized: bool = False
+    _resized: bool = True
     """Whether containers may have been resized unseen."""
     _look_s: float | None = None
     """When, on the loop's clock, to compare because of removals that may be under way; None: there are none."""
