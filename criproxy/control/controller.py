@@ -163,6 +163,12 @@ class Controller:
             self.resync.invalidate(sizes=self._passed_unseen)
             self._passed_unseen = False
 
+    async def idle(self) -> None:
+        """Return when nothing is in flight or being updated, and all is told and on disk, or the disk fails."""
+        while self.context.in_flight.sent() or self.reconciler.at_work:
+            await self.context.state.changed()
+        await self.context.state.flush()
+
     async def stop(self) -> None:
         """End background work, after what has been submitted is stored; the calls must have ended before."""
         await self.context.tasks.stop()

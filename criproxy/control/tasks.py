@@ -80,3 +80,53 @@ class Tasks:
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Parts of *items* of *size* at most, between which other tasks get their turn."""
     return (items[first : first + size] for first in range(0, len(items), size))
+
+
+class OnDemand:
+    """Work that begins when there is something to do and ends when there is not; supervised like work without an end.
+
+    Args:
+        tasks: run it.
+        name: what people read of it.
+        work: does all there is to do.
+        after_s: how long `soon` waits, so that calls go first and more is done together.
+    """
+
+    def __init__(self, tasks: Tasks, name: str, work: Callable[[], Work], after_s: float = 0.0) -> None:
+        self.busy = False
+        self._tasks = tasks
+        self._name = name
+        self._work = work
+        self._after_s = after_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._again = False
+        self._ended = asyncio.Event()
+
+    def soon(self) -> None:
+        """Begin after ``after_s``; where it is at work, so long after its end."""
+        if self.busy:
+            self._again = True
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._after_s, self.now)
+
+    def now(self) -> None:
+        """Begin at once, unless it is at work."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.busy:
+            self.busy, self._again = True, False
+            self._tasks.forever(self._name, self._run)
+
+    async def ended(self) -> None:
+        """Return when it is not at work."""
+        while self.busy:
+            await self._ended.wait()
+
+    async def _run(self) -> None:
+        await self._work()
+        self.busy = False
+        self._ended.set()
+        self._ended = asyncio.Event()
+        if self._again:
+            self.soon()

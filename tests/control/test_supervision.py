@@ -50,6 +50,7 @@ ENDLESS = {
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
     "control/tasks.py:Tasks._forever": "it supervises",
+    "control/node/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",
     "control/sync/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
 }

@@ -19,6 +19,7 @@ from criproxy.control.node import explanations as considering
 from criproxy.control.node import history as journal
 from criproxy.control.node.explanations import Explanations
 from criproxy.control.node.history import History
+from criproxy.control.node.outbox import Outbox
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
@@ -40,6 +41,7 @@ TELLING = (journal, telling, considering, choice, asked)
 TELLERS: dict[type, set[str]] = {
     History: {"refusals"},
     Explanations: {"settled", "close"},
+    Outbox: {"put", "drain"},
     Recorder: {"command"},
     stored.History: {"commit", "rollback"},
     Times: set(),
@@ -186,7 +188,15 @@ async def lived(directory: Path) -> World:
 def test_what_tells_is_found() -> None:
     """None of the kinds is missing, and what does more than tell is not planted."""
     assert {"tell", "entries_of", "cause", "weighed", "asked"} <= {name.rpartition(".")[2] for name in SITES}
-    assert {"History.add", "Recorder._record_event", "Explanations.hear", "Times.add", "Counters.exits"} <= SITES.keys()
+    assert {
+        "History.add",
+        "History.record",
+        "Outbox._tell",
+        "Recorder._record_event",
+        "Explanations.hear",
+        "Times.add",
+        "Counters.exits",
+    } <= SITES.keys()
     assert len(SITES) > 20
 
 

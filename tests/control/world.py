@@ -25,7 +25,7 @@ from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from criproxy.views.status import Situation
 from criproxy.wire.server import Proxy
-from criproxy.wire.sockets import listen
+from criproxy.wire.sockets import Listener, listen
 
 GIB = 1 << 30
 FAST = Settings(unknown_pause_s=0.05, retry_pause_s=0.02, barrier_timeout_s=2.0, lost_after_s=0.0)
@@ -137,6 +137,7 @@ class World:
         self.controller: Controller
         self.proxy: Proxy
         self._criproxy: AsyncExitStack
+        self._listener: Listener
         self.make_store: Callable[[], Store] = lambda: Store(directory / "state", may_fail=True)
 
     async def __aenter__(self) -> Self:
@@ -171,7 +172,7 @@ class World:
                 on_runtime_lost=self.controller.runtime_lost,
             )
             self.controller.policy_switch.changed = lambda: proxy.use(self.controller.table())
-            listener = listen(str(self._directory / "criproxy.sock"), 0o600)
+            self._listener = listener = listen(str(self._directory / "criproxy.sock"), 0o600)
             stack.callback(listener.close)
             await proxy.start(listener.sock)
             stack.push_async_callback(proxy.drain, 0.5)
@@ -185,6 +186,24 @@ class World:
         """End criproxy as SIGTERM does; the runtime and the state stay."""
         await self._criproxy.aclose()
 
+    async def kill_criproxy(self, die: Callable[[], None]) -> None:
+        """End criproxy as SIGKILL does: nothing is sent, written or undone any more; *die* says so to the store."""
+        sides = [side for link in self.proxy.links for side in (link.client, link.runtime)]
+        for side in sides:
+            if side.transport:
+                side.transport.abort()
+        context = self.controller.context
+        for task in (*context.tasks._running, *context.state._persister._tasks._running):
+            task.cancel()
+        die()
+        await context.runtime.close()
+        await context.tasks.stop()
+        await context.state._persister._tasks.stop()
+        await self.controller.devices.close()
+        self.proxy._server.close()  # type: ignore[union-attr]  # it has begun
+        self._listener.close()
+        self._criproxy.pop_all()
+
     async def run(self, pod: PodSpec) -> str:
         """Run a pod of one container; returns the container's id."""
         _, ids = await self.kubelet.run_pod(pod)
@@ -196,9 +215,7 @@ class World:
 
     async def rested(self) -> None:
         """Wait until all of that is booked and nobody's cgroup is being read: nothing is on its way to the disk."""
-        controller = self.controller
-        await self.poll(lambda: not controller.context.in_flight.sent() and not controller.reconciler._workers)
-        await self.controller.context.state.flush()
+        await self.controller.idle()
 
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for a change of the node after which *happened* is true."""

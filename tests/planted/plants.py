@@ -19,6 +19,7 @@ from criproxy.control.configuration import load as configuration
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import history as journal
+from criproxy.control.node.outbox import Outbox, Step
 from criproxy.control.sync.exits import Exits
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.tasks import Tasks
@@ -124,14 +125,17 @@ def ids_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
 
 
 def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
-    """An entry of the history that cannot be put into words makes this save fail, and every later one."""
+    """An entry of the history that cannot be put into words fails whoever tells of it, and all that come after it."""
 
-    def broken(self: journal.History) -> list[Any]:
-        taken = [entry() if callable(entry) else entry for entry in self._pending]
-        self._pending.clear()
-        return taken
+    def broken(self: Outbox) -> None:
+        item = self._waiting[0]
+        if isinstance(item, Step):
+            self._tell(item)
+        else:
+            self._write(self.history.record(item() if callable(item) else item))
+        self._waiting.popleft()
 
-    plant(patch, journal.History, "take", broken)
+    plant(patch, Outbox, "_next", broken)
 
 
 def a_reader_makes_files(patch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from tests.control.containers import test_kept as kept
 from tests.control.containers import test_refused_resizes as refused_resizes
 from tests.control.devices import test_guard_faults as guard_faults
 from tests.control.devices.test_guard import VOID
-from tests.control.node import test_history as journal
+from tests.control.node import test_outbox as outbox
 from tests.control.sync import test_outcomes as inquiry
 from tests.control.sync import test_resync as resync
 from tests.control.world import KEEPING, World
@@ -149,7 +149,7 @@ PLANTS = [
     Plant(
         10,
         plants.words_that_raise_stay_pending,
-        lambda _, __: journal.test_what_cannot_be_put_into_words_is_left_out(),
+        lambda _, __: outbox.test_what_cannot_be_put_into_words_is_left_out(),
         "no words",
     ),
     Plant(11, plants.a_reader_makes_files, a_look_changes_nothing, "2023-11-14"),

@@ -93,6 +93,8 @@ class Creates:
             self._leave(creating.place)
             creating.place = decision.key
             self._in_flight[creating.place] += 1
+        if self._takes_something(container, decision):
+            await self.context.state.durable(creating.place)  # else nothing comes of it: see `_give_back`
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)
@@ -221,6 +223,16 @@ class Creates:
                 raise
         # The size was refused while it ran; what ran must not be down because of that.
         return await self.context.state.apply(ContainerCreating(smaller))
+
+    def _takes_something(self, container: Container, decision: Decision) -> bool:
+        """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
+
+        Who only shares is known again by its stamp, and adopted where it runs: docs/decisions/0038.
+        """
+        if self.context.state.bypassed:
+            return False
+        grant = decision.grant
+        return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
 
     def _pod_owns_cpus(self, sandbox_id: str) -> bool:
         return sandbox_id in self.context.state.node.pods_with_exclusive

@@ -193,6 +193,7 @@ class Starts:
         self._leave(key)
 
     def _leave(self, key: str) -> None:
+        self.context.state.stir()
         self.context.locks.leave(key)
         self.reconciler.enqueue([key], read=True)
 

@@ -4,12 +4,14 @@ Both kinds come here: a resize comes without a cpuset; the kubelet's CPU manager
 replaced with ours, and a notice says so.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from time import gmtime, strftime, time
 
 from criproxy.control.calls.start import Locked
 from criproxy.control.containers.refused_resizes import RefusedResizes, warn
 from criproxy.control.context import Context
+from criproxy.control.node.persister import CannotBeStored
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.reconcile.target import quota_for
 from criproxy.control.sync.outcomes import Outcomes
@@ -19,7 +21,7 @@ from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.guard import PolicyFault
-from criproxy.errors import NotEnough, Refused
+from criproxy.errors import NotEnough, Refused, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Container, Sizes
 from criproxy.store.record import Kind
@@ -132,6 +134,8 @@ class Updates:
                 wishes = asked_anew(request.linux, container.resized(sizes))
                 state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
         await state.apply(ContainerResized(key, sizes))
+        with suppress(StoreError, CannotBeStored):  # it goes on in memory, and `--check` says so
+            await state.durable(key)
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
         return translate.sizes(request.linux, container, self.context.state.node.topology.capacity_bytes)

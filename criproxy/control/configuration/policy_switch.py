@@ -19,7 +19,7 @@ from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
 from criproxy.engine.reserved import owned_by_pod
-from criproxy.errors import UsageError
+from criproxy.errors import StoreError, UsageError
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.node import Node
@@ -99,6 +99,7 @@ class PolicySwitch:
         async with self._one:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._learn()
+            await self._see_disk()
             before = self._node.configuration
             apply_all = settings.apply_all or before == UNDONE
             same = settings.configuration == before  # it was away for as long as its file was bad
@@ -110,6 +111,7 @@ class PolicySwitch:
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
             self._switched()
+            await self._stored()
             return decision
 
     async def command(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,6 +130,7 @@ class PolicySwitch:
             before = self._node
             decision = await self.context.state.apply(Released(reason, self.settings.configuration))
             self._switched()
+            await self._stored()
         answer = await self._answer(before, decision.node, "released")
         if not self.resync.is_ready:
             answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
@@ -148,10 +151,12 @@ class PolicySwitch:
             before = self._node
             if not before.released:
                 return await self._answer(before, before.replace(grants={}), "placed")
+            await self._see_disk()
             event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
             self.reserved_later = {}
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
             self._switched()
+            await self._stored()
         self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
         return await self._answer(before, decision.node, "placed")
 
@@ -160,6 +165,7 @@ class PolicySwitch:
         before = self._node
         if before.released:
             await self.context.state.apply(PolicyChanged(configuration=UNDONE))
+            await self._stored()
         return await self._answer(before, before.replace(grants={}), "placed")
 
     @property
@@ -172,8 +178,19 @@ class PolicySwitch:
                 # First in line: what is submitted right after this comes before all calls that wait for it, too.
                 await self.resync.ready()
         async with self._one:  # a release that is on its way to the disk would be ended by what we saw before it
+            await self._see_disk()
             self._go_on()
         self._switched()
+
+    async def _see_disk(self) -> None:
+        """Know whether the disk works before a release ends: where it does not, nobody newly owns CPUs."""
+        if self._node.released:
+            await self.context.state.check_disk()
+
+    async def _stored(self) -> None:
+        """Return when what was decided is on disk; where it cannot be, it counts in memory, and `_answer` says so."""
+        with suppress(StoreError):
+            await self.context.state.durable()
 
     def _go_on(self) -> None:
         """Notice a configuration that was changed while we were away, and containers without a place since then."""

@@ -7,10 +7,12 @@ What is lost where the process is killed before that is the table, not the decis
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import time
 
 from criproxy.control.settings import Log
+from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.choice import Choice, weighed
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event
@@ -57,18 +59,21 @@ class Explanations:
 
     Args:
         told: gets what was found out.
-        log: told of policies that fail at it.
+        log: told of policies that fail at it, and of decisions that are not looked at.
+        tasks: run the task that looks.
     """
 
-    def __init__(self, told: Callable[[Considered], None], log: Log) -> None:
+    def __init__(self, told: Callable[[Considered], None], log: Log, tasks: Tasks) -> None:
         self._told = told
         self._log = log
         self._waiting: dict[tuple[str, str], _Question] = {}
         """Of a create that is tried again at once, the last try counts."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._first_s = self._last_s = 0.0
-        """When the first and the last of those that wait were heard of, on the loop's clock."""
-        self._work: asyncio.Task[None] | None = None
+        self._lost = 0
+        """Decisions that were forgotten since the last look, since too many waited."""
+        self._last_s = 0.0
+        """When the last of those that wait was heard of, on the loop's clock."""
+        self._worker = OnDemand(tasks, "explain decisions", self._consider)
+        self._hurried = asyncio.Event()
         self._closing = False
 
     def hear(self, before: Node, event: Event, policy: Policy, result: Decision | Exception) -> None:
@@ -87,51 +92,46 @@ class Explanations:
         room = min(MAX_WAITING, MAX_REMEMBERED // (len(before.containers) + 1))
         while len(self._waiting) > max(room, 1):
             del self._waiting[next(iter(self._waiting))]
+            self._lost += 1
         self._last_s = asyncio.get_running_loop().time()
-        if self._timer is None:
-            self._first_s = self._last_s
-            self._when_quiet()
+        self._worker.now()
 
     async def settled(self) -> None:
         """Return when what has been heard so far is told, or after `PATIENCE_S`."""
-        self._begin()
-        if self._work is not None:
-            await asyncio.wait([self._work], timeout=PATIENCE_S)
+        if self._worker.busy:
+            self._hurried.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await self._worker.ended()
 
     async def close(self) -> None:
         """Publish what is found quickly: containers that would have to leave are not searched any more."""
         self._closing = True
-        self._begin()
-        if self._work is not None:
-            await self._work
-
-    def _when_quiet(self) -> None:
-        """Begin, unless something has been decided just now; who decides does not set a timer each time."""
-        loop = asyncio.get_running_loop()
-        due_s = min(self._last_s + QUIET_S, self._first_s + LATEST_S)
-        if loop.time() < due_s:
-            self._timer = loop.call_at(due_s, self._when_quiet)
-        else:
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._waiting and self._work is None:
-            self._work = asyncio.create_task(self._consider(), name="consider decisions")
+        self._hurried.set()
+        await self._worker.ended()
 
     async def _consider(self) -> None:
-        try:
-            while self._waiting:
-                some = [self._waiting.pop(key) for key in list(self._waiting)[:TOGETHER]]
-                for answer in await asyncio.to_thread(self._answers, some):
-                    if isinstance(answer, Considered):
-                        self._told(answer)
-                    else:
-                        self._log.warning("a decision cannot be explained", exc_info=answer)
-        finally:
-            self._work = None
+        while self._waiting:
+            await self._quiet()
+            if self._lost:
+                self._log.warning("decisions cannot be explained: too many waited", decisions=self._lost)
+                self._lost = 0
+            some = [self._waiting.pop(key) for key in list(self._waiting)[:TOGETHER]]
+            for answer in await asyncio.to_thread(self._answers, some):
+                if isinstance(answer, Considered):
+                    self._told(answer)
+                else:
+                    self._log.warning("a decision cannot be explained", exc_info=answer)
+        self._hurried.clear()
+
+    async def _quiet(self) -> None:
+        """Return when nothing has been decided for a moment, at once where somebody waits for it."""
+        loop = asyncio.get_running_loop()
+        latest_s = loop.time() + LATEST_S
+        while not self._hurried.is_set() and (due_s := min(self._last_s + QUIET_S, latest_s)) > loop.time():
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
+                    await self._hurried.wait()
 
     def _answers(self, questions: Sequence[_Question]) -> list[Considered | Exception]:
         found = list[Considered | Exception]()

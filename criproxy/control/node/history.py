@@ -1,9 +1,8 @@
-"""The history that `criproxy explain` shows: entries, collected until they are written."""
+"""The history that `criproxy explain` shows: its entries, and the last refusals."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
@@ -38,8 +37,6 @@ from criproxy.views.notices import Refusal
 REFUSAL_S = 3600.0
 """The kubelet repeats what was refused: one that it has not repeated for so long is no longer wanted."""
 MAX_REFUSALS = 100
-MAX_PENDING = 2_000
-"""Entries that wait to be written; beyond that the oldest are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +53,14 @@ class Entry:
 
 
 class History:
-    """Entries that are not on disk yet, and the last refusals; used on the event loop's thread only.
+    """Makes records of entries, and remembers the last refusals; for the event loop's thread.
 
     Args:
         clock: seconds since the epoch.
-        failed: called with why an entry could not be put into words; it is left out.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.time, failed: Callable[[Exception], None] = lambda error: None
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._failed = failed
-        self._pending: deque[Record | Callable[[], Record]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, Refusal] = {}
         """By name, in the order in which they were heard of last."""
 
@@ -86,35 +78,8 @@ class History:
         for title in [title for title, refusal in self._refusals.items() if refusal.sandbox in sandboxes]:
             del self._refusals[title]
 
-    def __bool__(self) -> bool:
-        """Whether something waits to be written."""
-        return bool(self._pending)
-
-    def add(self, entry: Entry) -> None:
-        """Remember *entry*; it happens now."""
-        self._pending.append(self._record(entry))
-
-    def add_later(self, put_into_words: Callable[[], Entry]) -> None:
-        """Remember what happens now, and put it into words when it is written: a call does not wait for that."""
-        at_s = self._clock()
-        self._pending.append(lambda: self._record(replace(put_into_words(), at_s=at_s)))
-
-    def records(self, entries: Iterable[Entry]) -> list[Record]:
-        """*entries* as records of this moment."""
-        return [self._record(entry) for entry in entries]
-
-    def take(self) -> list[Record]:
-        """Everything that waits; it is the caller's to write."""
-        waiting, taken = list(self._pending), list[Record]()
-        self._pending.clear()  # before: what cannot be put into words now never can
-        for entry in waiting:
-            try:
-                taken.append(entry() if callable(entry) else entry)
-            except Exception as error:  # noqa: BLE001 (whatever it is, the others are written)
-                self._failed(error)
-        return taken
-
-    def _record(self, entry: Entry) -> Record:
+    def record(self, entry: Entry) -> Record:
+        """*entry* as it is written, of this moment where it does not say another."""
         about = entry.about
         if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
             self._remember(about, entry)

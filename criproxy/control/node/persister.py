@@ -1,28 +1,31 @@
-"""Keeps the node on disk, and goes on in memory while the disk fails.
+"""Keeps the newest node on disk, and goes on in memory while the disk fails.
 
-Every wait for the disk has a limit. While it fails, nobody but one task of ours tries it, from time to time; what
-happened meanwhile is written when it is back.
+There is one slot: the node as it is now, and the records since the last write. One task writes it, at once where
+somebody waits for that, else a little later, together with what comes until then. Every wait for the disk has a limit.
+While it fails, only that task tries it, from time to time.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log, StoreLimits
+from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.store.record import Kind, Record
 from criproxy.store.writing import LeftOut
 
-MAX_WAITING = 64
-"""Changes that wait for the disk with their history; of older ones only the outcome is written."""
+FLUSH_S = 0.1
+"""How long a change that nobody waits for may wait for more, to be written together."""
+MAX_RECORDS = 2_000
+"""Records that wait for the disk; of more the oldest are lost, which is counted. Each is bounded by itself."""
 
 
 class NodeStore(Protocol):
@@ -61,23 +64,13 @@ class CannotBeStored(CriproxyError):
     code = StatusCode.INVALID_ARGUMENT
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What goes to the disk at once."""
-
-    node: Node
-    """As it is then."""
-    records: Sequence[Record] = ()
-    """What the history shall tell of how it came to that."""
-
-
 _STOOD_STILL = 1.25
 """A wait that took so much longer than it should: this process stood still, as in a virtual machine that is paused, and
 the disk had no time to answer either. It gets its time anew, once."""
 
 
 class Persister:
-    """Writes one change after the other; its caller waits for one before it comes with the next.
+    """Writes the newest node and what the history shall tell; for the event loop's thread.
 
     Args:
         node: the node as the store has it.
@@ -85,7 +78,8 @@ class Persister:
         limits: how long to wait, and when to try again.
         counters: failures are counted here.
         log: told when the disk begins to fail, and when it is back.
-        failures: told of what cannot be written for its value.
+        failures: told of what cannot be written for its value, and of records that are lost.
+        tasks: run the task that writes; `close` ends all of them.
     """
 
     def __init__(
@@ -95,63 +89,190 @@ class Persister:
         limits: StoreLimits,
         counters: Counters,
         log: Log,
-        failures: Failures | None = None,
+        failures: Failures,
+        tasks: Tasks,
     ) -> None:
         self.error: StoreError | None = None
         """Why what is on disk is out of date; None when it is not."""
         self.failing_since_s: float | None = None
         """Since when, on the monotonic clock."""
-        self._truth = node
-        """As it shall be on disk in the end."""
-        self._stored = node
-        """As it is there, as far as we know."""
+        self._node = self._stored = node
+        """As it shall be on disk, and as it is there as far as we know."""
+        self._records = list[Record]()
+        self._version = self._written = 0
+        """Changes of node and records so far, and those of them that are on disk."""
+        self._waiting = list[tuple[int, asyncio.Future[None]]]()
+        """Who waits for which version."""
+        self._write_in_flight: asyncio.Future[None] | None = None
         self._store = store
         self._limits = limits
         self._counters = counters
         self._log = log
-        self._failures = failures or Failures()
+        self._failures = failures
+        self._tasks = tasks
+        self._worker = OnDemand(tasks, "store", self._run, FLUSH_S)
+        self._checked = False
         self._told: Sequence[LeftOut] = ()
         """What was left out of which the log was told."""
         self._lost_records = 0
-        self._waiting: deque[Change] = deque(maxlen=MAX_WAITING)
-        self._stuck: asyncio.Future[None] | None = None
-        """A write that took too long and may still succeed."""
-        self._stuck_node = node
-        self._retry: asyncio.Task[None] | None = None
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """What is not on disk although the disk works: rows whose values cannot be written."""
         return self._store.left_out
 
-    async def save(self, change: Change, *, needed: bool, own: str = "") -> None:
-        """Write *change*.
+    def put(self, node: Node) -> None:
+        """*node* shall be on disk soon, in place of those before it."""
+        self._node = node
+        self._version += 1
+        if self._checked:
+            self._worker.soon()
+        else:
+            self.look()
+
+    def add(self, record: Record) -> None:
+        """*record* shall be on disk soon; it is written with the node as it is then."""
+        self._records.append(record)
+        self._version += 1
+        self._drop_oldest()
+        self._worker.soon()
+
+    def look(self) -> None:
+        """See whether the disk takes what is written, in the background."""
+        self._worker.now()
+
+    async def durable(self, own: str = "") -> None:
+        """Return when all that was put and added so far is on disk.
 
         Args:
-            change: what was decided.
-            needed: nothing may come of it unless it is on disk; all others count in any case, and are written later.
-            own: the container without whose row the rest of it is of no use, where it is *needed*.
+            own: the container without whose row the rest of it is of no use; it may be left out for its value.
 
         Raises:
-            StoreError: it is *needed* and not on disk.
+            StoreError: the disk fails, or has not answered in time; it may be written later all the same.
             CannotBeStored: the row of *own* cannot be written, whatever the disk does.
         """
-        if self.error is None:
-            try:
-                await self._write(change)
-            except StoreError as error:
-                self._begin_to_fail(error)
-            else:
-                self._truth = change.node
-                self._tell_left_out()
-                if own and (left := next((left for left in self.left_out if left.key == own), None)):
-                    raise CannotBeStored(f"the state of {left.title} cannot be stored: {left.reason}")
-                return
-        if not needed:
-            self._truth = change.node
-            self._waiting.append(change)
-        elif self.error is not None:
+        if self.error is not None:
             raise StoreError(str(self.error))
+        if self._written < self._version:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((self._version, done))
+            self._worker.now()
+            await done
+        if own and (left := next((left for left in self.left_out if left.key == own), None)):
+            raise CannotBeStored(f"the state of {left.title} cannot be stored: {left.reason}")
+
+    async def flush(self) -> None:
+        """Return when all that was put and added so far is on disk, or the disk is known to fail."""
+        with suppress(StoreError):
+            await self.durable()
+
+    async def check(self) -> None:
+        """Write, whether there is something to write or not, and return when `error` tells what came of it."""
+        self._version += 1
+        await self.flush()
+
+    async def find(self, text: str) -> list[Record]:
+        """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
+        return await self._read(lambda: self._store.find(text))
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """The last record of a kind of each container, see `NodeStore.newest`; raises StoreError as `find`."""
+        return await self._read(lambda: self._store.newest(kind, lives))
+
+    async def close(self) -> None:
+        """Write what is not written yet, or try for the last time where the disk fails; ends the tasks."""
+        await self.flush()
+        await self._tasks.stop()
+        is_stuck = self._write_in_flight is not None and not self._write_in_flight.done()
+        if self._written < self._version and not is_stuck:
+            with suppress(Exception):  # it is told below
+                async with asyncio.timeout(self._limits.timeout_s):
+                    await self._write()
+        if self._written < self._version:
+            changes = self._version - self._written
+            self._log.error("state lost: the runtime is asked at the next start", changes=changes)
+
+    async def _read(self, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
+        if self.error is not None:
+            raise self.error
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                return await read()
+        except TimeoutError:
+            raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
+
+    async def _run(self) -> None:
+        """Write once, and again until the disk takes it and nobody waits any more."""
+        self._checked, pause_s = True, self._limits.retry_pause_s
+        while True:
+            try:
+                await self._write()
+            except Exception as error:  # noqa: BLE001 (nobody else tries it: whatever it was, it is tried again)
+                self._fail(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, self._limits.retry_limit_s)
+            else:
+                if not self._waiting:
+                    return
+                pause_s = self._limits.retry_pause_s
+
+    async def _write(self) -> None:
+        """Write what is newest; one that takes too long is a failure, and is waited for: there is one thread."""
+        write = asyncio.ensure_future(self._store.save(self._stored, self._node, self._records))
+        write.add_done_callback(partial(self._ended, self._node, self._version, self._records))
+        self._write_in_flight, self._records = write, []
+        if not await self._in_time(write):
+            limit_s = self._limits.timeout_s
+            self._fail(StoreError(f"the state could not be stored: the disk has not answered for {limit_s:g} s"))
+            await asyncio.wait([write])
+        write.result()
+        self._succeeded()
+
+    def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
+        """Know what is on disk, whether anybody still waits for this write or not."""
+        if write.cancelled() or write.exception():
+            self._records = records + self._records
+            self._drop_oldest()
+        else:
+            self._stored, self._written = node, version
+
+    async def _in_time(self, write: "asyncio.Future[None]") -> bool:
+        for _ in range(2):
+            begun_s = monotonic()
+            await asyncio.wait([write], timeout=self._limits.timeout_s)
+            if write.done() or monotonic() - begun_s <= _STOOD_STILL * self._limits.timeout_s:
+                break
+        return write.done()
+
+    def _fail(self, error: Exception) -> None:
+        """Everybody goes on in memory, and whoever waits for the disk is told."""
+        if self.error is None:
+            self.failing_since_s = monotonic()
+            self._log.error("state cannot be stored; going on in memory", error=str(error))
+        self._counters.store_failures += 1
+        failed = error if isinstance(error, StoreError) else StoreError(f"the state could not be stored: {error!r}")
+        self.error = failed
+        waiting, self._waiting = self._waiting, []
+        for _, done in waiting:
+            if not done.done():
+                done.set_exception(StoreError(str(failed)))
+
+    def _succeeded(self) -> None:
+        if self.error is not None:
+            failed_s = monotonic() - (self.failing_since_s or 0.0)
+            self.error = self.failing_since_s = None
+            self._log.warning("state is stored again", failed_s=round(failed_s, 1))
+        self._tell_left_out()
+        for version, done in self._waiting:
+            if version <= self._written and not done.done():
+                done.set_result(None)
+        self._waiting = [each for each in self._waiting if not each[1].done()]
+
+    def _drop_oldest(self) -> None:
+        """Keep the newest records, and tell how many are lost."""
+        for _ in range(len(self._records) - MAX_RECORDS):
+            self._failures.add("telling", "an entry of the history is lost: too many waited for the disk")
+        del self._records[:-MAX_RECORDS]
 
     def _tell_left_out(self) -> None:
         """Count and log what was left out just now; it is not tried again until it changes."""
@@ -163,98 +284,3 @@ class Persister:
         self._told, self._lost_records = now, self._lost_records + lost
         if lost:
             self._failures.add("telling", "an entry of the history could not be stored: its values cannot be written")
-
-    def has(self, node: Node) -> bool:
-        """Whether *node* is what is on disk, or will be as soon as the disk works."""
-        return node is self._truth
-
-    async def find(self, text: str) -> list[Record]:
-        """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
-        return await self._read(lambda: self._store.find(text))
-
-    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """The last record of a kind of each container, see `NodeStore.newest`; raises StoreError as `find`."""
-        return await self._read(lambda: self._store.newest(kind, lives))
-
-    async def _read(self, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
-        if self.error is not None:
-            raise self.error
-        try:
-            async with asyncio.timeout(self._limits.timeout_s):
-                return await read()
-        except TimeoutError:
-            raise StoreError(f"the history could not be read within {self._limits.timeout_s:g} s") from None
-
-    async def check(self) -> None:
-        """See whether the disk takes what is written, before anything depends on it."""
-        await self.save(Change(self._stored), needed=False)
-
-    async def close(self) -> None:
-        """Try for the last time, if something waits for the disk."""
-        if self._retry is not None:
-            self._retry.cancel()
-            await asyncio.wait([self._retry])
-        if self._waiting and self._stuck is None:
-            with suppress(StoreError):
-                await self._catch_up()
-        if self._waiting:
-            self._log.error("state lost: the runtime is asked at the next start", changes=len(self._waiting))
-
-    def _begin_to_fail(self, error: StoreError) -> None:
-        self.error, self.failing_since_s = error, monotonic()
-        self._log.error("state cannot be stored; going on in memory", error=str(error))
-        self._retry = asyncio.get_running_loop().create_task(self._try_again(), name="store")
-
-    async def _try_again(self) -> None:
-        pause_s = self._limits.retry_pause_s
-        while self.error is not None:
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, self._limits.retry_limit_s)
-            try:
-                await self._unstick()
-                await self._catch_up()
-            except Exception as error:  # noqa: BLE001 (nobody else tries it: whatever it was, it is tried again)
-                self.error = error if isinstance(error, StoreError) else StoreError(f"not stored: {error!r}")
-            else:
-                failed_s = monotonic() - (self.failing_since_s or 0.0)
-                self.error = self.failing_since_s = None
-                self._log.warning("state is stored again", failed_s=round(failed_s, 1))
-
-    async def _unstick(self) -> None:
-        """Wait for the end of a write that took too long: there is one thread, and it is at it."""
-        if self._stuck is None:
-            return
-        await asyncio.wait([self._stuck])
-        stuck, self._stuck = self._stuck, None
-        if not stuck.exception():
-            self._stored = self._stuck_node
-            if self._waiting and self._waiting[0].node is self._stored:
-                self._waiting.popleft()
-
-    async def _catch_up(self) -> None:
-        """Write what waits, or else the truth: to see whether the disk works, and over what came too late."""
-        if not self._waiting:
-            await self._write(Change(self._truth))
-        while self._waiting:
-            change = self._waiting[0]
-            await self._write(change)
-            if self._waiting and self._waiting[0] is change:
-                self._waiting.popleft()
-
-    async def _write(self, change: Change) -> None:
-        write, begun_s = asyncio.ensure_future(self._store.save(self._stored, change.node, change.records)), monotonic()
-        done, _ = await asyncio.wait([write], timeout=self._limits.timeout_s)
-        if not done and monotonic() - begun_s > _STOOD_STILL * self._limits.timeout_s:
-            done, _ = await asyncio.wait([write], timeout=self._limits.timeout_s)
-        if not done:
-            self._stuck, self._stuck_node = write, change.node
-            self._counters.store_failures += 1
-            raise StoreError(
-                f"the state could not be stored: the disk has not answered for {self._limits.timeout_s:g} s"
-            )
-        if error := write.exception():
-            self._counters.store_failures += 1
-            if isinstance(error, StoreError):
-                raise error
-            raise StoreError(f"the state could not be stored: {error!r}") from error
-        self._stored = change.node

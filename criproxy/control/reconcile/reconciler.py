@@ -80,6 +80,11 @@ class Reconciler:
                 self._workers[key] = _Worker(read, why)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
 
+    @property
+    def at_work(self) -> bool:
+        """Whether any container is being read or updated, or waits for that."""
+        return bool(self._workers)
+
     def trouble(self, key: str) -> Trouble:
         """How often the update of *key* that is in flight has failed, and why the last time; empty if it has not."""
         worker = self._workers.get(key)
@@ -155,6 +160,8 @@ class Reconciler:
                     await self.context.state.changed()
         finally:
             del self._workers[key]
+            if not self._workers:
+                self.context.state.stir()
 
     async def _attempt(self, key: str, worker: _Worker) -> None:
         """Read or update once; after a failure, pause."""

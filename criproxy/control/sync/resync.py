@@ -62,7 +62,7 @@ class Resync:
     """What the store remembers to be in flight is from before our start."""
     _wanted: bool = True
     """Whether the next comparison was asked for; such a one reads all cgroups, too."""
-    _resized: bool = False
+    _resized: bool = True
     """Whether containers may have been resized unseen."""
     _removals_s: float | None = None
     """When, on the loop's clock, to compare because of removals that may go on; None: there are none."""

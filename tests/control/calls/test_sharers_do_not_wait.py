@@ -105,18 +105,18 @@ async def test_one_that_shares_ends_and_comes_again_while_the_history_is_flushed
 
 
 async def test_an_owner_waits_until_its_place_is_stored(tmp_path: Path) -> None:
-    """It takes something away from others, so the disk has to have it first, whoever did not wait before it."""
+    """It takes something away from others: the runtime hears of it when the disk has it, whoever did not wait."""
     async with (
         asyncio.timeout(LIMIT_S),
         World(tmp_path, NO_EVENTS, QUIET) as world,
         stalled(world, tmp_path) as disk,
     ):
         held = asyncio.create_task(world.run(owner("owner", 1)))
-        await world.poll(lambda: bool(world.controller.handlers.creates._in_flight))
+        await world.until(lambda: bool(world.owned()))
         await world.client.version()
 
-        assert not world.owned()
+        names = [one.name for one in world.runtime.core.records.containers.values()]
+        assert not [name for name in names if "owner" in name]
         disk.answers.set()
 
-        await held
-        assert world.owned()
+        assert world.cpus(await held) == "1"

@@ -12,11 +12,10 @@ from criproxy.control.node.state import PolicyFailed
 from criproxy.control.settings import Adopt, Settings
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
-from criproxy.engine.events import ContainerExited
 from criproxy.errors import UsageError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
+from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
@@ -392,8 +391,7 @@ async def test_placing_goes_on_though_the_last_one_leaves_under_none_meanwhile(t
         await change(world, NONE, "none")
         disk.answers.clear()
         stopping = asyncio.create_task(world.kubelet.stop(last))
-        queue = world.controller.context.state._queue
-        await world.poll(lambda: any(isinstance(job.event, ContainerExited) for job in queue))
+        await world.until(lambda: world.controller.node.containers[last].state is ContainerState.EXITED)
         changing = asyncio.create_task(change(world, STATIC, "static"))
         await asyncio.sleep(0)
         disk.answers.set()

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from criproxy.control.failures import Failures
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import MAX_WAITING, Considered, Explanations
+from criproxy.control.tasks import Tasks
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.engine.guard import Guarded
@@ -47,7 +49,7 @@ class Heard:
     log: RecordingLog = field(default_factory=RecordingLog)
 
     def __post_init__(self) -> None:
-        self.considering = Explanations(self.told.append, self.log)
+        self.considering = Explanations(self.told.append, self.log, Tasks(self.log, Failures()))
 
     def happens(self, event: Event) -> None:
         """Apply an event as the manager does."""
@@ -92,7 +94,7 @@ async def test_it_begins_by_itself_when_nothing_happens(monkeypatch: pytest.Monk
     monkeypatch.setattr(considering, "QUIET_S", 0.01)
     told = asyncio.Event()
     heard = Heard()
-    heard.considering = Explanations(lambda considered: told.set(), heard.log)
+    heard.considering = Explanations(lambda _: told.set(), heard.log, Tasks(heard.log, Failures()))
     heard.happens(owner("a"))
     async with asyncio.timeout(30):
         await told.wait()
@@ -109,7 +111,7 @@ async def test_the_last_of_several_tries_counts() -> None:
 
 
 async def test_waiting_decisions_are_bounded() -> None:
-    """Of too many the oldest are forgotten."""
+    """Of too many the oldest are forgotten, and the log says how many."""
     heard = Heard()
     for number in range(MAX_WAITING + 3):
         heard.happens(owner(f"c{number}", 9000))
@@ -117,6 +119,7 @@ async def test_waiting_decisions_are_bounded() -> None:
 
     assert len(heard.told) == MAX_WAITING
     assert heard.told[0].about.name == "c3"
+    assert ("decisions cannot be explained: too many waited", {"decisions": 3}) in heard.log.lines
 
 
 async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPatch) -> None:

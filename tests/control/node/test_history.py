@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.node import state as manager
-from criproxy.control.node.history import MAX_PENDING, MAX_REFUSALS, REFUSAL_S, Entry, History, cause, entries_of
+from criproxy.control.node.history import MAX_REFUSALS, REFUSAL_S, Entry, History, cause, entries_of
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -44,6 +43,12 @@ LIMIT_S = 20.0
 async def story(world: World, text: str) -> list[Record]:
     """The history that a user would see."""
     return await world.controller.context.state.find_history(text)
+
+
+def stored(directory: Path, text: str) -> list[Kind]:
+    """What is on disk of *text*, as after kill -9."""
+    with open_reader(directory) as reader:
+        return kinds(reader.find(text))
 
 
 def kinds(records: Sequence[Record]) -> list[Kind]:
@@ -93,17 +98,15 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
         assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
 
 
-async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are in one transaction: after kill -9 there is no move that nobody explains."""
-    monkeypatch.setattr(manager, "FLUSH_S", 3600.0)
+async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path) -> None:
+    """Both go to the disk by themselves, soon: no call has to come before a move is explained."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
         web, pod = await world.run(sharer("web")), owner("trader", 2)
         sandbox_id = await world.kubelet.run_sandbox(pod)
         await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         await world.until(lambda: world.controller.node.applied[web].cpus == frozenset({0, 3}))
 
-        with open_reader(tmp_path / "state") as reader:
-            assert Kind.UPDATED in kinds(reader.find(web))
+        await world.poll(lambda: Kind.UPDATED in stored(tmp_path / "state", web))
 
 
 async def test_a_refused_create_is_found_by_its_name(tmp_path: Path) -> None:
@@ -173,6 +176,7 @@ async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> No
         store = FailingStore(tmp_path / "state")
         world.make_store = lambda: store
         await world.start_criproxy()
+        await world.poll(lambda: bool(world.controller.context.state.store_error))
         await world.run(owner("trader", 1))
         store.full = False
         while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)
@@ -184,16 +188,6 @@ async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> No
         assert Kind.ASKED in kinds(records)
         assert Kind.GRANTED not in kinds(records)
         assert Kind.ADOPTED in kinds(records)
-
-
-def test_what_cannot_be_written_is_bounded() -> None:
-    """While nobody takes them, the newest entries are kept."""
-    journal = History(clock=lambda: 1.0)
-    for number in range(MAX_PENDING + 5):
-        journal.add(Entry(None, Kind.NODE, (f"{number}",), {}))
-    taken = journal.take()
-    assert (len(taken), taken[0].sentences) == (MAX_PENDING, ("5",))
-    assert not journal
 
 
 def test_a_decision_about_the_node_is_recorded_once_and_for_each_container_it_is_about() -> None:
@@ -287,27 +281,9 @@ def test_refusals_are_bounded_and_forgotten() -> None:
     for number in range(MAX_REFUSALS + 1):
         now_s[0] += 1
         refused = Container(key="r", pod="s", name=f"c{number}")
-        journal.add(Entry(refused, Kind.REFUSED, ("no room",), {}))
+        journal.record(Entry(refused, Kind.REFUSED, ("no room",), {}))
     names = [refusal.container for refusal in journal.refusals()]
     assert (len(names), names[0], names[-1]) == (MAX_REFUSALS, f"c{MAX_REFUSALS}", "c1")
 
     now_s[0] = 10 + REFUSAL_S
     assert journal.refusals()[-1].container == "c10"
-
-
-def test_what_cannot_be_put_into_words_is_left_out() -> None:
-    """It is given to whoever counts such things, and what comes before and after it is written."""
-    failed = list[Exception]()
-    journal = History(failed=failed.append)
-    one = Container(key="r", pod="s", name="one")
-
-    def fails() -> Entry:
-        raise ValueError("no words")
-
-    journal.add(Entry(one, Kind.GRANTED, ("first",), {}))
-    journal.add_later(fails)
-    journal.add(Entry(one, Kind.STARTED, ("last",), {}))
-
-    assert [record.sentences for record in journal.take()] == [("first",), ("last",)]
-    assert not journal
-    assert [str(error) for error in failed] == ["no words"]

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.control.counters import Counters
-from criproxy.control.node.persister import MAX_WAITING, Change, Persister
+from criproxy.control.failures import Failures
+from criproxy.control.node.persister import MAX_RECORDS, Persister
 from criproxy.control.settings import StoreLimits
+from criproxy.control.tasks import Tasks
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -70,19 +72,27 @@ class Disk:
         return [reason for *_, reasons in self.written for reason in reasons]
 
 
-def decided(number: int) -> Change:
-    """A change with a node and a reason of its own."""
+def decided(keeper: Persister, number: int) -> Node:
+    """Let *keeper* have a node and a reason of its own; returns the node."""
     pod = Pod(key=f"pod{number}")
-    record = Record(0, "", "", Kind.NODE, (f"reason {number}",))
-    return Change(EMPTY.replace(pods={pod.key: pod}), [record])
+    node = EMPTY.replace(pods={pod.key: pod})
+    keeper.put(node)
+    keeper.add(Record(0, "", "", Kind.NODE, (f"reason {number}",)))
+    return node
+
+
+def keeper_of(disk: Disk, limits: StoreLimits = QUICK) -> tuple[Persister, RecordingLog]:
+    """A keeper of *disk*, and its log."""
+    log = RecordingLog()
+    failures = Failures(log=log)
+    return Persister(EMPTY, disk, limits, Counters(), log, failures, Tasks(log, failures)), log
 
 
 def new(disk: Disk, *, hangs: bool = False) -> tuple[Persister, RecordingLog]:
-    """A keeper of *disk* and its log."""
-    log = RecordingLog()
+    """The same, of a disk that answers."""
     if not hangs:
         disk.answers.set()
-    return Persister(EMPTY, disk, QUICK, Counters(), log), log
+    return keeper_of(disk)
 
 
 async def until(happened: Callable[[], bool]) -> None:
@@ -92,11 +102,49 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def test_what_nobody_waits_for_is_written_soon_and_together() -> None:
+    """A hundred changes are one write of the newest node, with every record in order."""
+    disk = Disk()
+    keeper, _ = new(disk)
+    await keeper.check()
+    last = [decided(keeper, number) for number in range(100)][-1]
+
+    await until(lambda: bool(disk.reasons))
+
+    assert disk.tries == 2
+    assert disk.written[-1][:2] == (EMPTY, last)
+    assert disk.reasons == [f"reason {number}" for number in range(100)]
+    await keeper.close()
+
+
+async def test_who_waits_is_told_when_its_own_version_is_written() -> None:
+    """What came while the disk was at work goes with the next write, which begins at once."""
+    disk = Disk()
+    keeper, _ = new(disk, hangs=True)
+    decided(keeper, 1)
+    first = asyncio.create_task(keeper.durable())
+    await until(lambda: disk.tries == 1)
+    node = decided(keeper, 2)
+    second = asyncio.create_task(keeper.durable())
+    await asyncio.sleep(0)
+
+    disk.answers.set()
+    await first
+    await second
+
+    assert [after for _, after, _ in disk.written][-1] is node
+    assert disk.reasons == ["reason 1", "reason 2"]
+    await keeper.durable()
+    assert disk.tries == len(disk.written) == 2
+    await keeper.close()
+
+
 async def test_an_event_loop_that_stood_still_is_no_failing_disk() -> None:
     """A virtual machine was paused, or the CPU was somebody else's: the disk has had no time to answer."""
-    disk, log, limit_s = Disk(), RecordingLog(), 1.0
-    keeper = Persister(EMPTY, disk, replace(QUICK, timeout_s=limit_s), Counters(), log)
-    saving = asyncio.create_task(keeper.save(decided(1), needed=True))
+    disk, limit_s = Disk(), 1.0
+    keeper, log = keeper_of(disk, replace(QUICK, timeout_s=limit_s))
+    decided(keeper, 1)
+    saving = asyncio.create_task(keeper.durable())
     while not disk.tries:  # noqa: ASYNC110 (it has begun)
         await asyncio.sleep(0)
     time.sleep(1.5 * limit_s)  # noqa: ASYNC251 (that is it)
@@ -106,37 +154,39 @@ async def test_an_event_loop_that_stood_still_is_no_failing_disk() -> None:
 
     assert keeper.error is None
     assert not log.lines
+    await keeper.close()
 
 
 async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
-    """What must not be lost is refused, everything else is written in order when the disk is back, without an event."""
+    """Who waits for it is told, and the newest state is written when the disk is back, without an event."""
     disk = Disk(StoreError("disk is full"))
     keeper, log = new(disk)
 
-    await keeper.save(decided(1), needed=False)
-    with pytest.raises(StoreError, match="disk is full"):
-        await keeper.save(decided(2), needed=True)
-    last = decided(3)
-    await keeper.save(last, needed=False)
+    decided(keeper, 1)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="disk is full"):
+            await keeper.durable()
+    last = decided(keeper, 2)
     assert str(keeper.error) == "disk is full"
     assert log.events() == ["state cannot be stored; going on in memory"]
 
     disk.problem = None
     await until(lambda: keeper.error is None)
+    await keeper.flush()
 
-    assert disk.reasons == ["reason 1", "reason 3"]
+    assert disk.reasons == ["reason 1", "reason 2"]
     assert disk.written[0][0] is EMPTY
-    assert disk.written[-1][1] is last.node
+    assert disk.written[-1][1] is last
     assert log.events()[1:] == ["state is stored again"]
     await keeper.close()
 
 
 async def test_a_failing_disk_is_tried_without_anything_to_write() -> None:
-    """Where only a reservation failed, health comes back by itself, too."""
+    """Where it was only looked at, health comes back by itself, too."""
     disk = Disk(StoreError("disk is full"))
     keeper, _ = new(disk)
-    with pytest.raises(StoreError):
-        await keeper.save(decided(1), needed=True)
+    await keeper.check()
+    assert keeper.error is not None
 
     disk.problem = None
     await until(lambda: keeper.error is None)
@@ -148,9 +198,11 @@ async def test_a_failing_disk_is_tried_without_anything_to_write() -> None:
 async def test_only_the_timer_tries_a_failing_disk() -> None:
     """A disk with errors may take long for each: no event waits for it."""
     disk = Disk(OSError("input/output error"))
-    keeper, _ = new(disk)
+    keeper, _ = keeper_of(disk, replace(QUICK, retry_pause_s=60.0))
+    disk.answers.set()
     for number in range(50):
-        await keeper.save(decided(number), needed=False)
+        decided(keeper, number)
+        await keeper.flush()
 
     assert disk.tries == 1
     assert "input/output error" in str(keeper.error)
@@ -162,16 +214,18 @@ async def test_a_disk_that_hangs_stops_nobody() -> None:
     disk = Disk()
     keeper, _ = new(disk, hangs=True)
 
+    decided(keeper, 1)
     with pytest.raises(StoreError, match=r"has not answered for 0\.05 s"):
-        await keeper.save(decided(1), needed=True)
-    waiting = asyncio.create_task(keeper.save(decided(2), needed=False))
-    await asyncio.sleep(0)
-    assert waiting.done()
+        await keeper.durable()
+    decided(keeper, 2)
+    with pytest.raises(StoreError, match="has not answered"):
+        await keeper.durable()
     await asyncio.sleep(3 * QUICK.retry_limit_s)
     assert disk.tries == 1
 
     disk.answers.set()
     await until(lambda: keeper.error is None)
+    await keeper.flush()
 
     befores = [before for before, *_ in disk.written]
     afters = [after for _, after, _ in disk.written]
@@ -184,30 +238,35 @@ async def test_a_late_write_is_not_repeated() -> None:
     """What hung and then succeeded is not written into the history twice."""
     disk = Disk()
     keeper, _ = new(disk, hangs=True)
-    await keeper.save(decided(1), needed=False)
+    decided(keeper, 1)
+    await keeper.flush()
 
     disk.answers.set()
     await until(lambda: keeper.error is None)
+    await keeper.close()
 
     assert disk.reasons == ["reason 1"]
-    await keeper.close()
 
 
 async def test_memory_is_bounded_while_the_disk_is_away() -> None:
-    """A day without a disk keeps the latest state and the latest history."""
+    """A day without a disk keeps the latest state and the latest history, and says how much of it is lost."""
     disk = Disk(StoreError("read-only"))
     keeper, _ = new(disk)
-    last = decided(0)
-    for number in range(1, MAX_WAITING + 10):
-        last = decided(number)
-        await keeper.save(last, needed=False)
+    last = EMPTY
+    for number in range(MAX_RECORDS + 10):
+        last = decided(keeper, number)
+        if number == MAX_RECORDS // 2:
+            await keeper.flush()  # those that were tried come first
 
     disk.problem = None
     await until(lambda: keeper.error is None)
+    await keeper.flush()
 
-    assert len(disk.reasons) == MAX_WAITING
+    assert disk.reasons == [f"reason {number}" for number in range(10, MAX_RECORDS + 10)]
     assert disk.written[0][0] is EMPTY
-    assert disk.written[-1][1] is last.node
+    assert disk.written[-1][1] is last
+    (lost,) = keeper._failures.recent()
+    assert (lost.kind, lost.times) == ("telling", 10)
     await keeper.close()
 
 
@@ -239,30 +298,28 @@ MOODS = ["works", "fails", "hangs and works", "hangs and fails"]
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(MOODS), max_size=12), st.lists(st.booleans(), min_size=1, max_size=12))
-def test_whatever_the_disk_does_it_ends_with_the_truth(moods: list[str], needs: list[bool]) -> None:
+def test_whatever_the_disk_does_it_ends_with_the_truth(moods: list[str], waits: list[bool]) -> None:
     """Each write builds on what is there, the history has every line once and in order, and the last state is kept."""
 
-    async def life() -> tuple[MoodyDisk, list[str], Node]:
-        disk, log = MoodyDisk(list(moods)), RecordingLog()
-        keeper = Persister(EMPTY, disk, StoreLimits(timeout_s=0.003, retry_pause_s=0.001), Counters(), log)
-        happened, node = list[str](), EMPTY
-        for number, needed in enumerate(needs):
-            change = decided(number)
-            try:
-                await keeper.save(change, needed=needed)
-            except StoreError:
-                assert needed
-                continue
-            happened, node = [*happened, f"reason {number}"], change.node
+    async def life() -> tuple[MoodyDisk, Node]:
+        disk, node = MoodyDisk(list(moods)), EMPTY
+        keeper, _ = keeper_of(disk, StoreLimits(timeout_s=0.003, retry_pause_s=0.001))
+        for number, waiting in enumerate(waits):
+            node = decided(keeper, number)
+            if waiting:
+                try:
+                    await keeper.durable()
+                except StoreError:
+                    continue
+                assert disk.content is node
             await asyncio.sleep(0)
-        await until(lambda: keeper.error is None)
+        await until(lambda: keeper.error is None and disk.content is node)
         await keeper.close()
-        return disk, happened, node
+        return disk, node
 
-    disk, happened, node = asyncio.run(life())
-    told = [reason for reason in disk.reasons if reason in happened]
+    disk, node = asyncio.run(life())
 
-    assert told == happened
+    assert disk.reasons == [f"reason {number}" for number in range(len(waits))]
     assert disk.content is node
 
 
@@ -270,8 +327,10 @@ async def test_the_end_tries_once_more() -> None:
     """A disk that came back just before we stop gets what waits for it; one that did not is told of."""
     for problem, reasons in ((None, ["reason 1"]), (StoreError("still full"), [])):
         disk = Disk(StoreError("disk is full"))
-        keeper, log = new(disk)
-        await keeper.save(decided(1), needed=False)
+        disk.answers.set()
+        keeper, log = keeper_of(disk, replace(QUICK, retry_pause_s=60.0))
+        decided(keeper, 1)
+        await keeper.flush()
         disk.problem = problem
         await keeper.close()
 
@@ -279,21 +338,35 @@ async def test_the_end_tries_once_more() -> None:
         assert ("state lost: the runtime is asked at the next start" in log.events()) is (problem is not None)
 
 
+async def test_a_disk_that_hangs_at_the_end_holds_up_nobody_for_long() -> None:
+    """It gets its time once, and what is lost is told."""
+    disk = Disk()
+    keeper, log = new(disk, hangs=True)
+    decided(keeper, 1)
+
+    async with asyncio.timeout(LIMIT_S):
+        await keeper.close()
+
+    assert disk.tries == 1
+    assert log.events()[-1] == "state lost: the runtime is asked at the next start"
+
+
 async def test_a_mistake_of_ours_does_not_end_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is raised while the disk is tried: it is tried again, else nobody would own CPUs any more."""
-    disk = Disk(StoreError("disk is full"))
+    disk = Disk()
     keeper, _ = new(disk)
-    catch_up, planted = Persister._catch_up, [ValueError("planted")]
+    write, planted = Persister._write, [ValueError("planted")]
 
     async def fails_once(self: Persister) -> None:
         if planted:
             raise planted.pop()
-        await catch_up(self)
+        await write(self)
 
-    monkeypatch.setattr(Persister, "_catch_up", fails_once)
-    await keeper.save(decided(1), needed=False)
-    disk.problem = None
+    monkeypatch.setattr(Persister, "_write", fails_once)
+    decided(keeper, 1)
 
+    await keeper.flush()
+    assert "planted" in str(keeper.error)
     await until(lambda: keeper.error is None)
 
     assert disk.reasons == ["reason 1"]

@@ -1,11 +1,13 @@
-"""One event after the other, and what has happened already together to the disk."""
+"""One event after the other, each at once; what must be on disk first, and what follows when there is time."""
 
 import asyncio
+import threading
 import time
 
 import pytest
 
-from criproxy.control.node.state import MAX_TOGETHER, NodeState, Words
+from criproxy.control.node import state
+from criproxy.control.node.state import NodeState, Words
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -13,10 +15,14 @@ from criproxy.engine.events import (
     ContainerStarted,
     Event,
     PodCreated,
+    PolicyChanged,
     UnknownOutcome,
 )
 from criproxy.errors import NotEnough, StoreError
+from criproxy.model.grant import Layout
+from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.policy.static import StaticPolicy
 from criproxy.store.record import Kind
 from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
@@ -48,106 +54,70 @@ async def done(manager: NodeState, *events: Event) -> list[object]:
         return await asyncio.gather(*(manager.submit(event) for event in events), return_exceptions=True)
 
 
-async def quiet() -> tuple[NodeState, Disk, list[Event]]:
+async def quiet(disk: Disk | None = None) -> tuple[NodeState, Disk, list[Event]]:
     """A manager of a node with one pod, all of it stored; its disk; the events that are told from now on."""
-    disk = Disk()
+    disk = disk or Disk()
     disk.answers.set()
     manager, heard = manager_of(disk), list[Event]()
     await done(manager, PodCreated(Pod(key="pod")))
     await manager.flush()
-    manager.heard = lambda event, _: heard.append(event)
+    manager.listen(lambda event, _: heard.append(event))
     return manager, disk, heard
 
 
+async def test_an_event_is_applied_at_once() -> None:
+    """Its future is done when it is submitted, whatever the disk does: it is for the caller to wait for that."""
+    disk = Disk()
+    manager = manager_of(disk)
+
+    futures = [manager.submit(event) for event in (PodCreated(Pod(key="pod")), creating("own", 1000))]
+    greedy = manager.submit(creating("greedy", 9000))
+
+    assert all(future.done() for future in futures)
+    assert isinstance(greedy.exception(), NotEnough)
+    assert list(manager.node.containers) == ["r-own"]
+    assert not disk.written
+    disk.answers.set()
+    await manager.close()
+
+
 async def test_what_has_happened_goes_to_the_disk_together() -> None:
-    """A hundred events need a few transactions, and all is there when the last one is done."""
+    """A hundred events need one transaction or two, and all is there when somebody waits for it."""
     disk = Disk()
     disk.answers.set()
     manager = manager_of(disk)
-    pods = [PodCreated(Pod(key=f"pod{number}")) for number in range(100)]
 
-    await done(manager, *pods)
+    await done(manager, *(PodCreated(Pod(key=f"pod{number}")) for number in range(100)))
+    await manager.durable()
 
     checks = 1
-    assert disk.tries == checks + -(-100 // MAX_TOGETHER)
+    assert disk.tries <= checks + 1
     assert list(disk.written[-1][1].pods) == [f"pod{number}" for number in range(100)]
     await manager.close()
 
 
-async def test_nobody_acts_on_what_is_not_stored() -> None:
-    """Neither a reservation nor what comes before it is done while the disk is at work."""
-    disk = Disk()
-    manager = manager_of(disk)
-    futures = [manager.submit(event) for event in (PodCreated(Pod(key="pod")), creating("main", 1000))]
-    await asyncio.sleep(0.01)
-    assert not any(future.done() for future in futures)
-    assert manager.node is EMPTY
-
-    disk.answers.set()
-    await asyncio.gather(*futures)
-
-    assert list(manager.node.containers) == ["r-main"]
-    await manager.close()
-
-
-async def test_who_only_shares_does_not_wait_for_the_disk() -> None:
-    """The create goes on and everybody sees it; it is written soon, and with the next change at the latest."""
-    disk = Disk()
-    disk.answers.set()
-    manager = manager_of(disk)
-    await done(manager, PodCreated(Pod(key="pod")))
+async def test_durable_waits_for_what_was_decided_before_it() -> None:
+    """Not for what the disk was at when it was decided; and it needs no other event to get there."""
+    manager, disk, _ = await quiet()
     disk.answers.clear()
-
-    async with asyncio.timeout(LIMIT_S):
-        decision = await manager.submit(creating("main"))
-    assert decision.grant is not None
-    assert list(manager.node.containers) == ["r-main"]
-    next_one = manager.submit(creating("own", 1000))
+    manager.submit(creating("first", 1000))
+    first = asyncio.create_task(manager.durable())
     await asyncio.sleep(0.01)
-    assert not next_one.done()
+    manager.submit(creating("second", 1000))
+    second = asyncio.create_task(manager.durable())
+    await asyncio.sleep(0.01)
+    assert not first.done()
 
     disk.answers.set()
-    await next_one
-    assert list(disk.written[-1][1].containers) == ["r-main", "r-own"]
-    await manager.submit(creating("last"))
+    await first
+    await second
+
+    assert [list(after.containers) for _, after, _ in disk.written[-2:]] == [["r-first"], ["r-first", "r-second"]]
     await manager.close()
-    assert list(disk.written[-1][1].containers) == ["r-main", "r-own", "r-last"]
 
 
-async def test_on_a_quiet_node_who_only_shares_need_not_wait_at_all() -> None:
-    """It is placed when it was submitted, and told of in its turn; who owns waits for the disk as ever."""
-    disk = Disk()
-    disk.answers.set()
-    manager, heard = manager_of(disk), list[tuple[Event, object]]()
-    manager.heard = lambda event, result: heard.append((event, result))
-    await done(manager, PodCreated(Pod(key="pod")))
-    await manager.flush()
-
-    placed = manager.submit(creating("main"))
-    assert placed.done()
-    assert list(manager.node.containers) == ["r-main"]
-    confirmed = manager.submit(ContainerCreated("r-main", "id"))
-    assert confirmed.done()
-    assert list(manager.node.containers) == ["id"]
-    waiting = [manager.submit(creating("greedy", 9000)), manager.submit(creating("own", 1000))]
-    assert not any(future.done() for future in waiting)
-
-    await asyncio.gather(*waiting, return_exceptions=True)
-    await manager.close()
-    assert [type(event) for event, _ in heard] == [
-        PodCreated,
-        ContainerCreating,
-        ContainerCreated,
-        ContainerCreating,
-        ContainerCreating,
-    ]
-    assert heard[1][1] is placed.result()
-    assert isinstance(heard[3][1], NotEnough)
-    assert list(disk.written[-1][1].containers) == ["id", "r-own"]
-
-
-async def test_what_is_seen_already_is_told_after_a_while() -> None:
-    """Nothing else is to be done meanwhile, and it goes to the disk although nobody asks for it."""
+async def test_what_nobody_waits_for_is_written_soon() -> None:
+    """And told, in its order, although nobody asks for it."""
     manager, disk, heard = await quiet()
 
     await manager.submit(creating("main"))
@@ -163,16 +133,30 @@ async def test_what_is_seen_already_is_told_after_a_while() -> None:
     await manager.close()
 
 
-async def test_what_is_seen_already_is_told_before_anything_else_is_done() -> None:
-    """In its order, with the time at which it was decided."""
-    manager, disk, heard = await quiet()
+async def test_whoever_listens_hears_what_comes_after_the_node_that_it_got() -> None:
+    """What was decided before is told to who listened before, at once."""
+    manager, _, heard = await quiet()
+    await manager.submit(creating("main"))
+
+    late = list[Event]()
+    node = manager.listen(lambda event, _: late.append(event))
+    assert list(node.containers) == ["r-main"]
+    assert [type(event) for event in heard] == [ContainerCreating]
+
+    await manager.submit(ContainerGone("r-main"))
+    await manager.flush()
+    assert [type(event) for event in late] == [ContainerGone]
+    await manager.close()
+
+
+async def test_the_history_has_the_time_of_the_decision() -> None:
+    """Not that at which it was put into words."""
+    manager, disk, _ = await quiet()
     await manager.submit(creating("main"))
     decided_s = time.time()
 
-    await manager.submit(ContainerGone("r-main"))
-
-    assert type(heard[0]) is ContainerCreating
     await manager.close()
+
     assert [record.at_s <= decided_s for record in disk.records if record.kind is Kind.GRANTED] == [True]
 
 
@@ -189,20 +173,17 @@ async def test_a_confirmation_that_history_does_not_tell_is_stored_too() -> None
     await manager.close()
 
 
-async def test_a_refusal_on_a_quiet_node_is_told_once() -> None:
-    """It was worked out when it was submitted, and the policy is not asked again."""
-    disk = Disk()
-    disk.answers.set()
-    manager, heard = manager_of(disk), list[object]()
-    manager.heard = lambda _, result: heard.append(result)
-    await done(manager, PodCreated(Pod(key="pod")))
-    await manager.flush()
+async def test_a_refusal_is_told_once() -> None:
+    """With its reason; the node is as before."""
+    manager, _, _ = await quiet()
+    heard = list[object]()
+    manager.listen(lambda _, result: heard.append(result))
 
     (refused,) = await done(manager, creating("greedy", 9000))
 
     await manager.close()
     assert isinstance(refused, NotEnough)
-    assert heard[1:] == [refused]
+    assert heard == [refused]
     assert not manager.node.containers
 
 
@@ -216,7 +197,7 @@ async def test_events_go_on_where_telling_of_one_fails() -> None:
     def fail(event: Event, result: object) -> None:
         raise RuntimeError(f"no ears for {event}")
 
-    manager.heard = fail
+    manager.listen(fail)
     for name in ("one", "two"):
         await done(manager, PodCreated(Pod(key=name)))
 
@@ -225,16 +206,21 @@ async def test_events_go_on_where_telling_of_one_fails() -> None:
     assert log.events() == ["what happened stands, but could not be reported"] * 2
 
 
-async def test_who_only_shares_fails_with_a_disk_that_is_known_to_fail() -> None:
-    """That is counted with all other failures, so that the bypass takes over."""
+async def test_nobody_gets_a_place_while_the_disk_is_known_to_fail() -> None:
+    """Who only shares neither: that is counted with all other failures, so that the bypass takes over."""
     disk = Disk(StoreError("disk is full"))
     disk.answers.set()
     manager = manager_of(disk)
 
-    created, shares = await done(manager, PodCreated(Pod(key="pod")), creating("main"))
+    await manager.check_disk()
+    created, shares, owns, greedy = await done(
+        manager, PodCreated(Pod(key="pod")), creating("main"), creating("own", 1000), creating("greedy", 9000)
+    )
 
     assert not isinstance(created, Exception)
     assert isinstance(shares, StoreError)
+    assert isinstance(owns, StoreError)
+    assert isinstance(greedy, NotEnough)
     assert not manager.node.containers
     await manager.close()
 
@@ -261,22 +247,55 @@ async def test_a_refused_event_stands_alone() -> None:
     await manager.close()
 
 
-async def test_a_reservation_that_cannot_be_stored_takes_nothing_with_it() -> None:
-    """What has happened before and after it counts."""
-    disk = Disk(StoreError("disk is full"))
-    disk.answers.set()
-    manager = manager_of(disk)
+async def test_a_disk_that_begins_to_fail_takes_nothing_with_it() -> None:
+    """Whoever needed it is told, and gives back what it got; what has happened before and after it counts."""
+    manager, disk, _ = await quiet()
+    disk.problem = StoreError("disk is full")
 
-    created, refused, late = await done(
-        manager, PodCreated(Pod(key="pod")), creating("main", 1000), PodCreated(Pod(key="late"))
-    )
+    await manager.submit(creating("main", 1000))
+    await manager.submit(PodCreated(Pod(key="late")))
+    with pytest.raises(StoreError, match="disk is full"):
+        await manager.durable("r-main")
+    await manager.submit(ContainerGone("r-main"))
 
-    assert isinstance(refused, StoreError)
-    assert not isinstance(created, Exception)
-    assert not isinstance(late, Exception)
     assert (list(manager.node.pods), dict(manager.node.containers)) == (["pod", "late"], {})
     with pytest.raises(StoreError):
         await manager.submit(creating("main", 1000))
+    disk.problem = None
+    await manager.close()
+    assert list(disk.written[-1][1].pods) == ["pod", "late"]
+
+
+async def test_events_wait_in_order_while_the_whole_node_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is done in a thread: the loop goes on, and what comes meanwhile sees the policy that it brings."""
+    monkeypatch.setattr(state, "MANY", 0)
+    manager, _, heard = await quiet()
+    await done(manager, creating("main", 1000))
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(StaticPolicy):
+        def place(self, node: Node, container: Container) -> Layout:
+            begun.set()
+            assert go_on.wait(LIMIT_S)
+            return super().place(node, container)
+
+    slow = Slow(STATIC.options)
+    changing = manager.submit(PolicyChanged(apply_all=True), slow)
+    assert await asyncio.to_thread(begun.wait, LIMIT_S)
+    behind = manager.submit(ContainerGone("r-main"))
+    assert manager.is_ending("r-main")
+    assert not changing.done()
+    assert not behind.done()
+
+    go_on.set()
+    await manager.settled()
+
+    assert manager.policy is slow
+    assert not manager.node.containers
+    assert not manager.is_ending("r-main")
+    assert manager.submit(creating("next")).done()
+    await manager.flush()
+    assert [type(event) for event in heard] == [ContainerCreating, PolicyChanged, ContainerGone, ContainerCreating]
     await manager.close()
 
 

@@ -10,12 +10,11 @@ import pytest
 from criproxy.control.containers.cgroups import CpusetGroup
 from criproxy.control.sync.drift import as_applied
 from criproxy.cri import api_pb2 as api
-from criproxy.engine.events import PodCreated
+from criproxy.engine.events import PolicyChanged
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
-from criproxy.model.workload import Pod
-from tests.control.node.test_disk import SlowDisk
-from tests.control.world import FAST, PATIENT, World, owner, sharer
+from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
+from tests.control.world import FAST, STATIC, World, owner, sharer
 
 LIMIT_S = 20.0
 WATCHFUL = replace(FAST, drift_period_s=0.05)
@@ -42,27 +41,27 @@ async def test_a_foreign_cpuset_is_found_and_put_back(tmp_path: Path) -> None:
         assert (line["cpus"], line["instead_of"]) == ("0-3", "0,2-3")
 
 
-async def test_a_look_that_is_asked_for_during_another_is_not_lost(tmp_path: Path) -> None:
+async def test_a_look_that_is_asked_for_during_another_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody writes after we have read and before that is booked: we read again."""
-    deaf = replace(PATIENT, drift_period_s=60.0, exit_list_s=60.0)
+    monkeypatch.setattr("criproxy.control.node.state.MANY", 0)
+    deaf = replace(FAST, drift_period_s=60.0, exit_list_s=60.0)
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=deaf) as world:
         shared, owned = await world.run(sharer("shared")), await world.run(owner("owner", 1))
         await world.poll(lambda: world.groups() == {shared, owned})
-        await world.stop_criproxy()
-        disk = SlowDisk(tmp_path / "state")
-        world.make_store = lambda: disk
-        await world.start_criproxy()
         context, reconciler = world.controller.context, world.controller.reconciler
-        await world.poll(lambda: world.groups() == {shared, owned} and not reconciler._workers)
-        disk.answers.clear()
-        context.state.submit(PodCreated(Pod(key="other")))  # what is booked after it has to wait
+        await world.rested()
+        slow = SlowPolicy(STATIC.options)
+        context.state.submit(PolicyChanged(apply_all=True), slow)  # what is booked after it has to wait
+        assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
 
         reconciler.enqueue([shared], read=True)
         await world.poll(lambda: context.locks.busy(shared))
         await asyncio.sleep(0)
         await change(world, shared, "0-3")
         reconciler.enqueue([shared], read=True)
-        disk.answers.set()
+        slow.go_on.set()
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
 

@@ -11,10 +11,10 @@ from criproxy.control.settings import Settings
 from criproxy.control.sync.exits import Exits
 from criproxy.cri import api_pb2 as api
 from criproxy.emulator.runtime import RuntimeOptions
-from criproxy.engine.events import ContainerExited
+from criproxy.engine.events import ContainerExited, PolicyChanged
 from criproxy.model.workload import ContainerState
-from tests.control.node.test_disk import SlowDisk
-from tests.control.world import FAST, PATIENT, World, owner, sharer
+from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
+from tests.control.world import FAST, STATIC, World, owner, sharer
 
 LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
@@ -87,23 +87,22 @@ async def test_the_stream_is_opened_again_after_a_restart_of_the_runtime(tmp_pat
         assert sum(world.counters.exits.values()) == 2
 
 
-async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path) -> None:
-    """The disk is slow: the second list is asked for before the node shows what the first one told."""
-    patient = replace(ONLY_EVENTS, store=PATIENT.store, unknown_pause_s=60.0)  # nobody else lists
+async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody is being placed anew: the second list is asked for before the node shows what the first one told."""
+    monkeypatch.setattr("criproxy.control.node.state.MANY", 0)
+    patient = replace(ONLY_EVENTS, unknown_pause_s=60.0)  # nobody else lists
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, patient) as world:
-        await world.stop_criproxy()
-        disk = SlowDisk(tmp_path / "state")
-        world.make_store = lambda: disk
-        await world.start_criproxy()
         owned = await world.run(owner("owner", 1))
         await world.rested()
-        disk.answers.clear()
+        slow = SlowPolicy(STATIC.options)
+        world.controller.context.state.submit(PolicyChanged(apply_all=True), slow)
+        assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
         world.runtime.exit_container(owned)
-        queue = world.controller.context.state._queue
+        behind = world.controller.context.state._behind
         exits = Exits(world.controller.context, world.controller.outcomes)
         looks = [asyncio.create_task(exits.list_once()) for _ in range(2)]
-        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in queue) == 2)
-        disk.answers.set()
+        await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in behind) == 2)
+        slow.go_on.set()
         await asyncio.gather(*looks)
 
         assert world.counters.exits == {"lists": 1}

@@ -111,15 +111,15 @@ class Rig:
         for pod in (owner("trader"), sharer("shop")):
             self.keys.append(await self.world.run(pod))
         await self.world.rested()
-        journal = self.world.controller.context.state._journal
-        inner = journal._record
+        journal = self.world.controller.context.state._outbox.history
+        inner = journal.record
 
         def counted(entry: Any) -> Any:  # noqa: ANN401 (an entry, and its record)
             record = inner(entry)
             self.history_bytes += len(json.dumps([record.sentences, dict(record.facts)], default=str))
             return record
 
-        journal._record = counted  # type: ignore[method-assign]
+        journal.record = counted  # type: ignore[method-assign]
 
     def places(self) -> dict[str, Grant]:
         """Where those are that behave."""

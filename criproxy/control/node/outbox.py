@@ -1,0 +1,114 @@
+"""What is told of the steps of the node, in order, when the calls that led to them have been answered.
+
+The log, recordings, explanations and the history: none of it is on the way of a call, and none of it can fail one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from criproxy.control.failures import Failures
+from criproxy.control.node.decision_log import tell
+from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.history import Entry, History, entries_of
+from criproxy.control.settings import Log
+from criproxy.control.tasks import OnDemand, Tasks
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import Event
+from criproxy.model.node import Node
+from criproxy.policy.api import Policy
+from criproxy.store.record import Kind, Record
+
+LINGER_S = 0.02
+"""How long what happens waits to be told: until then runtime and kubelet are at work on a call, and have the CPUs."""
+MAX_WAITING = 256
+"""Steps and entries that wait; of more the oldest are told at once."""
+MAX_REMEMBERED = 32_000
+"""Containers in the nodes that these hold, each counted once for each of them: it takes 80 bytes in each."""
+
+Heard = Callable[[Event, Decision | Exception], None]
+"""Gets an event and what came of it; must not fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event, and what came of it."""
+
+    event: Event
+    before: Node
+    result: Decision | Exception
+    took_s: float
+    at_s: float
+    """When, in seconds since the epoch."""
+    policy: Policy | None
+    """The one that was asked; None while the node is bypassed."""
+
+
+class Outbox:
+    """Steps and entries that have not been told so far; for the event loop's thread.
+
+    Args:
+        write: gets the records of the history.
+        log: gets a line for each decision.
+        failures: told of what cannot be told.
+        tasks: run the task that tells.
+    """
+
+    def __init__(self, write: Callable[[Record], None], log: Log, failures: Failures, tasks: Tasks) -> None:
+        self.heard: Heard | None = None
+        """Told of every event when it has been applied or has failed, in their order."""
+        self.history = History()
+        self.explanations = Explanations(self._considered, log, tasks)
+        self._write = write
+        self._log = log
+        self._failures = failures
+        self._waiting: deque[Step | Entry | Callable[[], Entry]] = deque()
+        self._worker = OnDemand(tasks, "tell of decisions", self._run, LINGER_S)
+
+    def put(self, item: Step | Entry | Callable[[], Entry]) -> None:
+        """Tell of a step, or write an entry or what makes one into the history, soon, and after all before it."""
+        self._waiting.append(item)
+        self._worker.soon()
+        size = len(item.before.containers) + 1 if isinstance(item, Step) else 1
+        while len(self._waiting) > max(1, min(MAX_WAITING, MAX_REMEMBERED // size)):
+            self._next()
+
+    def drain(self) -> None:
+        """Tell of all that waits, now."""
+        while self._waiting:
+            self._next()
+
+    async def _run(self) -> None:
+        while self._waiting:
+            self._next()
+            await asyncio.sleep(0)  # calls go first
+
+    def _next(self) -> None:
+        item = self._waiting.popleft()
+        with self._failures.harmless("an entry of the history"):
+            if isinstance(item, Step):
+                self._tell(item)
+            else:
+                self._write(self.history.record(item() if callable(item) else item))
+
+    def _tell(self, step: Step) -> None:
+        """Log, let those hear of it who want to, and write the history."""
+        result, harmless = step.result, self._failures.harmless
+        if self.heard:
+            with harmless("an event to a recording"):
+                self.heard(step.event, result)
+        if step.policy:
+            with harmless("what a decision was chosen from"):
+                self.explanations.hear(step.before, step.event, step.policy, result)
+        if isinstance(result, Decision):
+            with harmless("a decision"):
+                tell(self._log, step.event, step.before, result, step.took_s)
+            with harmless("a decision"):
+                for entry in entries_of(step.before, step.event, result):
+                    self._write(self.history.record(replace(entry, at_s=step.at_s)))
+
+    def _considered(self, considered: Considered) -> None:
+        said = (f"what was compared: {considered.choice.decided.value}",)
+        facts = considered.choice.facts()
+        self.put(Entry(considered.about, Kind.CONSIDERED, said, facts, considered.at_s))
