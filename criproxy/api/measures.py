@@ -45,7 +45,7 @@ def measure(controller: Controller) -> "Placing":
         unpromoted=_unpromoted(node, state.policy),
         undersized=sum(1 for _ in undersized(node)),
         policy_failures=counters.policy_failures,
-        policy_faults=_faults(state.policy),
+        policy_faults=state.policy.faults if isinstance(state.policy, Guarded) else 0,
         failures=_with(context.failures.counts, *KINDS),
         updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
         updates_in_flight=counters.updates_in_flight,
@@ -88,11 +88,6 @@ def _of_devices(controller: Controller) -> dict[str, Any]:
         "device_cards_given": devices.cards_given(),
         "devices": {(kind or "all", word): count for (kind, word), count in counters.devices.items()},
     }
-
-
-def _faults(policy: Policy) -> int:
-    """How many answers of a policy that is not ours broke an invariant and were not used."""
-    return policy.faults if isinstance(policy, Guarded) else 0
 
 
 def _unpromoted(node: Node, policy: Policy) -> int:
