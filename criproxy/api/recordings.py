@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any
@@ -147,11 +148,9 @@ class Recorder:
 
     async def _wait(self, recording: Recording) -> None:
         recording.more.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S):
                 await recording.more.wait()
-        except TimeoutError:
-            return
 
     def _answer(self, recording: Recording) -> dict[str, Any]:
         lines = [text for _, text in zip(range(ANSWER_LINES), recording.lines, strict=False)]

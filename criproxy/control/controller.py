@@ -138,7 +138,7 @@ class Controller:
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
         self.watch.start()
-        context.tasks.forever("look for cards", self.devices.begin)
+        context.tasks.forever("scan for cards", self.devices.begin)
 
     def runtime_lost(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""

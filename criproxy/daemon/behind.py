@@ -2,13 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from criproxy.control.controller import Controller
+from criproxy.cri.here import criproxy_behind
+from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.daemon.options import MAIN, Endpoints
 from criproxy.observe.log import structlog
-
-if TYPE_CHECKING:
-    from criproxy.control.controller import Controller
 
 FIRST_PAUSE_S, PAUSE_S = 2.0, 60.0
 """When to ask for a criproxy behind this one: after a start and while nothing answers, and from then on."""
@@ -23,7 +22,7 @@ class Behind:
     """Asks what is behind: two criproxies, one behind the other, would place the same containers."""
 
     endpoints: Endpoints
-    controller: "Controller"
+    controller: Controller
     problem: str = ""
     """That the runtime is no runtime, in a sentence."""
 
@@ -31,9 +30,6 @@ class Behind:
         """Ask again and again whether what is behind is another criproxy."""
         while not self.controller.policy_switch.active:  # noqa: ASYNC110 (nothing is placed here, and gRPC is not loaded for it)
             await asyncio.sleep(PAUSE_S)
-        from criproxy.cri.here import criproxy_behind
-        from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
-
         await asyncio.sleep(FIRST_PAUSE_S)  # others load much at a start
         while True:
             client = RuntimeClient(f"unix://{self.endpoints.runtime}", PROBE_S)

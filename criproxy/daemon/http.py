@@ -1,15 +1,17 @@
-"""Metrics and health over HTTP; a request that comes before they are loaded waits, and the kubelet does not."""
+"""Metrics and health over HTTP; a thread loads this module, which takes 0.1 s, beside the first calls."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib import import_module
 
+from criproxy.api.measures import measure
+from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.daemon.behind import Behind, probe
 from criproxy.observe.bypass import Bypass
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
+from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.log import structlog
+from criproxy.observe.metrics import Gauges, Metrics
 from criproxy.observe.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener
@@ -27,13 +29,6 @@ async def serve_http(
     log_writer: LineWriter,
 ) -> None:
     """Serve metrics and health on *listener* until *stack* ends it; all other arguments are what they show."""
-    for module in ("criproxy.observe.http", "criproxy.observe.metrics", "criproxy.api.measures"):
-        await asyncio.to_thread(import_module, module)  # 0.1 s, in which calls shall not wait
-    from criproxy.api.measures import measure
-    from criproxy.cri.methods import KNOWN_METHODS
-    from criproxy.observe.http import HttpServer, Sources
-    from criproxy.observe.metrics import Gauges, Metrics
-
     controller, address = behind.controller, behind.endpoints.http
 
     async def healthy() -> str | None:

@@ -139,6 +139,7 @@ class Daemon:
     async def _start_controller(self, stack: AsyncExitStack, early: Early) -> "Started":
         """Load what decides about containers, and let it begin; where that fails, waiting calls fail with it."""
         try:
+            await asyncio.to_thread(import_module, "criproxy.daemon.start")
             from criproxy.daemon.start import start_controller
 
             arguments = (self._options, self._endpoints, self._notifier, self._status_text)
@@ -172,6 +173,7 @@ class Daemon:
         self._notifier.ready(self._status_text())
         log.info("serving", version=__version__, listen=places, runtime=self._endpoints.runtime, pid=os.getpid())
         if (listener := listeners.get(HTTP)) is not None:
+            await asyncio.to_thread(import_module, "criproxy.daemon.http")
             from criproxy.daemon.http import serve_http
 
             shown = (self._proxies, self._heartbeat, self._bypass, self._log_writer)

@@ -1,30 +1,25 @@
-"""The start of the controller, beside the first calls: the machine, the policy file, the store."""
+"""The start of the controller: the machine, the policy file, the store.
+
+All that decides about containers is imported here: `serve` lets a thread load this module while the data plane serves.
+"""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
 
+from criproxy.control.configuration.last_good import Keeping, is_new, read_good
+from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
+from criproxy.control.configuration.reload import Reload, first_of
+from criproxy.control.controller import Controller
+from criproxy.control.settings import Settings
+from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.options import Endpoints, Options
+from criproxy.discovery.machine import discover
+from criproxy.model.topology import Topology
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
-
-if TYPE_CHECKING:
-    from criproxy.control.configuration.last_good import Keeping
-    from criproxy.control.configuration.load import BadFile, Configuration
-    from criproxy.control.configuration.reload import Reload
-    from criproxy.control.controller import Controller
-    from criproxy.model.topology import Topology
-    from criproxy.store.store import Store
-
-CONTROL_MODULES = (
-    "criproxy.control.configuration.load",
-    "criproxy.control.controller",
-    "criproxy.control.configuration.reload",
-)
-"""What a thread imports while the data plane serves."""
+from criproxy.store.store import Store
 
 log = structlog.get_logger("criproxy.daemon")
 
@@ -33,15 +28,15 @@ log = structlog.get_logger("criproxy.daemon")
 class Started:
     """What decides about containers."""
 
-    controller: "Controller"
-    reload: "Reload"
-    keeping: "Keeping"
+    controller: Controller
+    reload: Reload
+    keeping: Keeping
 
 
 async def start_controller(
     stack: AsyncExitStack, options: Options, endpoints: Endpoints, notifier: Notifier, status: Callable[[], str]
 ) -> Started:
-    """Load the controller in a thread, and start it; *stack* stops it.
+    """Build the controller, and start it; *stack* stops it.
 
     Args:
         stack: closes what is opened here.
@@ -53,16 +48,15 @@ async def start_controller(
     Raises:
         CriproxyError: the machine or the state cannot be read, or the first policy file of a node cannot be used.
     """
-    for module in CONTROL_MODULES:
-        await asyncio.to_thread(import_module, module)
-    from criproxy.control.configuration.last_good import Keeping
-    from criproxy.control.configuration.reload import Reload, first_of
-
     topology, found = await asyncio.to_thread(_read_machine, options)
-    store = _opened_store(stack, options)
+    store = Store(options.state_dir, may_fail=True)
+    stack.callback(store.close)
+    if store.set_aside is not None:
+        log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
     configuration = await asyncio.to_thread(_usable, options, topology, found, store)
     configuration.log_to(log)
-    controller = _controller(endpoints, topology, configuration, store)
+    runtime, controller_log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
+    controller = Controller(configuration.settings, topology, configuration.policy, store, runtime, controller_log)
     if configuration.problem:
         controller.context.in_force.problem = first_of(configuration.problem)
         controller.context.in_force.instead = configuration.instead
@@ -76,37 +70,12 @@ async def start_controller(
     return Started(controller, reload, keeping)
 
 
-def _opened_store(stack: AsyncExitStack, options: Options) -> "Store":
-    from criproxy.store.store import Store
-
-    store = Store(options.state_dir, may_fail=True)
-    stack.callback(store.close)
-    if store.set_aside is not None:
-        log.error("state could not be used; the runtime is asked instead", reason=store.set_aside)
-    return store
-
-
-def _controller(
-    endpoints: Endpoints, topology: "Topology", configuration: "Configuration", store: "Store"
-) -> "Controller":
-    from criproxy.control.controller import Controller
-    from criproxy.cri.runtime import RuntimeClient
-
-    runtime, log = RuntimeClient(f"unix://{endpoints.runtime}"), structlog.get_logger("criproxy.control")
-    return Controller(configuration.settings, topology, configuration.policy, store, runtime, log)
-
-
-def _read_machine(options: Options) -> "tuple[Topology, Configuration | BadFile]":
+def _read_machine(options: Options) -> tuple[Topology, Configuration | BadFile]:
     """What there is, and what the policy file says; may block.
 
     Raises:
         BadFile: the file cannot be used, and no daemon has ever run here.
     """
-    from criproxy.control.configuration.last_good import is_new, read_good
-    from criproxy.control.configuration.load import BadFile, load_configuration
-    from criproxy.control.settings import Settings
-    from criproxy.discovery.machine import discover
-
     topology, base = discover(options.host_root), Settings(host_root=options.host_root)
     required = read_good(options.state_dir) is not None  # once there was a file, its absence is a mistake
     try:
@@ -117,14 +86,8 @@ def _read_machine(options: Options) -> "tuple[Topology, Configuration | BadFile]
         return topology, error
 
 
-def _usable(
-    options: Options, topology: "Topology", found: "Configuration | BadFile", store: "Store"
-) -> "Configuration":
+def _usable(options: Options, topology: Topology, found: Configuration | BadFile, store: Store) -> Configuration:
     """What was *found* or, where the file is bad, what is in force instead, by what the *store* has; may block."""
-    from criproxy.control.configuration.last_good import read_good
-    from criproxy.control.configuration.load import BadFile, configuration_instead
-    from criproxy.control.settings import Settings
-
     if not isinstance(found, BadFile):
         return found
     base = Settings(host_root=options.host_root, configuration=store.load(topology).configuration)

@@ -163,7 +163,7 @@ WATCHERS = [
     pytest.param(PolicySwitch, "_see_quotas_again", "follow lifted quotas", id="quotas"),
     pytest.param(PolicySwitch, "_go_on", "go on as the node was left", id="go-on"),
     pytest.param(Watch, "_load", "watch", id="loading"),
-    pytest.param(DeviceGuard, "begin", "look for cards", id="cards"),
+    pytest.param(DeviceGuard, "begin", "scan for cards", id="cards"),
 ]
 
 

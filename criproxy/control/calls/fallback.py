@@ -55,8 +55,9 @@ class CallFallback:
             context.state.note(container, Kind.REFUSED, for_kubelet(error))
         elif container:
             context.state.note(container, Kind.PASSED, f"{for_kubelet(error)}; it goes on and is adopted afterwards")
-        traceback = {} if isinstance(error, CriproxyError) else {"exc_info": error}
-        context.log.error("call not handled", method=call.method, error=_sentence(error), refused=refused, **traceback)
+        is_ours = isinstance(error, CriproxyError)
+        text, traceback = (str(error), {}) if is_ours else (f"criproxy failed: {error!r}", {"exc_info": error})
+        context.log.error("call not handled", method=call.method, error=text, refused=refused, **traceback)
 
     async def _verdict(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
         way, method = self.context.settings.on_error, BY_PATH[call.method].name
@@ -77,8 +78,3 @@ class CallFallback:
 def _refusal(error: Exception) -> Refuse:
     """The status of a call that cannot go on because of *error*; the kubelet tries again."""
     return Refuse(error.code if isinstance(error, CriproxyError) else StatusCode.UNAVAILABLE, for_kubelet(error))
-
-
-def _sentence(error: Exception) -> str:
-    """What the log says."""
-    return str(error) if isinstance(error, CriproxyError) else f"criproxy failed: {error!r}"

@@ -90,8 +90,8 @@ class PolicySwitch:
         Where no calls were held before, they are from now on, and the runtime is asked what runs; only then the policy
         decides. Not earlier: it would place containers on CPUs on which unknown ones run. But not later than `LEARN_S`
         either: a runtime that is away would keep the new file out of force, and held calls wait for its answer anyway,
-        so that nothing is placed before it. Calls that are held at this moment are decided by whichever policy is in
-        force when their event has its turn: events keep their order, so no call is decided by a mixture of both.
+        so that no new container is placed before it. Calls that are held at this moment are decided by the policy that
+        is in force when their event has its turn: events keep their order, so no call is decided by a mixture of both.
 
         Raises:
             PolicyFailed: the policy failed at the containers that run; everything is as before.

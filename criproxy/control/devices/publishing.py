@@ -87,13 +87,9 @@ def facts_of(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]
     facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in _by_kind(findings).items()}
     for kind, allocation in evidence.items():
         if allocation.given is Given.CARDS:
-            facts |= {f"{kind}_ids": _listed(allocation.ids), f"{kind}_source": allocation.source}
+            ids = ",".join(each[:MOST_CHARACTERS] for each in allocation.ids[:MOST_IDS])
+            facts |= {f"{kind}_ids": ids, f"{kind}_source": allocation.source}
     return facts
-
-
-def _listed(ids: Sequence[str]) -> str:
-    """Ids as programs find cards by them; beyond any real number and length they are cut."""
-    return ",".join(each[:MOST_CHARACTERS] for each in ids[:MOST_IDS])
 
 
 def places_of(cards: Sequence[Whereabouts]) -> dict[str, Fact]:

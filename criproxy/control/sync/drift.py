@@ -102,7 +102,8 @@ class Drift:
         pause_s = self._note(key, before, has)
         if not pause_s:
             await reconciler.bring_into_place(key, "another program had changed it")
-            context.counters.drift_repaired += _is_in_place(context.state.node, key)
+            grant, now = context.state.node.grants.get(key), context.state.node.applied.get(key)
+            context.counters.drift_repaired += grant is None or in_place(grant, now)
         return pause_s
 
     def _note(self, key: str, before: Node, has: Applied) -> float:
@@ -184,7 +185,3 @@ def _does_harm(node: Node, key: str, has: Applied) -> bool:
     if (has.cpus, has.mems) == (should.cpus, should.mems):
         return False
     return bool(own) or not has.cpus.isdisjoint(node.exclusive_cpus - own)
-
-
-def _is_in_place(node: Node, key: str) -> bool:
-    return key not in node.grants or in_place(node.grants[key], node.applied.get(key))

@@ -244,7 +244,7 @@ class Resync:
             self.devices.sandbox_removed(key)
         state.forget_refused({each for each in refused if not any(key.startswith(each) for key in there)})
         # Beside this: the kubelet may take its time, and no place depends on it.
-        self.context.tasks.spawn("find out who has which cards", self.adoption.find_cards(containers))
+        self.context.tasks.spawn("find the cards of containers", self.adoption.find_cards(containers))
         await self.adoption.read_watched()
         if self._resized:
             self._resized = False  # before: sizes may become invalid again meanwhile

@@ -61,7 +61,7 @@ async def _added_ms(repeats: int) -> dict[str, list[float]]:
             stack.push_async_callback(kubelet.stop)
             await stack.enter_async_context(world)
             turns = _Turns(world, kubelet)
-            for _ in range(5):  # imports, the first look for cards, caches
+            for _ in range(5):  # imports, the first scan for cards, caches
                 await turns.all()
             took = [await turns.all() for _ in range(repeats)]
     return {name: [each[name] - each["direct"] for each in took] for name in TITLES}
