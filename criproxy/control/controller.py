@@ -63,13 +63,12 @@ class Controller:
         failures = Failures(log=log)
         log = SafeLog(log, failures)
         state = NodeState(store.load(topology), policy, store, log, settings.store, failures)
-        in_flight = InFlight(state.stir, settings.lost_after_s)
         self.context = context = Context(
             state=state,
             runtime=runtime,
+            in_flight=(in_flight := InFlight(state.stir, settings.lost_after_s)),
             cgroups=Cgroups(runtime, settings.host_root, in_flight),
             locks=Locks(),
-            in_flight=in_flight,
             tasks=Tasks(log, failures),
             in_force=InForce(settings),
             failures=failures,

@@ -37,7 +37,7 @@ async def test_a_container_that_grew_unseen_gets_its_cpus(tmp_path: Path) -> Non
         grown = await world.run(owner("grown", 1))
         await resized_unseen(world, grown, 2)
         await world.poll(lambda: len(world.owned()) == 2)
-        await world.poll(lambda: world.cpus(grown) == "1-2")
+        await world.poll(lambda: world.cpus(grown) == "1-2" and world.controller.ready)
         assert world.controller.node.containers[grown].cpu_milli == 2000
         assert wrong(world) == []
 
