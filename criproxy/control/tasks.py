@@ -113,6 +113,12 @@ class OnDemand:
             self.busy, self._again = True, False
             self._tasks.forever(self._name, self._run)
 
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.busy = True
+
     async def ended(self) -> None:
         """Return when it is not at work."""
         while self.busy:

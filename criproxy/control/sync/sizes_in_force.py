@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import time
 
-from criproxy.control.containers.cgroups import if_told
+from criproxy.control.containers.cgroups import Seen, if_told
 from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -39,13 +39,16 @@ class SizesInForce:
         known = [item for item in items if self._alive(item.id)]
         for first in range(0, len(known), AT_ONCE):
             some = known[first : first + AT_ONCE]
-            replies = await asyncio.gather(*(if_told(self.context.cgroups.ask(item.id)) for item in some))
+            replies = await asyncio.gather(*(self._told(item.id) for item in some))
             is_told &= None not in replies
             for item, told in zip(some, replies, strict=True):
                 container, reply = self._alive(item.id), told and told[1]
                 if container and reply and not disturbed(item.id, item.pod_sandbox_id):
                     self._resized(container, reply)
         return is_told
+
+    async def _told(self, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
+        return await if_told(self.context.cgroups.ask(key))
 
     def _alive(self, key: str) -> Container | None:
         container = self.context.state.node.containers.get(key)
