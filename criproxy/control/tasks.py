@@ -28,9 +28,13 @@ class Tasks:
         self._log = log
         self._first_pause_s = first_pause_s
         self._running: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     def spawn(self, name: str, work: Work) -> None:
-        """Run *work* in the background; if it fails, that was it."""
+        """Run *work* in the background; if it fails, that was it. After `stop` nothing begins any more."""
+        if self._stopped:
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -46,6 +50,7 @@ class Tasks:
 
     async def stop(self) -> None:
         """Cancel what is still running and wait for its end."""
+        self._stopped = True
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -112,12 +117,6 @@ class OnDemand:
         if not self.busy:
             self.busy, self._again = True, False
             self._tasks.forever(self._name, self._run)
-
-    def stop(self) -> None:
-        """Begin nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.busy = True
 
     async def ended(self) -> None:
         """Return when it is not at work."""

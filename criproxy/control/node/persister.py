@@ -176,7 +176,6 @@ class Persister:
     async def close(self) -> None:
         """Write what is not written yet, or try for the last time where the disk fails; ends the tasks."""
         await self.flush()
-        self._worker.stop()
         await self._tasks.stop()
         is_stuck = self._write_in_flight is not None and not self._write_in_flight.done()
         if self._written < self._version and not is_stuck:
