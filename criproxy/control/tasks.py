@@ -28,9 +28,13 @@ class Tasks:
     first_pause_s: float = FIRST_PAUSE_S
     """Before supervised work that has failed begins again."""
     _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopped: bool = False
 
     def spawn(self, name: str, work: Work) -> None:
-        """Run *work* in the background; if it fails, that was it."""
+        """Run *work* in the background; if it fails, that was it. After `stop` nothing begins any more."""
+        if self._stopped:
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -46,6 +50,7 @@ class Tasks:
 
     async def stop(self) -> None:
         """Cancel what is still running and wait for its end."""
+        self._stopped = True
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

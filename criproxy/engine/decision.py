@@ -24,7 +24,7 @@ class Decision:
     """The answer of the engine to one event."""
 
     node: Node
-    """The state from now on; to be stored before anything is done outside."""
+    """The state from now on."""
     updates: tuple[Update, ...] = ()
     """Those that lose CPUs come first, then those that only get some."""
     reasons: tuple[Reason, ...] = ()

@@ -14,6 +14,7 @@ from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
+from criproxy.store.reader import open_reader
 from tests.control.world import GIB, World, owner, sharer
 
 
@@ -38,6 +39,20 @@ async def test_an_owner_takes_cpus_from_those_that_share_and_gives_them_back(wor
     await world.kubelet.remove_pod(sandbox)
     await world.until(lambda: world.cpus(first) == world.cpus(second) == "0-3")
     assert not world.owned()
+
+
+async def test_an_idle_controller_has_everything_on_disk(world: World, tmp_path: Path) -> None:
+    """Nothing is in flight, nobody is being moved, and a reader finds what the node is."""
+    await world.run(sharer("before"))
+    await world.run(owner("owner", 2))
+
+    await world.controller.idle()
+
+    assert not world.controller.reconciler.at_work
+    with open_reader(tmp_path / "state") as reader:
+        stored = reader.node(world.controller.node.topology)
+    node = world.controller.node
+    assert (stored.containers, stored.grants, stored.applied) == (node.containers, node.grants, node.applied)
 
 
 async def test_the_stamp_says_who_it_is_and_what_it_asked(world: World) -> None:

@@ -18,7 +18,7 @@ from criproxy.control.sync.drift import Drift
 from criproxy.control.sync.exits import Exits
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import Watch
-from criproxy.control.tasks import Tasks
+from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.runtime import RuntimeOptions
@@ -261,3 +261,42 @@ async def test_an_update_whose_look_raises_is_tried_again(tmp_path: Path, monkey
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
         assert not left
+
+
+async def test_nothing_begins_after_the_end() -> None:
+    """A timer that fires late, or an event that comes late, starts no work that nobody would end."""
+    begun = list[str]()
+
+    async def work() -> None:
+        begun.append("work")
+
+    tasks = Tasks(RecordingLog(), Failures())
+    on_demand = OnDemand(tasks, "work", work, after_s=0.0)
+    on_demand.soon()
+    await tasks.stop()
+    tasks.spawn("late", work())
+    await asyncio.sleep(0.01)
+
+    assert begun == []
+
+
+async def test_work_on_demand_begins_again_for_what_came_meanwhile() -> None:
+    """It ends when there is nothing to do; who asks while it is at work is served after that."""
+    begun, go_on = list[int](), asyncio.Event()
+
+    async def work() -> None:
+        begun.append(len(begun))
+        await go_on.wait()
+
+    tasks = Tasks(RecordingLog(), Failures())
+    on_demand = OnDemand(tasks, "work", work, after_s=0.001)
+    on_demand.now()
+    await asyncio.sleep(0)
+    on_demand.soon()
+    assert begun == [0]
+    go_on.set()
+    async with asyncio.timeout(LIMIT_S):
+        while len(begun) < 2:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.001)
+        await on_demand.ended()
+    assert begun == [0, 1]

@@ -34,28 +34,22 @@ class NodeStore(Protocol):
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """The rows that are not there though the last save succeeded: their values cannot be written."""
-        ...
 
     @property
     def lost_records(self) -> int:
         """How many records could not be written for their values so far."""
-        ...
 
     def load(self, topology: Topology) -> Node:
         """The node as it was saved last."""
-        ...
 
     def save(self, before: Node, after: Node, records: Sequence[Record]) -> Awaitable[None]:
         """Write the rows that differ and the records, in one transaction; raises StoreError."""
-        ...
 
     async def find(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
-        ...
 
     async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
         """Of each of the containers *lives* the last record of that kind, if there is one."""
-        ...
 
 
 class CannotBeStored(CriproxyError):

@@ -5,15 +5,15 @@ a decision before it is there awaits `durable`: docs/decisions/0038 says who tha
 """
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from time import perf_counter, time
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
+from criproxy.control.node.asking import Asking, can_be_refused, is_reservation, kind_of
 from criproxy.control.node.history import Entry
 from criproxy.control.node.outbox import Heard, Outbox, Step
 from criproxy.control.node.persister import NodeStore, Persister
@@ -24,16 +24,13 @@ from criproxy.engine.events import (
     ContainerCreating,
     ContainerExited,
     ContainerGone,
-    ContainerResized,
     Event,
     NodeEvent,
     PolicyChanged,
-    Promoted,
 )
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
-from criproxy.errors import CriproxyError, Fault, Refused, StoreError
+from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.policy.api import Policy
@@ -42,13 +39,6 @@ from criproxy.policy.options import options_of
 from criproxy.store.record import Fact, Kind, Record
 from criproxy.store.writing import LeftOut
 from criproxy.views.notices import Refusal
-
-
-class PolicyFailed(Fault):
-    """A policy raised what no policy may; the cause is what it raised. The node is as before."""
-
-    briefly = "the policy failed"
-
 
 FULL_ID = 64
 """Characters of the ids that runtimes give: what is so long is no beginning of another."""
@@ -101,7 +91,7 @@ class NodeState:
         """Asked about what is submitted now, if nothing waits: another one comes into force in the order of events."""
         self.followed: Followed | None = None
         """Called when an event has been decided, to carry the decision out; set once, by who does that."""
-        self._log = log
+        self._asking = Asking(self.counters, self.failures, log)
         tasks = Tasks(log, self.failures)
         self._persister = Persister(node, store, limits or StoreLimits(), self.counters, log, self.failures, tasks)
         self._outbox = Outbox(self._persister.add, log, self.failures, tasks)
@@ -151,6 +141,8 @@ class NodeState:
     async def apply(self, event: Event) -> Decision:
         """Submit *event* and wait for the decision, which comes even if this wait is cancelled."""
         done = self.submit(event)
+        if not is_reservation(event):  # that is a call; of anything else there may be many in a row
+            await asyncio.sleep(0)
         return done.result() if done.done() else await asyncio.shield(done)
 
     async def end(self, event: ContainerExited | ContainerGone, how: str) -> None:
@@ -294,7 +286,7 @@ class NodeState:
         result: Decision | Exception
         try:
             result = self._step(node, event, job.policy)
-            if self.store_error is not None and not self.bypassed and _is_reservation(event):
+            if self.store_error is not None and not self.bypassed and is_reservation(event):
                 result = StoreError(str(self.store_error))
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
             result = error
@@ -315,8 +307,8 @@ class NodeState:
 
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:
-            self.counters.decisions[_kind(type(one.event).__name__)] += 1
-        if _can_be_refused(one.event):
+            self.counters.decisions[kind_of(one.event)] += 1
+        if can_be_refused(one.event):
             self.counters.decision_times.add(one.took_s)
 
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
@@ -327,27 +319,7 @@ class NodeState:
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self.store_error is not None:  # nobody newly owns what cannot be stored
             return step(node, event, Fallback(options_of(asked)))
-        try:
-            decision = step(node, event, asked)
-        except Exception as error:
-            if isinstance(error, Refused) and isinstance(event, ContainerCreating | ContainerResized):
-                raise  # an answer, and no failure
-            self.counters.policy_failures += 1
-            if isinstance(error, PolicyFault):
-                self.counters.policy_faults += 1
-                self.failures.add("policy", str(error))
-            if not _can_be_refused(event) and policy is None:
-                text = f"the policy failed{_about(node, event)}, and nobody moved: {error!r}"
-                self.failures.add("policy", text)
-                self._log.error("policy failed; nobody moves", event_kind=_kind(type(event).__name__), exc_info=error)
-                return step(node, event, Fallback(options_of(self.policy)))
-            if isinstance(error, CriproxyError):
-                raise
-            raise PolicyFailed(f"the policy failed: {error!r}") from error
-        if decision.faults:
-            self.counters.policy_faults += len(decision.faults)
-            self.failures.add("policy", f"the policy failed{_about(node, event)}: {decision.faults[0]}")
-        return decision
+        return self._asking.step(node, event, asked, is_new=policy is not None)
 
 
 def _bypassed(event: Event) -> Event:
@@ -355,29 +327,6 @@ def _bypassed(event: Event) -> Event:
     if not isinstance(event, ContainerCreating) or event.container.missed:
         return event
     return ContainerCreating(replace(event.container, missed=Missed(why=Miss.BYPASSED, since_s=time())))
-
-
-def _about(node: Node, event: Event) -> str:
-    """Of which container or pod *event* tells, as an end of a sentence; empty where it is about the whole node."""
-    container, key = getattr(event, "container", None), getattr(event, "key", "")
-    known = container or node.containers.get(key) or node.pods.get(key)
-    return f" at {known.title} ({_kind(type(event).__name__)})" if known else f" ({_kind(type(event).__name__)})"
-
-
-def _can_be_refused(event: Event) -> bool:
-    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
-    return _is_reservation(event) or isinstance(event, ContainerResized | Promoted)
-
-
-def _is_reservation(event: Event) -> bool:
-    """Whether it is a create that the runtime has not heard of."""
-    return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
-
-
-@cache
-def _kind(name: str) -> str:
-    """``ContainerCreating`` → ``container_creating``."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _end(done: "asyncio.Future[Decision]", result: Decision | Exception) -> None:

@@ -17,8 +17,16 @@ from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for,
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerExited, ContainerGone, Event, PodGone, PodStopped, UpdateApplied
-from criproxy.errors import CriproxyError, StatusCode
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    Event,
+    PodGone,
+    PodStopped,
+    UpdateApplied,
+)
+from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.node import Node
@@ -287,9 +295,19 @@ class Reconciler:
                 why = ""
                 with context.failures.harmless("the cause of updates"):
                     why = cause(event, node)
-                self._enqueue_by_and_by([update.key for update in updates], why)
+                keys = [update.key for update in updates]
+                if isinstance(event, ContainerCreating):
+                    self.context.tasks.spawn("update others", self._enqueue_stored(keys, why))
+                else:
+                    self._enqueue_by_and_by(keys, why)
         elif not isinstance(error, CriproxyError):
             context.log.error("event failed", error=str(error), exc_info=error)
+
+    async def _enqueue_stored(self, keys: Sequence[str], why: str) -> None:
+        """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
+        with suppress(StoreError):  # then they have not to move
+            await self.context.state.durable()
+        self._enqueue_by_and_by(keys, why)
 
     def _enqueue_by_and_by(self, keys: Sequence[str], why: str) -> None:
         """Enqueue *keys*, but let calls through in between: a new container may move a thousand."""

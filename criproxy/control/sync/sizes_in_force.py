@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import time
 
-from criproxy.control.containers.cgroups import if_reported
+from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
@@ -39,13 +39,16 @@ class SizesInForce:
         is_complete = True
         known = [item for item in items if self._alive(item.id)]
         for some in batches(known, AT_ONCE):
-            replies = await asyncio.gather(*(if_reported(self.context.cgroups.ask(item.id)) for item in some))
+            replies = await asyncio.gather(*(self._reported(item.id) for item in some))
             is_complete &= None not in replies
             for item, answer in zip(some, replies, strict=True):
                 container, reply = self._alive(item.id), answer and answer[1]
                 if container and reply and not is_touched(item.id, item.pod_sandbox_id):
                     self._resized(container, reply)
         return is_complete
+
+    async def _reported(self, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
+        return await if_reported(self.context.cgroups.ask(key))
 
     def _alive(self, key: str) -> Container | None:
         container = self.context.state.node.containers.get(key)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.node.state import PolicyFailed
+from criproxy.control.node.asking import PolicyFailed
 from criproxy.control.settings import OnError
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet

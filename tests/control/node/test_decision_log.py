@@ -83,6 +83,7 @@ async def test_a_resize_is_one_line(tmp_path: Path) -> None:
         smaller = api.LinuxContainerResources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000)
 
         await world.client.update_container_resources(owned, smaller)
+        await world.rested()
 
         ((event, keys),) = lines(world)
         assert (event, keys["cpu_milli"], keys["cpus"]) == ("container resized", 1000, "1")

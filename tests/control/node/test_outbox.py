@@ -81,21 +81,17 @@ async def test_of_too_much_the_oldest_is_told_at_once(monkeypatch: pytest.Monkey
     assert told.heard[-1] == "last"
 
 
-def test_what_cannot_be_put_into_words_is_left_out() -> None:
+async def test_what_cannot_be_put_into_words_is_left_out() -> None:
     """It is counted, and what comes before and after it is written."""
 
     def fails() -> Entry:
         raise ValueError("no words")
 
-    async def tell() -> Told:
-        told = Told()
-        told.outbox.put(Entry(ONE, Kind.GRANTED, ("first",), {}))
-        told.outbox.put(fails)
-        told.outbox.put(Entry(ONE, Kind.STARTED, ("last",), {}))
-        told.outbox.drain()
-        return told
-
-    told = asyncio.run(tell())
+    told = Told()
+    told.outbox.put(Entry(ONE, Kind.GRANTED, ("first",), {}))
+    told.outbox.put(fails)
+    told.outbox.put(Entry(ONE, Kind.STARTED, ("last",), {}))
+    told.outbox.drain()
 
     assert [record.sentences for record in told.records] == [("first",), ("last",)]
     assert told.failures.counts["telling"] == 1

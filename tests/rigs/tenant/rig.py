@@ -144,6 +144,7 @@ class Rig:
         finally:
             await self.world.kubelet.remove_pod(pod)
         await self._gone(pod, before, wrong)
+        await self.world.controller.context.state.flush()  # all of it is told
         cpu_s = time.process_time() - begun_s
         wrong += [f"it took {cpu_s:.1f} s of CPU time"] * (cpu_s > CPU_S)
         wrong += [f"{self.log.size_bytes} bytes were logged"] * (self.log.size_bytes > MAX_LOG_BYTES)
@@ -171,6 +172,7 @@ class Rig:
             theirs = error.details.startswith("failed to create containerd task")
             return [] if theirs else [f"StartContainer: the kubelet hears {error}"]
         wrong = self._in_order("after its start")
+        await self.world.controller.context.state.flush()  # it is on disk, as where it runs for longer
         update = api.UpdateContainerResourcesRequest(container_id=key, linux=attempt.resize)
         try:
             await self.world.client.call(
