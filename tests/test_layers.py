@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import ROOT
 
 LAYERS = "imports go down only"
+CIRCLES = "nothing in a package imports in a circle"
 WIRE = "wire imports nothing of ours but errors"
 GRPC = "only wire, cri, emulator and deviceplugin import grpc, google and hpack"
 PURE = "the pure packages do no I/O"
@@ -63,13 +64,17 @@ def test_the_package_keeps_every_contract(copy: Path) -> None:
         pytest.param("alloc/planted.py", "from random import random", PURE, id="random-in-alloc"),
         pytest.param("model/planted.py", "from pathlib import Path", PURE, id="pathlib-in-model"),
         pytest.param("policy/planted.py", "import criproxy.wire.calls", PURE, id="wire-in-policy"),
+        pytest.param("model/cpuset.py", "import criproxy.model.grant", CIRCLES, id="circle-of-two-modules"),
+        pytest.param("store/schema.py", "def late():\n    import criproxy.store.store", CIRCLES, id="late-in-a-circle"),
+        pytest.param("control/node/planted.py", "import criproxy.control.sync.drift", CIRCLES, id="circle-of-rooms"),
     ],
 )
 def test_a_planted_violation_is_found(copy: Path, place: str, line: str, broken: str) -> None:
     """One wrong import breaks exactly the contract that forbids it."""
     planted = copy / "criproxy" / place
     planted.parent.mkdir(exist_ok=True)
-    planted.write_text(line + "\n")
+    with planted.open("a") as file:
+        file.write(line + "\n")
 
     result = lint_imports(copy)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy.pools import PoolsOptions
-from criproxy.policy.pools.plan import make_plan
+from criproxy.policy.pools.plan import Plan, make_plan
 from criproxy.simulate.machines import machine
 from tests.policy.pools_files import pools_options
 from tests.policy.shapes import n4c16
@@ -18,10 +18,15 @@ from tests.rigs.properties.machines import machines
 SINGLE, DUAL = {"name": "one", "cpu": 1, "instances": "3 CPUs"}, {"name": "two", "cpu": 2, "instances": "50 %"}
 
 
+def plan_of(options: PoolsOptions, topology: Topology) -> Plan:
+    """The pools by *options* on the part of a machine that these use."""
+    usable = options.usable(topology)
+    return make_plan(options.pools, options.reserved(usable), usable)
+
+
 def planned(options: PoolsOptions, topology: Topology | None = None) -> dict[str, str]:
     """The CPUs of each pool."""
-    usable = options.usable(topology or n4c16())
-    return {instance.name: format_cpuset(instance.cpus) for instance in make_plan(options, usable).instances}
+    return {each.name: format_cpuset(each.cpus) for each in plan_of(options, topology or n4c16()).instances}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +271,7 @@ def test_pools_as_static_pools_writes_them() -> None:
 def test_no_cpu_is_in_two_pools(topology: Topology, sizes: list[tuple[int, int]], reserved: int) -> None:
     """Whatever the machine; and every pool that is there has a CPU."""
     kinds = [{"name": f"p{place}", "cpu": cpu, "instances": count} for place, (cpu, count) in enumerate(sizes)]
-    plan = make_plan(options := pools_options(*kinds, reserved=reserved), options.usable(topology))
+    plan = plan_of(pools_options(*kinds, reserved=reserved), topology)
     own = [instance for instance in plan.instances if instance.name not in ("reserved", "default")]
 
     assert all(instance.cpus for instance in plan.instances)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from pydantic.alias_generators import to_camel
 
+from criproxy.policy.balloons.fields import RESERVED, BalloonsFields, BalloonType
 from criproxy.policy.balloons.kinds import is_device
-from criproxy.policy.balloons.options import RESERVED, BalloonsOptions, BalloonType
 from criproxy.policy.balloons.reach import unreachable
 from criproxy.policy.options import Misfit, Path
 
@@ -22,7 +22,7 @@ _FOR_SIMPLE_TYPES = (
 """Options about the choice of CPUs, which the components of a composite type make."""
 
 
-def balloon_contradictions(options: BalloonsOptions) -> Iterator[Misfit]:
+def balloon_contradictions(options: BalloonsFields) -> Iterator[Misfit]:
     """A sentence for each, with the option that it is about."""
     seen: dict[str, int] = {}
     types = {kind.name: kind for kind in options.balloon_types}

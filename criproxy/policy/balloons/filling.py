@@ -17,8 +17,8 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
+from criproxy.policy.balloons.fields import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.kinds import Catalogue, Kind
-from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 

@@ -14,13 +14,13 @@ from criproxy.alloc.priority import Priority, cpus_of_priority
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.topology import Topology
-from criproxy.policy.balloons.options import (
+from criproxy.policy.balloons.fields import (
     DEFAULT,
     REFUSED,
     RESERVED,
     SYSFS,
     SYSTEM_NAMESPACE,
-    BalloonsOptions,
+    BalloonsFields,
     BalloonType,
 )
 
@@ -90,7 +90,7 @@ class Kind:
 class Catalogue:
     """All types on one machine."""
 
-    options: BalloonsOptions
+    options: BalloonsFields
     topology: Topology
     kinds: Sequence[Kind]
     """In the order in which a container's type is looked for."""
@@ -147,7 +147,7 @@ class Surroundings:
         self.of = lru_cache(maxsize=2048)(tree.around)
 
 
-def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
+def catalogue(options: BalloonsFields, topology: Topology) -> Catalogue:
     """The types in force on the machine *topology*, which is all that the policy may use."""
     types = list(_with_builtin(options, topology))
     reserved = options.reserved(topology) & topology.cpus if _reserves_by_name(options) else NO_CPUS
@@ -183,7 +183,7 @@ def _either(own: bool | None, *, default: bool) -> bool:
     return default if own is None else own
 
 
-def _with_builtin(options: BalloonsOptions, topology: Topology) -> Iterator[BalloonType]:
+def _with_builtin(options: BalloonsFields, topology: Topology) -> Iterator[BalloonType]:
     """The types of the file, with the reserved one before all and the default one after all, unless they are there."""
     names = {kind.name for kind in options.balloon_types}
     if RESERVED not in names:
@@ -195,7 +195,7 @@ def _with_builtin(options: BalloonsOptions, topology: Topology) -> Iterator[Ball
         yield BalloonType.model_validate({"name": DEFAULT, "allocatorPriority": "low", **one})
 
 
-def _reserved(kind: BalloonType, options: BalloonsOptions, topology: Topology) -> BalloonType:
+def _reserved(kind: BalloonType, options: BalloonsFields, topology: Topology) -> BalloonType:
     """The type of the one balloon that has the reserved CPUs, or as many CPUs as are reserved."""
     count = len(options.reserved(topology) & topology.cpus)
     update: dict[str, object] = {
@@ -210,12 +210,12 @@ def _reserved(kind: BalloonType, options: BalloonsOptions, topology: Topology) -
     return kind.model_copy(update=update)
 
 
-def _reserves_by_name(options: BalloonsOptions) -> bool:
+def _reserves_by_name(options: BalloonsFields) -> bool:
     asked = options.reserved_resources.cpu
     return bool(options.reserved_cpus) if asked is None else asked.cpus is not None
 
 
-def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
+def _by_crirm(kind: Kind, options: BalloonsFields, topology: Topology) -> Kind:
     """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take everybody."""
     if kind.name == RESERVED:
         fixed = options.reserved(topology) & topology.cpus
@@ -227,7 +227,7 @@ def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
 
 
 def _devices(
-    kind: BalloonType, topology: Topology, reserved: CpuSet, options: BalloonsOptions
+    kind: BalloonType, topology: Topology, reserved: CpuSet, options: BalloonsFields
 ) -> list[tuple[str, CpuSet]]:
     """What balloons of a type are close to, most important first: a name, and the CPUs next to it."""
     found = [(RESERVED, reserved)] if kind.name == RESERVED and reserved else []
@@ -256,7 +256,7 @@ def is_device(path: str) -> bool:
     return path.startswith((POD_RESOURCES, SYSFS)) and ".." not in path
 
 
-def device_cpus(path: str, topology: Topology, options: BalloonsOptions) -> CpuSet:
+def device_cpus(path: str, topology: Topology, options: BalloonsFields) -> CpuSet:
     """The CPUs next to a NUMA node, a CPU, one of its caches or a device; none where the machine has no such thing."""
     if found := fullmatch(_NODE, path):
         node = topology.node_by_id.get(int(found[1]))

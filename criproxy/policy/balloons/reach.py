@@ -5,15 +5,15 @@ from fnmatch import fnmatchcase
 
 from criproxy.alloc.expressions import keys_of
 from criproxy.policy.attributes import KEYS, is_key
-from criproxy.policy.balloons.filling import keys_in
-from criproxy.policy.balloons.options import (
+from criproxy.policy.balloons.fields import (
     ANNOTATION,
     DEFAULT,
     RESERVED,
     SYSTEM_NAMESPACE,
-    BalloonsOptions,
+    BalloonsFields,
     BalloonType,
 )
+from criproxy.policy.balloons.filling import keys_in
 from criproxy.policy.options import Misfit, Path, may_use
 
 EVERYTHING = "*"
@@ -22,7 +22,7 @@ Taken = list[tuple[str, str]]
 """Patterns of namespaces, each with the type that takes them."""
 
 
-def unreachable(options: BalloonsOptions) -> Iterator[Misfit]:
+def unreachable(options: BalloonsFields) -> Iterator[Misfit]:
     """A sentence for each type into which no container can come as its author means it, and for each unknown key."""
     types = options.balloon_types
     parts = {part.balloon_type for kind in types for part in kind.components}
@@ -43,7 +43,7 @@ def unreachable(options: BalloonsOptions) -> Iterator[Misfit]:
         yield from _unknown(("preserve", "matchExpressions", place), keys_of(expression.key), expression.operator)
 
 
-def _taken_by_reserved(options: BalloonsOptions) -> Taken:
+def _taken_by_reserved(options: BalloonsFields) -> Taken:
     return [(pattern, RESERVED) for pattern in (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces)]
 
 

@@ -17,7 +17,8 @@ from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.parts import no_shared_cpu
 from criproxy.policy.pools.explained import Among, all_owned, alone_compared, shared_compared
-from criproxy.policy.pools.options import ANNOTATION, DEFAULT, RESERVED, PoolsOptions
+from criproxy.policy.pools.fields import DEFAULT, RESERVED
+from criproxy.policy.pools.options import ANNOTATION, PoolsOptions
 from criproxy.policy.pools.plan import Instance, Plan, make_plan
 from criproxy.policy.pools.room import Alone, has_room, pods_by_pool
 
@@ -84,7 +85,7 @@ class PoolsPolicy:
         """The pools of this machine, made when it is seen for the first time."""
         last = self._last
         if last is None or last.topology is not topology:
-            self._last = last = make_plan(self.options, topology)
+            self._last = last = make_plan(self.options.pools, self.options.reserved(topology), topology)
         return last
 
     def _choose(self, plan: Plan, node: Node, wishes: Wishes) -> Choice:
