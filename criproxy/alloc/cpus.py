@@ -120,21 +120,6 @@ def _evenly(topology: Topology, groups: Groups, count: int, taste: Taste) -> Cpu
     return frozenset().union(*parts)
 
 
-def take_near(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:
-    """Pick CPUs among those next to something, else of the same NUMA nodes, else of the next ones by distance.
-
-    Args:
-        topology: the machine.
-        free: CPUs that may be taken.
-        count: how many of them.
-        near: CPUs next to a device, of a cache or of a NUMA node.
-
-    Raises:
-        NotEnough: *free* is smaller than *count*.
-    """
-    return take_in_order(topology, free, count, (near, *rings(topology, topology.nodes_of(near))))
-
-
 def take_in_order(
     topology: Topology, free: CpuSet, count: int, parts: Iterable[CpuSet], taste: Taste = PLAIN
 ) -> CpuSet:

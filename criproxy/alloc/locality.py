@@ -13,9 +13,6 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import Topology
 
-LEVELS = ("package", "die", "numa", "l2cache", "core", "thread")
-"""From large to small. A machine that lacks one has the next larger in its place."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wants:

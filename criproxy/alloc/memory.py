@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from criproxy.alloc.crowds import Crowds, counted_bytes, request_for
-from criproxy.alloc.moving import allocate_among, come_back_among
+from criproxy.alloc.moving import allocate, come_back
 from criproxy.alloc.zones import Mask, Memory, Promises, first_zone
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
@@ -123,7 +123,7 @@ def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool 
         return Layout(grants)
     machine = _machine(node.topology, pessimistic=pessimistic)
     zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
-    narrower = come_back_among(machine.crowds.of(node, grants), zones)
+    narrower = come_back(machine.crowds.of(node, grants), zones)
     if not narrower:
         return Layout(grants)
     back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
@@ -139,17 +139,6 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
     promises = machine.crowds.of(node, node.grants).promises
     zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
     return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
-
-
-def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet, int]:
-    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes; see `place_memory`.
-
-    All nodes together are never among them: limits may add up to more than a machine has. Others only after what
-    moves no memory: containers were taken in, or the machine or the policy has changed.
-    """
-    machine = _machine(node.topology, pessimistic=pessimistic)
-    promises = machine.crowds.of(node, node.grants).promises
-    return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 
 
 def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
@@ -198,7 +187,7 @@ def _beside_others(
         return first, {}
     if not may_move:
         return first | memory.nodes(_widened(others.promises, zone, size)), {}
-    done = allocate_among(others, request_for(container, first, memory.kinds(zone)))
+    done = allocate(others, request_for(container, first, memory.kinds(zone)))
     return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
 
 
@@ -248,11 +237,6 @@ def _machine(topology: Topology, *, pessimistic: bool) -> _Machine:
     machine = _Machine(topology, pessimistic, memory, attached_nodes(topology), {}, Crowds(memory))
     _known[:] = [machine, *_known[: _MACHINES - 1]]
     return machine
-
-
-def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
-    """The NUMA nodes of *cpus*, and the memory-only ones that belong to these."""
-    return with_attached(topology, topology.nodes_of(cpus))
 
 
 def with_attached(topology: Topology, near: CpuSet) -> CpuSet:

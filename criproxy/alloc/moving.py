@@ -4,7 +4,7 @@ The rules are those of nri-plugins' memory allocator, with two differences: unio
 too, and `come_back` returns what was freed to those who once had to move.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -12,14 +12,6 @@ from criproxy.alloc.zones import KINDS, Mask, Memory, MemoryRequest, Priority, P
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import MemoryKind
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A request and the nodes that it has."""
-
-    request: MemoryRequest
-    zone: CpuSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +36,12 @@ class Crowd:
     """By key: the older, the less."""
 
 
-def crowd_of(memory: Memory, placed: Iterable[Placed]) -> Crowd:
-    """Those who are *placed*, oldest first."""
-    promises, keys = Promises(memory), dict[Mask, list[str]]()
-    requests = {one.request.key: one.request for one in placed}
-    age = {key: place for place, key in enumerate(requests)}
-    for one in placed:
-        mask = memory.mask(one.zone)
-        keys.setdefault(mask, []).append(one.request.key)
-        promises.add(mask, one.request.size_bytes, at_home=one.request.nodes == one.zone)
-    return Crowd(promises, keys, requests.__getitem__, age.__getitem__)
-
-
-def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
-    """Find nodes for *request* beside those that are *placed*, moving some of them if need be.
-
-    Args:
-        memory: the machine.
-        placed: everybody else, oldest first.
-        request: who comes.
+def allocate(crowd: Crowd, request: MemoryRequest) -> Allocation:
+    """Find nodes for *request* beside a *crowd* that has no such key, moving some of it if need be.
 
     Raises:
         NotEnough: there is no such node or no such kind of memory, or the machine is full; one sentence.
-        ValueError: somebody has that key already.
     """
-    if any(one.request.key == request.key for one in placed):
-        raise ValueError(f"{request.key} has memory already")
-    return allocate_among(crowd_of(memory, placed), request)
-
-
-def allocate_among(crowd: Crowd, request: MemoryRequest) -> Allocation:
-    """The same beside a *crowd* that has no such key."""
     memory = crowd.promises.memory
     work = _Work(crowd)
     accepted = dict(work.over(memory.all)) if memory.overcommit else {}
@@ -91,29 +58,18 @@ def _checked(memory: Memory, request: MemoryRequest, zone: Mask) -> Mask:
     return zone
 
 
-def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
-    """New zones, by key, of those who have wider ones than they need by now.
+def come_back(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
+    """New zones, by key, of those of a *crowd* whose *zones*, by key, are wider than they need by now.
 
     The most important come first, then the oldest. Each gets its first zone if that has room again, else the narrowest
     that it grew through and that has.
     """
-    return come_back_among(crowd_of(memory, placed), {one.request.key: memory.mask(one.zone) for one in placed})
-
-
-def come_back_among(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
-    """The same for those of a *crowd* whose *zones*, by key, may be too wide."""
     memory, work = crowd.promises.memory, _Work(crowd)
     requests = [work.users(zone)[key] for key, zone in zones.items()]
     for request in sorted(requests, key=lambda one: (-one.priority, crowd.age(one.key))):
         if request.priority is not Priority.RESERVATION:
             work.narrow(request, zones[request.key])
     return {key: memory.nodes(mask) for key, mask in work.moved.items()}
-
-
-def over_capacity(memory: Memory, placed: Iterable[Placed]) -> list[tuple[CpuSet, int]]:
-    """Sets of nodes of which more is promised than they have, and by how many bytes; empty is as it should be."""
-    work = _Work(crowd_of(memory, list(placed)))
-    return [(memory.nodes(zone), size) for zone, size in work.over(memory.all)]
 
 
 class _Work:

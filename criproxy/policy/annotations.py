@@ -61,10 +61,6 @@ class Wishes:
         """Whether *key* is wished for; None where nothing is said; raises BadAnnotation."""
         return self.read(key, _boolean)
 
-    def words(self, key: str) -> tuple[str, ...] | None:
-        """The comma-separated words of *key*; None where nothing is said."""
-        return self.read(key, lambda text: tuple(word.strip() for word in text.split(",") if word.strip()))
-
     def text(self, key: str) -> str | None:
         """The value of *key*; None where nothing is said."""
         return self.read(key, str.strip)

@@ -49,18 +49,11 @@ class Table:
         return intern(row[0]), self.from_row(row)
 
 
-def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tuple[str]]]:
-    """Rows to write and keys to delete so that *table* goes from *before* to *after*.
+def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
+    """The keys of the rows of *table* to write and of those to delete, where *before* becomes *after*.
 
     Only what was touched is compared: the cost does not grow with the number of entries.
     """
-    keys, gone = changes(table, before, after)
-    new = table.entries(after)
-    return [table.to_row(key, new[key]) for key in keys], [(key,) for key in gone]
-
-
-def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
-    """The keys of the rows to write and of those to delete, where *before* becomes *after*; cheap like `changed`."""
     old, new = table.entries(before), table.entries(after)
     keys = changed_keys(old, new)
     written = [key for key in keys if key in new and old.get(key) != new[key]]

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.policy import BUILTIN
 from criproxy.simulate.hosts import shaped
-from criproxy.simulate.sysfs import write_sysfs
 from tests.config.files import write
+from tests.sysfs import write_sysfs
 
 POLICIES = Path(__file__).parents[2] / "policies"
 OPTIONS = {

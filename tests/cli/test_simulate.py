@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from criproxy.cli import main
 from criproxy.policy.static import StaticPolicy
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
+from tests.sysfs import write_sysfs
 
 CASES = """
 topologies:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,7 +24,7 @@ from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosCl
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store import Kind, Record, Store, database
-from criproxy.store.rows import changed, tables
+from criproxy.store.rows import changes, tables
 from criproxy.store.schema import VERSION
 from tests.engine.lives import live, lives
 
@@ -165,14 +164,10 @@ def test_only_what_differs_is_written() -> None:
         node = step(node, ContainerCreating(replace(SHARER, key=f"r{i}", name=f"c{i}")), POLICY).node
     after = step(node, ContainerCreating(replace(SHARER, key="new", name="new")), POLICY).node
 
-    touched = {
-        table.name: ([row[0] for row in rows], gone)
-        for table in tables()
-        for rows, gone in [changed(table, node, after)]
-    }
+    touched = {table.name: changes(table, node, after) for table in tables()}
 
-    new: tuple[list[Any], list[tuple[str]]] = (["new"], [])
-    nothing: tuple[list[Any], list[tuple[str]]] = ([], [])
+    nothing: tuple[list[str], list[str]] = ([], [])
+    new: tuple[list[str], list[str]] = (["new"], [])
     assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 

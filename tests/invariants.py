@@ -1,0 +1,122 @@
+"""What must be true of two nodes, before and after an event, or of what a policy does with one.
+
+Each function yields one sentence for every violation. What must be true of one node: `criproxy.engine.invariants`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from criproxy.alloc.memory import _machine
+from criproxy.engine.decision import Decision
+from criproxy.engine.events import ContainerCreating, ContainerGone, Event
+from criproxy.engine.step import step
+from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
+from criproxy.model.node import Node
+from criproxy.model.workload import Container
+from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
+
+
+def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet, int]:
+    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes; see `place_memory`.
+
+    All nodes together are never among them: limits may add up to more than a machine has. Others only after what
+    moves no memory: containers were taken in, or the machine or the policy has changed.
+    """
+    machine = _machine(node.topology, pessimistic=pessimistic)
+    promises = machine.crowds.of(node, node.grants).promises
+    return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
+
+
+def memory_stays(before: Node, after: Node) -> Iterator[str]:
+    """A new policy moves nobody's memory; only a release, which the policy none is, lets it go everywhere."""
+    for key, grant in before.grants.items():
+        if key in after.grants and after.grants[key].mems != grant.mems and not after.released:
+            nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
+            yield f"the memory of {_title(after, key)} moves from NUMA nodes {nodes[0]} to {nodes[1]}"
+
+
+def memory_is_promised_once(before: Node, after: Node) -> Iterator[str]:
+    """Of no set of NUMA nodes more is promised than it has, unless it was so before.
+
+    Not for events that tell of the machine, the policy, or of what was found: these move no memory.
+    """
+    known = promised_beyond(before)
+    for mems, size in promised_beyond(after).items():
+        if size > known.get(mems, 0):
+            yield f"{size} bytes too much are promised on NUMA nodes {format_cpuset(mems)}"
+
+
+def step_is_deterministic(node: Node, event: Event, policy: Policy, decision: Decision) -> Iterator[str]:
+    """The same event leads to the same *decision* once more."""
+    if step(node, event, policy) != decision:
+        yield f"two steps by the same {type(event).__name__} differ"
+
+
+def release_gives_back(node: Node, key: str, policy: Policy) -> Iterator[str]:
+    """When the container *key* goes, nobody else loses what they own, and what it owned is there for all.
+
+    Those who shared the CPUs of its pod with it may have CPUs of their own afterwards.
+    """
+    after = step(node, ContainerGone(key), policy).node
+    together = _shared_with(node, key)
+    others = NO_CPUS.union(
+        *(grant.exclusive for other, grant in node.grants.items() if other != key and other not in together),
+        *(after.grants[other].exclusive for other in together if other in after.grants),
+    )
+    if after.owned_cpus != others or not after.kept_cpus <= node.exclusive_cpus:
+        wrong = format_cpuset((after.owned_cpus ^ others) | (after.kept_cpus - node.exclusive_cpus))
+        yield f"after {_title(node, key)} went, CPUs {wrong} are owned or free as they should not be"
+
+
+def _shared_with(node: Node, key: str) -> frozenset[str]:
+    """The other containers of the pod of *key*, if some of that pod have exclusive CPUs together."""
+    container = node.containers.get(key)
+    if container is None:
+        return frozenset()
+    beside = [each.key for each in node.containers_of(container.pod) if each.key in node.grants]
+    owned = [node.grants[each].exclusive for each in beside if node.grants[each].exclusive]
+    is_group = sum(map(len, owned)) > len(NO_CPUS.union(*owned))
+    return frozenset(beside) - {key} if is_group else frozenset()
+
+
+def departure_undoes_arrival(node: Node, newcomer: Container, policy: Policy) -> Iterator[str]:
+    """A container that comes and goes leaves the capacities as they were: what is owned, what is shared, by whom.
+
+    *newcomer* must have a name of its own in its pod. One that does not fit changes nothing.
+    """
+    try:
+        during = step(node, ContainerCreating(newcomer), policy).node
+    except Refused:
+        return
+    after = step(during, ContainerGone(newcomer.key), policy).node
+    pod = node.pods.get(newcomer.pod)
+    if pod and (pod.uid in node.kept or (newcomer.pod in node.pods_with_exclusive and pod.cap_milli is not None)):
+        return  # its pod gives up what it keeps beyond its total, and its siblings may have made room for it
+    if (after.exclusive_cpus, after.shared_cpus) != (node.exclusive_cpus, node.shared_cpus):
+        wrong = format_cpuset(after.exclusive_cpus ^ node.exclusive_cpus)
+        yield f"after {newcomer.title} came and went, other CPUs are owned: {wrong}"
+    if after.containers.keys() != node.containers.keys() or after.grants.keys() != node.grants.keys():
+        yield f"after {newcomer.title} came and went, others hold places"
+    elif not _waits_for_room(node, policy):  # who does may have found some
+        yield from _moved_memory(node, after, f"after {newcomer.title} came and went")
+
+
+def _waits_for_room(node: Node, policy: Policy) -> bool:
+    """Whether somebody has memory elsewhere, or would, if the policy were to place everybody who is there."""
+    options = options_of(policy)
+    beyond = promised_beyond(options.within(node), pessimistic=options.rules == "crirm")
+    return bool(beyond) or any(grant.home_mems for grant in node.grants.values())
+
+
+def _moved_memory(before: Node, after: Node, when: str) -> Iterator[str]:
+    for key, grant in before.grants.items():
+        if after.grants[key].with_memory_of(grant) is not after.grants[key]:
+            nodes = format_cpuset(grant.mems), format_cpuset(after.grants[key].mems)
+            yield f"{when}, {_title(before, key)} has memory from NUMA nodes {nodes[1]} in place of {nodes[0]}"
+
+
+def _title(node: Node, key: str) -> str:
+    container = node.containers.get(key)
+    return container.title if container else key
