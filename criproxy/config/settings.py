@@ -30,26 +30,26 @@ class Common(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     policy: str
-    """Who decides where containers run: none, static, pools, balloons, topology-aware or an installed policy."""
+    """The policy that decides where containers run: none, static, pools, balloons, topology-aware or an installed
+    one."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
-    """What becomes of a container when criproxy itself fails (policy, disk, a handler that hangs): it runs on the CPUs
-    that nobody owns; it is created as the kubelet sent it, and gets its CPUs before it starts; or it is refused, and
-    the kubelet tries again. In no case does it start on CPUs that another owns."""
+    """What criproxy does with a new container when criproxy itself fails (policy, disk, a handler that hangs): shared
+    runs it on the CPUs that are not exclusive; pass creates it as the kubelet sent it, and gives it its CPUs before it
+    starts; refuse refuses it, and the kubelet tries again. The container never starts on another's exclusive CPUs."""
     adopt: Literal["pin", "watch"] = "pin"
-    """What becomes of a container that runs already and that criproxy did not place: it stays on the CPUs that it is
-    on, but for those that others own; or it is left alone, and as long as it runs no container becomes the owner of a
-    CPU that it is on."""
+    """What criproxy does with a running container that it did not place: pin keeps the container on its CPUs, without
+    the exclusive CPUs of others; watch leaves it alone, and no CPU that it runs on becomes exclusive while it runs."""
     promote: Literal["off", "when-free"] | None = None
-    """Which Guaranteed containers that share, and should own CPUs by the policy, get these when there is room: none of
-    them, or all. Where nothing is said, those that were created while criproxy failed or was bypassed, and not those
-    that criproxy found running or that shared before the policy changed. Unless it is off, containers that only share
-    and were created in such a time get their place, in a pool or balloon, then, too."""
+    """Which shared Guaranteed containers get the exclusive CPUs that the policy would give them, once there is room:
+    none (off) or all (when-free). By default those that were created while criproxy failed or was bypassed, and not
+    those that criproxy found running or that were shared before the policy changed. Unless it is off, shared containers
+    that were created in such a time also get their place in a pool or balloon then."""
     apply: Literal["new", "all"] = "new"
-    """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
-    and keep of their CPUs what they can, or get others near their memory, which never moves."""
+    """The containers to which a changed policy file applies: new ones, or all. With all, criproxy also places the
+    running containers anew: they keep their CPUs where possible, or get others near their memory, which never moves."""
     devices: DeviceOptions | None = None
-    """Which containers see which accelerators, with every policy. Where the section is absent, devices are left alone;
-    {} hides every card from containers to which none was allocated."""
+    """Which containers see which accelerators, with every policy. Without this section criproxy leaves devices alone;
+    {} hides every card from containers to which no card is allocated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,16 +84,16 @@ KeyPattern = Annotated[str, AfterValidator(_checked_key), WithJsonSchema({"type"
 
 
 class AnnotationOptions(BaseModel):
-    """What workload owners may say."""
+    """The annotations that pods may use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """By namespace (* and ? stand for anything): the annotations that its pods may use, without domain and scope; * is
-    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus and cpu.preserve may be used
-    everywhere."""
+    all of them. criproxy ignores the others. By default, pods of every namespace may use all but prefer-reserved-cpus
+    and cpu.preserve."""
     deny: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
-    """By namespace, written alike: the annotations that its pods may not use, whatever `allow` says."""
+    """By namespace, in the same form: the annotations that its pods may not use, even if `allow` has them."""
 
 
 class _View(NamedTuple):
@@ -110,18 +110,18 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that no container owns, such as "0-1,8": they stay with those that share, and keep the node itself alive."""
+    """CPUs that are never exclusive, such as "0-1,8": they stay shared, and keep the node itself alive."""
     available_resources: AvailableResources = AvailableResources()
-    """The part of the machine that containers get; everything that pods may use where nothing is said."""
+    """The part of the machine that containers get; by default everything that pods may use."""
     reserved_resources: ReservedResources = ReservedResources()
-    """The same as reservedCpus, in the words of CRI-RM and nri-plugins, and by number if you like."""
+    """The same as reservedCpus, in the form of CRI-RM and nri-plugins: a list of CPUs, or only how many."""
     cpu_quota: Literal["keep", "lift"] = "keep"
-    """What becomes of the CPU limit (the CFS quota) of a container that owns all CPUs that it runs on: it stays, or is
-    lifted for as long as that is so. See "CPU limits of owners"."""
+    """What criproxy does with the CPU limit (the CFS quota) of a container that runs on exclusive CPUs only: keep it,
+    or lift it for as long as that is so. See "CPU limits of owners"."""
     annotations: AnnotationOptions = AnnotationOptions()
-    """Who may use which annotations."""
+    """Which pods may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"
-    """Whose rules decide where nri-plugins and CRI-RM differ."""
+    """The rules that count where nri-plugins and CRI-RM differ."""
 
     def usable(self, topology: Topology) -> Topology:
         """The machine as far as a policy with these options uses it; the same object for the same machine."""

@@ -47,27 +47,27 @@ class StaticOptions(Options):
     """Options of the policy ``static``."""
 
     exclusive_for: tuple[Literal["Guaranteed", "Burstable"], ...] = ("Guaranteed",)
-    """The QoS classes whose containers own CPUs."""
+    """The QoS classes whose containers get exclusive CPUs."""
     shared_remainder: bool = False
-    """Whether who asks for 2500m owns two CPUs and shares the rest with others, as in static-plus; otherwise only who
-    asks for a whole number of CPUs owns any."""
+    """Whether a container that asks for 2500m gets two exclusive CPUs and shares the rest, as in static-plus; otherwise
+    only containers that ask for a whole number of CPUs get exclusive ones."""
     prefer_isolated_cpus: bool = Field(default=False, alias="preferIsolatedCPUs")
-    """Whether CPUs that the kernel keeps free (isolcpus) go to owners first, and to nobody else while there are others;
-    the annotation prefer-isolated-cpus says it for a pod."""
+    """Whether exclusive CPUs are isolated ones (isolcpus) first, and shared containers get these only while there are
+    no others; the annotation prefer-isolated-cpus sets it for a pod."""
     full_pcpus_only: bool = False
-    """Whether owners get wholly free cores even if these are further apart."""
+    """Whether exclusive CPUs are whole free cores even if these are further apart."""
     distribute_cpus_across_numa: bool = Field(default=False, alias="distributeCPUsAcrossNUMA")
-    """Whether who needs several NUMA nodes gets the same number of CPUs from each."""
+    """Whether a container that needs several NUMA nodes gets the same number of exclusive CPUs from each."""
     distribute_cpus_across_cores: bool = Field(default=False, alias="distributeCPUsAcrossCores")
-    """Whether owners get one thread of each core before the second one of any."""
+    """Whether exclusive CPUs are one thread of each core before the second one of any."""
     align_by_socket: bool = False
     """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
     prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
-    """Understood and not needed: owners get CPUs of as few level 3 caches as possible anyway, unless across cores."""
+    """Accepted without effect: exclusive CPUs are of as few level 3 caches as possible anyway, unless across cores."""
     exclusive: Exclusive = Exclusive()
-    """What becomes of exclusive CPUs when their container ends."""
+    """What happens to exclusive CPUs when their container ends."""
     strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
-    """Whether nobody at all runs on reserved CPUs, as long as there are others."""
+    """Whether no container runs on reserved CPUs, as long as there are others."""
 
     def contradictions(self) -> Iterator[Misfit]:
         """Options that exclude each other, as they do for the kubelet."""

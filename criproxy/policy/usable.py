@@ -143,8 +143,8 @@ class AvailableResources(BaseModel):
 
     cpu: AvailableOption | None = None
     """The CPUs that containers get, of those that pods may use: "cpuset:4-11", "exclude-cpuset:0-1", or the path of a
-    cgroup, whose CPUs are read with the file. Nobody is put on others, nor on the memory of NUMA nodes whose CPUs are
-    all others. Reserved CPUs must be among these. Where nothing is said: all."""
+    cgroup, whose CPUs criproxy reads with the file. Containers get no other CPUs, and no memory of NUMA nodes that have
+    only other CPUs. Reserved CPUs must be among these. By default all."""
 
 
 class ReservedResources(BaseModel):
@@ -153,8 +153,8 @@ class ReservedResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: ReservedOption | None = None
-    """The same as reservedCpus in the words of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2: of
-    that, rounded up to CPUs, the first available cores. Give this or reservedCpus."""
+    """The same as reservedCpus in the form of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2,
+    which reserves that many CPUs, rounded up, of the first available cores. Give this or reservedCpus."""
 
 
 def narrowed(topology: Topology, available: AvailableCpus) -> Topology:

@@ -132,78 +132,80 @@ class LoadClass(_Group):
     """A kind of load that slows down whatever shares some hardware with it."""
 
     name: Name
-    """By which balloon types refer to it."""
+    """Its name in the loads of balloon types."""
     level: Literal["core", "l2cache"]
-    """What is shared: balloons with the same load keep off each other's cores or level 2 caches."""
+    """What is shared: balloons with the same load avoid each other's cores or level 2 caches."""
     overloads_level_in_balloon: bool = False
-    """Whether also two CPUs of one balloon should not share it."""
+    """Whether two CPUs of one balloon avoid sharing it, too."""
 
 
 class Preserve(_Group):
-    """Containers that are left alone."""
+    """Containers that criproxy does not place."""
 
     match_expressions: tuple[ExpressionOption, ...] = ()
-    """A container that meets any of these is not placed: it runs on all CPUs of the machine that are not exclusive,
-    and its memory stays as the kubelet sent it."""
+    """criproxy does not place a container that matches any of these: it runs on all CPUs of the machine that are not
+    exclusive, and its memory stays as the kubelet sent it."""
 
 
 class BalloonType(_Group):
     """Balloons of one kind."""
 
     name: Name
-    """For annotations and other options. The types `reserved` and `default` are always there and can be given here."""
+    """Its name in annotations and other options. The types `reserved` and `default` always exist; give their options
+    here."""
     namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose containers go into such balloons; * and ? stand for anything. The first such type counts."""
+    """Namespaces whose containers go into such balloons; * and ? stand for anything. The first type that matches a
+    container counts."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose pods may name this type in an annotation; * and ? stand for anything. A pod of another one that
-    does is refused. Where nothing is said: all that annotations.allow lets; of the type reserved, only those whose
-    containers go into it anyway, unless annotations.allow says something."""
+    """Namespaces whose pods may name this type in an annotation; * and ? stand for anything. criproxy refuses pods of
+    other namespaces that name it. By default all that annotations.allow permits; for the type reserved only those whose
+    containers go into it anyway, unless annotations.allow is given."""
     match_expressions: tuple[ExpressionOption, ...] = ()
-    """A container that meets any of these goes into such a balloon."""
+    """A container that matches any of these goes into such a balloon."""
     group_by: str = ""
     """A text such as ${pod/labels/app}: containers with the same values share a balloon."""
     min_balloons: int = Field(0, ge=0)
-    """How many balloons there are even without containers."""
+    """How many balloons there are at least, even without containers."""
     max_balloons: int = Field(0, ge=0)
-    """How many there may be; 0: as many as fit."""
+    """How many balloons there may be; 0: as many as fit."""
     min_cpus: int = Field(0, ge=0, alias="minCPUs")
-    """The size of the smallest balloon."""
+    """How many CPUs a balloon has at least."""
     max_cpus: int = Field(0, ge=REFUSED, alias="maxCPUs")
-    """The size of the largest balloon; 0: no limit; -1: such containers are refused on this node."""
+    """How many CPUs a balloon has at most; 0: no limit; -1: criproxy refuses such containers on this node."""
     prefer_new_balloons: bool = False
-    """Whether a new balloon is better than one that has room."""
+    """Whether a container gets a new balloon rather than one that has room."""
     prefer_per_namespace_balloon: bool = False
     """Whether each namespace has balloons of its own as long as there are CPUs."""
     prefer_spreading_pods: bool = False
     """Whether containers of a pod may be in different balloons; else they are in one if it has room."""
     prefer_spread_on_physical_cores: bool | None = None
-    """Whether a balloon takes one thread each of many cores; like the option of the policy where nothing is said."""
+    """Whether a balloon takes one thread each of many cores; by default as the option of the policy says."""
     allocator_topology_balancing: bool | None = None
-    """Whether balloons are spread over the machine; like the option of the policy where nothing is said."""
+    """Whether balloons are spread over the machine; by default as the option of the policy says."""
     allocator_priority: PriorityOption = "high"
-    """Types with a higher one get the CPUs of their minBalloons first: high, normal, low, none or 0 to 3."""
+    """Types with a higher priority get the CPUs of their minBalloons first: high, normal, low, none or 0 to 3."""
     share_idle_cpus_in_same: LevelOption | None = Field(None, alias="shareIdleCPUsInSame")
-    """Its containers may also run on CPUs in no balloon that are in the same part of the machine as the balloon."""
+    """Its containers may also run on idle CPUs, those of no balloon, in the same part of the machine as the balloon."""
     hide_hyperthreads: bool = False
-    """Whether its containers see one thread of each core only."""
+    """Whether its containers get one thread of each core only."""
     memory_types: tuple[MemoryKindOption, ...] = ()
-    """The kinds of memory for its containers; that of the NUMA nodes of their CPUs where nothing is said."""
+    """The kinds of memory for its containers; by default that of the NUMA nodes of their CPUs."""
     pin_memory: bool | None = None
-    """Whether memory is kept near the CPUs; like the option of the policy where nothing is said."""
+    """Whether memory is kept near the CPUs; by default as the option of the policy says."""
     components: tuple[ComponentOption, ...] = ()
-    """Types that a balloon of this type is made of: its CPUs are those of all its parts."""
+    """Types that a balloon of this type consists of: its CPUs are those of all its parts."""
     component_creation: Literal["all", "balance-balloons"] | None = None
     """Whether a balloon has a part of each component, or one part: of the component with the fewest balloons."""
     loads: tuple[str, ...] = ()
-    """Names of loadClasses: what its containers load heavily."""
+    """Names of loadClasses: the hardware that its containers load heavily."""
     prefer_close_to_devices: tuple[str, ...] = ()
-    """Its CPUs are close to these, all others' are not: paths in sysfs of NUMA nodes, CPUs, their caches
-    (/sys/devices/system/cpu/cpu0/cache/index3) and devices (/sys/class/net/eth0); or podresourceapi:*, the devices of
-    its containers, to which all balloons are close anyway."""
+    """Its balloons take CPUs close to these, and all other balloons avoid these CPUs: paths in sysfs of NUMA nodes,
+    CPUs, their caches (/sys/devices/system/cpu/cpu0/cache/index3) and devices (/sys/class/net/eth0); or
+    podresourceapi:*, the devices of its containers, to which all balloons are close anyway."""
     prefer_isol_cpus: bool = False
-    """Whether it takes CPUs that the kernel keeps free (isolcpus); all others avoid them."""
+    """Whether its balloons take isolated CPUs (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None
-    """Which cores it takes on a machine that has two kinds; others avoid them."""
+    """Which cores its balloons take on a machine that has two kinds; others avoid them."""
     cpu_class: str = ""
     """Not acted on: criproxy sets no frequencies."""
     scheduling_class: str = ""
@@ -220,13 +222,14 @@ class BalloonsFields(Options):
     """What a policy file may say for the policy ``balloons``."""
 
     reserved_cpus: CpuSetOption = frozenset()
-    """The CPUs of the balloon for containers that keep the node itself alive, of the type reserved."""
+    """The CPUs of the reserved balloon, for the containers that keep the node itself alive."""
     balloon_types: tuple[BalloonType, ...] = ()
-    """The kinds of balloons. Their order counts: the first one that a container fits is its type."""
+    """The kinds of balloons. Their order counts: a container gets the first type that matches it."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose containers go into the reserved balloon, beside kube-system; * and ? stand for anything."""
+    """Namespaces whose containers go into the reserved balloon, in addition to kube-system; * and ? stand for
+    anything."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers are kept to the CPUs of their balloon."""
+    """Whether containers run only on the CPUs of their balloon."""
     pin_memory: bool = True
     """Whether the memory of containers may be kept to the NUMA nodes of their balloon."""
     allocator_topology_balancing: bool = False
@@ -236,7 +239,7 @@ class BalloonsFields(Options):
     load_classes: tuple[LoadClass, ...] = ()
     """Kinds of load that balloon types refer to."""
     preserve: Preserve = Preserve()
-    """Containers that are left alone."""
+    """Containers that criproxy does not place."""
     idle_cpu_class: str = Field("", alias="idleCPUClass")
     """Not acted on: criproxy sets no frequencies."""
     cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")

@@ -74,7 +74,7 @@ class CpuList(BaseModel):
     cpuset: CpuSetOption
     """These CPUs."""
     socket: int | None = None
-    """The socket that they are in, to be checked; nobody needs to say it."""
+    """The socket of these CPUs: `criproxy check` compares it with the machine. May be left out."""
 
 
 class Pool(BaseModel):
@@ -83,17 +83,17 @@ class Pool(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     name: PoolName
-    """What annotations call it; reserved and default are there without being named here."""
+    """Its name in annotations. The pools reserved and default exist even if they are not named here."""
     cpu: CpuAmount | None = None
-    """How many CPUs each has, or a share of those that are not reserved."""
+    """How many CPUs each of these pools has, or a share of the CPUs that are not reserved."""
     cpu_lists: tuple[CpuList, ...] = ()
-    """In place of cpu: for each of these pools its CPUs."""
+    """In place of cpu: the CPUs of each of these pools."""
     instances: PoolAmount | None = None
-    """How many pools: a number, as many as fit into a number of CPUs (8 CPUs) or into a share of those that are not
-    reserved (50 %); one where nothing is said."""
+    """How many pools: a number, or as many as fit into a number of CPUs (8 CPUs) or into a share of those that are not
+    reserved (50 %). By default one."""
     fill_order: Literal["Balanced", "Packed", "FirstFree"] = "Balanced"
-    """Which of them the next pod gets: the one with the fewest pods, with the most, or the first with room."""
+    """Which of these pools the next pod gets: the one with the fewest pods, with the most, or the first with room."""
     max_pods: int = Field(default=0, ge=-1)
-    """How many pods fit into each: 0 any number, -1 none."""
+    """How many pods each may have: 0 for any number, -1 for none."""
     exclusive: bool = False
     """Whether each of these pools is for one container alone, as in static-pools."""

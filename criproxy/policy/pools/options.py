@@ -26,11 +26,11 @@ class PoolsOptions(Options):
     """Options of the policy ``pools``."""
 
     pools: Annotated[tuple[Pool, ...], BeforeValidator(_by_name)] = ()
-    """The pools, in the order in which they get their CPUs; what is left is the default pool's."""
+    """The pools, in the order in which they get their CPUs; the default pool gets what is left."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ("kube-system",)
     """Namespaces whose pods run in the reserved pool; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers are kept to the CPUs of their pool."""
+    """Whether containers run only on the CPUs of their pool."""
     pin_memory: bool = True
     """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
 
