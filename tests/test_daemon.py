@@ -401,7 +401,7 @@ async def test_bypass_is_switched_by_a_command(tmp_path: Path, runtime: Embedded
         assert (await bypass(serve, "off"))["bypass"] is False
 
         log = serve.log.read_text()
-        assert "bypass is on: every call passes, and nobody's exclusive CPUs are guarded" in log
+        assert "bypass is on: every call passes, and exclusive CPUs are not guarded" in log
         assert "bypass is off" in log
 
 
@@ -532,7 +532,7 @@ async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: Embed
         ended = await serve.message("READY=1")
         (status,) = [line for line in ended if line.startswith("STATUS=")]
         assert status.startswith("STATUS=POLICY FILE NOT USED, the one before is in force: ")
-        assert f"{policy}:1:9: policy: there is no policy 'statik'" in status
+        assert f"{policy}:1:9: policy: unknown policy 'statik'" in status
         assert await version(serve.socket) == "criproxy-sim"
 
         put(policy, "policy: none\n")

@@ -16,7 +16,7 @@ from criproxy.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """Which CPUs somebody would rather have."""
+    """Which CPUs a balloon prefers."""
 
     near: tuple[CpuSet, ...] = ()
     """Those in the first of these, of them those in the second, and so on; a set that has too few free ones is passed
@@ -154,7 +154,7 @@ def _grow_singly(tree: Tree, own: CpuSet, free: CpuSet, count: int, wants: Wants
 
 
 def _wanted(free: CpuSet, count: int, wants: Wants) -> CpuSet:
-    """The CPUs of *free* that somebody wants most, at least *count*."""
+    """The CPUs of *free* that are wanted most, at least *count*."""
     for cpus, wanted in wants.sets():
         left = free & cpus if wanted else free - cpus
         if len(left) >= count:

@@ -1,7 +1,7 @@
-"""Who has which zone of memory: making room for newcomers, and letting those come back who had to give way.
+"""Which container has which zone of memory: makes room for new ones, and lets others come back that had to move.
 
 The rules are those of nri-plugins' memory allocator, with two differences: unions of zones that overlap are looked at,
-too, and `come_back` returns what was freed to those who once had to move.
+too, and `come_back` returns what was freed to containers that once had to move.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Everybody who has memory, by zone. Each is looked at only where somebody has to move: they may be hundreds."""
+    """All containers with memory, by zone. Each is read only where one has to move: there may be hundreds."""
 
     promises: Promises
     keys: Mapping[Mask, Collection[str]]
@@ -83,18 +83,18 @@ class _Work:
         self._users: dict[Mask, dict[str, MemoryRequest]] = {}
         """By zone, those that have been looked at."""
         self._rooms: dict[Mask, int] = {}
-        """By zone, what can be promised there as long as nobody moves."""
-        self._newcomer = ""
+        """By zone, what can be promised there as long as no container moves."""
+        self._new_key = ""
         self._grown: dict[tuple[CpuSet, frozenset[MemoryKind], Mask], Sequence[Mask]] = {}
 
     def put(self, request: MemoryRequest, zone: Mask) -> None:
-        """Give a newcomer its first place."""
-        self._newcomer = request.key
+        """Give a new container its first zone."""
+        self._new_key = request.key
         self.users(zone)[request.key] = request
         self._promises.add(zone, request.size_bytes)
 
     def users(self, zone: Mask) -> dict[str, MemoryRequest]:
-        """Who has *zone*."""
+        """The requests with *zone*."""
         if zone not in self._users:
             self._users[zone] = {key: self._crowd.request(key) for key in self._crowd.keys.get(zone, ())}
         return self._users[zone]
@@ -125,10 +125,10 @@ class _Work:
 
         In rounds: first those up to Burstable move, then Guaranteed ones, then preserved ones; and each time first
         within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too. Where none of a zone's own
-        users can move, those who have a part of it do.
+        users can move, those with a part of it do.
 
         Raises:
-            NotEnough: nobody can move any more; with overcommit that is how it stays.
+            NotEnough: no container can move any more; with overcommit it stays so.
         """
         over, inside = self._beyond(accepted), False
         while over:
@@ -145,7 +145,7 @@ class _Work:
                     return
                 zone, size = over[0]
                 where = format_cpuset(self.memory.nodes(zone))
-                raise NotEnough(f"{size} bytes of memory too much on NUMA nodes {where}, and nobody there can move")
+                raise NotEnough(f"NUMA nodes {where} lack {size} bytes of memory, and no container there can move")
             inside = not moved
 
     def _beyond(self, accepted: Mapping[Mask, int]) -> list[tuple[Mask, int]]:
@@ -194,7 +194,7 @@ class _Work:
         return found
 
     def _age(self, key: str) -> float:
-        return inf if key == self._newcomer else self._crowd.age(key)
+        return inf if key == self._new_key else self._crowd.age(key)
 
     def narrow(self, request: MemoryRequest, had: Mask) -> None:
         """Give *request* the narrowest of the zones that it grew through which has room now."""

@@ -25,7 +25,7 @@ class Card:
     nodes: tuple[str, ...] = ()
     """Those of its own that exist."""
     id: str = ""
-    """Its UUID, where the driver tells it without being asked."""
+    """Its UUID, where a file of the driver has it."""
     pci: str = ""
     """Its PCI address as the kernel writes it, ``0000:3b:00.0``; empty where that is not known."""
     bridges: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def number_in(id: str) -> int | None:
 
 
 def visible_value(kind: DeviceClass, ids: Iterable[str], stock: Stock) -> bytes | None:
-    """What the visible variable has to say for *ids*; None where that cannot be told."""
+    """The value of the visible variable for *ids*; None where that is not known."""
     words: list[str | None]
     match kind.id_format:
         case "uuid" | "as-is":

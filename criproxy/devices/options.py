@@ -53,7 +53,7 @@ class _Text:
 
 def _card_node(path: str) -> str:
     if len(PLACEHOLDER.findall(path)) != 1:
-        raise ValueError(f"must say once where a card's number stands, as in /dev/npu{{index}}, not {path!r:.60}")
+        raise ValueError(f"must contain the card's number once, as in /dev/npu{{index}}, not {path!r:.60}")
     return path
 
 
@@ -80,7 +80,7 @@ NodePath = Annotated[
 ]
 CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
 MountPrefix = Annotated[str, _Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
-HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" where it is not to be looked at')]
+HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" to leave it out')]
 Wait = Annotated[
     str, _Text(r"1s|0?\.[0-9]{1,3}s|[1-9][0-9]{0,2}ms|1000ms", "a time of at most one second, such as 1s or 500ms")
 ]
@@ -260,7 +260,7 @@ class DeviceOptions(BaseModel):
             known.setdefault(options.name, kind)
             variable = kind.visible_env
             if variable and (other := variables.setdefault(variable, options.name)) != options.name:
-                yield Misfit((*path, "visibleEnv"), f"{variable} is already that of the class {other!r}")
+                yield Misfit((*path, "visibleEnv"), f"{variable} already belongs to the class {other!r}")
 
 
 def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) -> Iterator[Misfit]:
@@ -268,7 +268,7 @@ def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) ->
     if kind.hide_value and not kind.visible_env:
         yield Misfit((*path, "hideValue"), "has no effect without visibleEnv, the variable that gets it")
     if kind.id_format == "minor" and not kind.per_device:
-        yield Misfit((*path, "idFormat"), "minor needs nodes.perDevice, where the number of a card is read")
+        yield Misfit((*path, "idFormat"), "minor needs nodes.perDevice, the source of a card's number")
 
 
 def _unknown(name: str) -> str:

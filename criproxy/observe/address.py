@@ -29,7 +29,7 @@ class Address:
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not colon or not _is_port(port) or (":" in host and not bracketed) or "/" in host:
-            raise UsageError(f"--http: {text!r} is no address; {_EXPECTED}")
+            raise UsageError(f"--http: {text!r} is not an address; {_EXPECTED}")
         return cls(host=host.strip("[]") or "localhost", port=int(port))
 
     @property
@@ -45,7 +45,7 @@ class Address:
             return False
 
     def listen(self) -> Listener:
-        """Take the address; who connects waits until `HttpServer` is there.
+        """Take the address; clients that connect wait until `HttpServer` is there.
 
         Raises:
             CriproxyError: if it cannot be had.

@@ -12,7 +12,7 @@ class Key:
     value: str
     """What its value looks like."""
     meaning: str
-    """A sentence for workload owners."""
+    """What it does, for the authors of pods."""
     policies: tuple[str, ...] = ("topology-aware",)
     """By the names in policy files."""
     restricted: bool = False
@@ -30,7 +30,7 @@ KEYS: Mapping[str, Key] = {
     "require-isolated-cpus": Key(_BOOL, "the same, and criproxy refuses it where there are too few of them"),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
-        "which exclusive CPUs it gets on a machine with several kinds: the fastest, usual ones, efficiency cores, or any",
+        "which exclusive CPUs it gets where there are several kinds: the fastest, usual ones, efficiency cores or any",
     ),
     "prefer-shared-cpus": Key(
         _BOOL,

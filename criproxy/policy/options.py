@@ -11,7 +11,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, parse_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, numbered, parse_cpuset
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.keys import KEYS, matches_any
@@ -51,7 +52,7 @@ Path = tuple[str | int, ...]
 
 
 class Misfit(NamedTuple):
-    """Something that options ask of a machine and the machine has not."""
+    """Something that options ask for and a machine lacks, or that contradicts other options."""
 
     path: Path
     text: str
@@ -133,7 +134,7 @@ class Options(BaseModel):
         return node if usable is node.topology else node.replace(topology=usable)
 
     def reserved(self, topology: Topology) -> CpuSet:
-        """The CPUs that nobody may own on a machine, or on what is usable of it."""
+        """The CPUs that may not become exclusive on a machine, or on its usable part."""
         return self._view(topology).reserved
 
     def resolved(self, host: HostReader) -> Self:
@@ -146,22 +147,22 @@ class Options(BaseModel):
             return self
         resources = self.available_resources.model_copy(update={"cpu": replace(available, cpus=cpus)})
         copy = self.model_copy(update={"available_resources": resources})
-        copy.__dict__["_seen"] = []  # it must not go on with what these options made of a machine
+        copy.__dict__["_seen"] = []  # the views of these options do not hold for the copy
         return copy
 
     def contradictions(self) -> Iterator[Misfit]:
-        """What these options ask that no machine can give; a policy with more options adds its own."""
+        """What these options ask for that no machine can have; a policy with more options adds its own."""
         if self.reserved_cpus and self.reserved_resources.cpu is not None:
             yield Misfit(("reservedCpus",), "says the same as reservedResources.cpu: give one of them")
         elif (available := self.available_resources.cpu) and available.listed is not None:
             yield from self._reserved_beyond(available.listed)
 
     def notes(self) -> Iterator[Misfit]:
-        """What these options say and has no effect; a policy that knows of some tells them."""
+        """Options that are given and have no effect; a policy with such options reports them."""
         return iter(())
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """What these options ask that the machine *topology* has not; a policy with more options adds its own."""
+        """What these options ask for that the machine *topology* lacks; a policy with more options adds its own."""
         path, reserved = self._reserved_path, self.reserved(topology)
         yield from missing_cpus(path, reserved, topology)
         available = self.available_resources.cpu
@@ -173,7 +174,7 @@ class Options(BaseModel):
             yield Misfit(path, f"reserves every CPU that pods may use ({format_cpuset(usable)}): leave at least one")
 
     def rest(self, topology: Topology) -> CpuSet:
-        """The available CPUs of a machine that are not reserved: with none there is nothing to place anybody on."""
+        """The available CPUs of a machine that are not reserved: without any, no container can be placed."""
         available, asked = self.available_resources.cpu, self.reserved_resources.cpu
         if available is not None and available.cpus is None:
             return frozenset()
@@ -201,7 +202,7 @@ class Options(BaseModel):
         return ("reservedCpus",) if self.reserved_resources.cpu is None else ("reservedResources", "cpu")
 
     def _reserved_beyond(self, available: CpuSet, online: CpuSet | None = None) -> Iterator[Misfit]:
-        """What is reserved and not among *available* CPUs; only those *online* are looked at, where they are known."""
+        """The reserved CPUs that are not *available*; where the CPUs that are *online* are known, only of these."""
         asked = self.reserved_resources.cpu
         if asked is not None and asked.cpus is None and asked.count > len(available):
             text = f"reserves {asked.count} CPUs, but {len(available)} are available ({format_cpuset(available)})"
@@ -215,7 +216,7 @@ class Options(BaseModel):
 def _unavailable(available: AvailableCpus, topology: Topology) -> Iterator[Misfit]:
     path = ("availableResources", "cpu")
     if available.cpus is None:
-        yield Misfit(path, f"there is no cgroup {available.cgroup!r} that says which CPUs are its")
+        yield Misfit(path, f"there is no cgroup {available.cgroup!r} with a cpuset")
     elif not available.excluded and not available.cgroup:
         yield from missing_cpus(path, available.cpus, topology)
     if topology.cpus and not available.of(topology.cpus):
@@ -248,4 +249,4 @@ def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) 
 
 
 def _counted(cpus: CpuSet) -> str:
-    return f"CPU {format_cpuset(cpus)} is" if len(cpus) == 1 else f"CPUs {format_cpuset(cpus)} are"
+    return f"{numbered('CPU', cpus)} {are(len(cpus))}"

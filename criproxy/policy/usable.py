@@ -20,7 +20,7 @@ _QUANTITY = r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m"
 
 
 class HostReader(NamedTuple):
-    """Tells the CPUs of what a policy file names by a path; None where there is no such thing."""
+    """Reads the CPUs of what a policy file names by a path; None where there is no such thing."""
 
     cgroup: Callable[[str], CpuSet | None]
     """Of a cgroup."""
@@ -35,7 +35,7 @@ class AvailableCpus:
     text: str
     """As in the policy file."""
     cpus: CpuSet | None
-    """None: those of a cgroup that nobody has read so far."""
+    """None: those of a cgroup that has not been read yet."""
     excluded: bool = False
     """All but *cpus*."""
 
@@ -160,7 +160,7 @@ class ReservedResources(BaseModel):
 def narrowed(topology: Topology, available: AvailableCpus) -> Topology:
     """The machine as a policy sees it that uses only what is *available*; all of it where none of that is there.
 
-    The memory of NUMA nodes whose CPUs are all somebody else's is so, too. Nodes without CPUs are everybody's.
+    It leaves out the memory of NUMA nodes that have only other CPUs, and keeps that of nodes without CPUs.
     """
     cpus = available.of(topology.cpus)
     if not cpus or cpus == topology.cpus:

@@ -152,12 +152,12 @@ def test_threads_of_a_core_stay_together() -> None:
     [
         pytest.param(
             {"name": "x", "cpu": 17},
-            "pools.0: there is no room for 'x': it asks for 17 CPUs, of 15 CPUs 15 are left",
+            "pools.0: there is no room for 'x': it asks for 17 CPUs, but 15 of 15 are left",
             id="larger-than-the-machine",
         ),
         pytest.param(
             {"name": "x", "cpu": 4, "instances": 4},
-            "pools.0: there is no room for 'x': it asks for 4 pools of 4 CPUs, of 15 CPUs 3 are left, and 3 fit",
+            "pools.0: there is no room for 'x': it asks for 4 pools of 4 CPUs, but 3 of 15 are left, and 3 fit",
             id="one-too-many",
         ),
         pytest.param(
@@ -206,7 +206,7 @@ def test_what_a_machine_has_not(pool: dict[str, object], said: str | None) -> No
         ),
         pytest.param(
             [{"name": "x", "cpuLists": [{"cpuset": "1-3"}]}, {"name": "y", "cpuLists": [{"cpuset": "3-4"}]}],
-            "pools.1.cpuLists.0.cpuset: CPUs 3 are also of pool 'x[0]'",
+            "pools.1.cpuLists.0.cpuset: CPUs 3 are also in pool 'x[0]'",
             id="overlap",
         ),
         pytest.param(
@@ -253,7 +253,7 @@ def test_pools_that_nobody_may_name() -> None:
     )
 
     assert [*nobody.contradictions()] == [
-        (("pools", 0, "name"), "nothing can reach it: let annotations.allow pool.podpools for some namespace")
+        (("pools", 0, "name"), "no container can get this pool: permit pool.podpools in annotations.allow")
     ]
     assert not [*somebody.contradictions()]
 

@@ -230,7 +230,7 @@ def test_a_directory_of_everybody_is_left_as_it_is(tmp_path: Path) -> None:
     """A mistyped `--state-dir /tmp` does not close /tmp to all others, nor do they get at the state."""
     (tmp_path / "of-another").touch()
     tmp_path.chmod(0o1777)
-    with pytest.raises(StoreError, match="is one for everybody's files: name one of criproxy's own with --state-dir"):
+    with pytest.raises(StoreError, match="is used by other programs, too: name one of criproxy's own with --state-dir"):
         Store(tmp_path)
 
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
@@ -377,7 +377,7 @@ def execute(path: Path, statement: str) -> None:
     [
         pytest.param(spoil_text, "file is not a database", id="no-database"),
         pytest.param(spoil_pages, "damaged", id="damaged"),
-        pytest.param(spoil_version, f"version {VERSION + 1}, newer than {VERSION}", id="newer"),
+        pytest.param(spoil_version, f"version {VERSION + 1} is newer than {VERSION}", id="newer"),
         pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
         pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
         pytest.param(spoil_texts, "table pods cannot be read: .* is no map of texts", id="no-labels"),

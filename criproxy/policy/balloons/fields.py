@@ -29,15 +29,15 @@ from criproxy.policy.unheeded import option_notes
 from criproxy.policy.usable import HostReader
 
 RESERVED, DEFAULT = "reserved", "default"
-"""Types that are always there."""
+"""Types that always exist."""
 SYSTEM_NAMESPACE = "kube-system"
 ANNOTATION = "balloon.balloons"
-"""Which names the type of the balloon for a container."""
+"""The annotation that names the type of the balloon for a container."""
 REFUSED = -1
 """As maxCPUs: no container runs in such a balloon on this node."""
 
 SYSFS = "/sys/"
-"""With which the paths of devices begin."""
+"""The beginning of the paths of devices."""
 
 _PRIORITIES = ("high", "normal", "low", "none")
 _FORBIDDEN_IN_NAMES = "[]/"
@@ -95,7 +95,7 @@ class _Group(BaseModel):
 
     @model_serializer(mode="wrap")
     def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Only what the file says: of thirty options of a balloon type most have their defaults."""
+        """Only the options that the file gives: most of the thirty options of a balloon type have their defaults."""
         fields = type(self).model_fields
         named: dict[str, object] = serialize(self)
         return {
@@ -129,7 +129,7 @@ ComponentOption = Annotated[Component, BeforeValidator(_to_component), WithJsonS
 
 
 class LoadClass(_Group):
-    """A kind of load that slows down whatever shares some hardware with it."""
+    """A kind of load that slows down other loads on the same hardware."""
 
     name: Name
     """Its name in the loads of balloon types."""
@@ -255,11 +255,11 @@ class BalloonsFields(Options):
 
     @cached_property
     def device_cpus(self) -> Mapping[str, CpuSet]:
-        """The CPUs next to devices that balloon types name, as far as somebody has looked; by their paths."""
+        """The CPUs next to devices that balloon types name, by their paths; empty until `resolved` has read them."""
         return {}
 
     def resolved(self, host: HostReader) -> Self:
-        """These options with what the host says about the cgroup and the devices that they name."""
+        """These options with the CPUs of the cgroup and the devices that they name, as the host has them."""
         copy = super().resolved(host).model_copy()
         paths = {path for kind in self.balloon_types for path in kind.prefer_close_to_devices if path.startswith(SYSFS)}
         copy.__dict__["device_cpus"] = {path: cpus for path in sorted(paths) if (cpus := host.device(path))}

@@ -41,9 +41,9 @@ class Kind:
     type: BalloonType
     wants: Wants = field(default_factory=Wants)
     fixed: CpuSet = NO_CPUS
-    """All CPUs that its only balloon ever has; none: as many as it needs."""
+    """All CPUs that its only balloon ever has; empty: as many as it needs."""
     overbooked: bool = False
-    """Whether its only balloon takes everybody, however much is asked for."""
+    """Whether its only balloon takes every container, however large their requests."""
     loads: Mapping[str, str] = field(default_factory=dict)
     """What its containers load: classes, each with its level."""
     parts: tuple["Kind", ...] = ()
@@ -97,9 +97,9 @@ class Catalogue:
     reserved: CpuSet
     """CPUs that are named as reserved."""
     named: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What names of pools stand for, as far as somebody has looked: a memory of `reading.read`."""
+    """The balloons that names of pools stand for, as far as `reading.read` has parsed them: one of its caches."""
     last_read: list[Any] = field(default_factory=list, compare=False)
-    """What it has read last: another of its memories."""
+    """What it has read last: its other cache."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Kind]:
@@ -108,7 +108,7 @@ class Catalogue:
 
     @cached_property
     def counted(self) -> CpuSet:
-        """CPUs of which all else says that they are reserved, by name or for an amount: who shares may be there."""
+        """The CPUs that count as reserved, by name or for an amount: shared containers may be there."""
         return self.options.reserved(self.topology) & self.topology.cpus
 
     @cached_property
@@ -216,7 +216,7 @@ def _reserves_by_name(options: BalloonsFields) -> bool:
 
 
 def _by_crirm(kind: Kind, options: BalloonsFields, topology: Topology) -> Kind:
-    """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take everybody."""
+    """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take every container."""
     if kind.name == RESERVED:
         fixed = options.reserved(topology) & topology.cpus
         return replace(kind, fixed=fixed, overbooked=bool(fixed))

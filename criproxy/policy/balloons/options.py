@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from criproxy.model.amounts import are
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -42,7 +43,7 @@ def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
     cpus = state.catalogue.topology.cpus
     least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
     machine, free = f"{len(cpus)} ({format_cpuset(cpus)})", len(state.free)
-    left = f"{free} {'is' if free == 1 else 'are'} left of {machine}"
+    left = f"{free} {are(free)} left of {machine}"
     others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
     if kind in state.catalogue.created and there < kind.type.min_balloons:
         path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")

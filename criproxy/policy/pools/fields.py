@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from criproxy.policy.options import CpuSetOption
 
 RESERVED, DEFAULT = "reserved", "default"
-"""The pools that there are always."""
+"""The pools that always exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from criproxy.policy.pools.fields import DEFAULT, RESERVED, Amount, CpuList, Poo
 from criproxy.policy.pools.plan import make_plan
 
 ANNOTATION = "pool.podpools"
-"""Which names the pool of a container."""
+"""The annotation that names the pool of a container."""
 
 
 def _by_name(value: object) -> object:
@@ -45,18 +45,18 @@ class PoolsOptions(Options):
             yield from _wrong_size(pool, path)
             yield from _unreachable(pool, path, named=may_use(self, ANNOTATION))
             if pool.exclusive and not self.pin_cpu:
-                yield Misfit((*path, "exclusive"), "needs pinCPU: who is not kept to CPUs cannot have them alone")
+                yield Misfit((*path, "exclusive"), "needs pinCPU: without it no container has CPUs alone")
             for number, cpus in enumerate(each.cpuset for each in pool.cpu_lists):
                 place = (*path, "cpuLists", number, "cpuset")
                 if both := {cpu: taken[cpu] for cpu in sorted(cpus & taken.keys())}:
-                    what = f"CPUs {format_cpuset(both.keys())} are also of pool {next(iter(both.values()))!r}"
+                    what = f"CPUs {format_cpuset(both.keys())} are also in pool {next(iter(both.values()))!r}"
                     yield Misfit(place, f"{what}: a CPU is in one pool only")
                 elif not cpus:
                     yield Misfit(place, "names no CPU")
                 taken |= dict.fromkeys(cpus, f"{pool.name}[{number}]")
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """Which CPUs a machine has not, and which pools it has no room for."""
+        """CPUs that a machine lacks, and pools for which it has no room."""
         yield from super().misfits(topology)
         usable = self.usable(topology)
         for index, pool in enumerate(self.pools):
@@ -93,10 +93,10 @@ def _wrong_size(pool: Pool, path: tuple[str | int, ...]) -> Iterator[Misfit]:
 
 def _unreachable(pool: Pool, path: tuple[str | int, ...], *, named: bool) -> Iterator[Misfit]:
     if not named and pool.name not in (RESERVED, DEFAULT):
-        yield Misfit((*path, "name"), f"nothing can reach it: let annotations.allow {ANNOTATION} for some namespace")
+        yield Misfit((*path, "name"), f"no container can get this pool: permit {ANNOTATION} in annotations.allow")
     several = len(pool.cpu_lists) > 1 or (pool.instances is not None and pool.instances != Amount("1", 1))
     if pool.exclusive and pool.name in (RESERVED, DEFAULT):
-        yield Misfit((*path, "exclusive"), f"the pool {pool.name!r} is for all who have no other")
+        yield Misfit((*path, "exclusive"), f"the pool {pool.name!r} is for all containers without another")
     elif several and not pool.max_pods and not pool.exclusive and pool.fill_order != "Balanced":
         text = f"all but the first pool {pool.name!r} stay empty: with {pool.fill_order}, give maxPods"
         yield Misfit((*path, "fillOrder"), text)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from criproxy.alloc.partition import cut
+from criproxy.model.amounts import are
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy.pools.fields import DEFAULT, RESERVED, Pool
@@ -29,7 +30,7 @@ class Plan:
     instances: Sequence[Instance]
     """Kind by kind: the reserved pool, the default one, then in the order of the policy file."""
     shortages: Sequence[tuple[str, str]]
-    """By name of the kind, what there was no room for."""
+    """By name of the kind, a sentence on what had no room."""
 
     @cached_property
     def by_kind(self) -> Mapping[str, Sequence[Instance]]:
@@ -46,7 +47,7 @@ class Plan:
 
     @property
     def default(self) -> Instance:
-        """The pool of all who have no other."""
+        """The pool of all containers without another."""
         return self.by_kind[DEFAULT][0]
 
 
@@ -109,7 +110,7 @@ class _Cutting:
             yield from self._cut(pool, pool.cpu.cpus(len(self.base)))
 
     def _compare(self, pool: Pool) -> None:
-        """The reserved pool has the reserved CPUs: what else is said about it must say the same."""
+        """The reserved pool has the reserved CPUs: its other options must agree with that."""
         size = pool.cpu.cpus(len(self.base)) if pool.cpu else len(self.reserved)
         listed = pool.cpu_lists[0].cpuset if pool.cpu_lists else self.reserved
         if size != len(self.reserved) or listed != self.reserved:
@@ -136,10 +137,10 @@ class _Cutting:
             return f"there is no room for {pool.name!r}: {said.text if said else 0} of {base} CPUs is less than {small}"
         more = f", and {made} fit" if made else ""
         wants = f"{wanted} pools of {size} CPUs" if wanted > 1 else f"{size} CPUs"
-        return f"there is no room for {pool.name!r}: it asks for {wants}, of {base} CPUs {left} are left{more}"
+        return f"there is no room for {pool.name!r}: it asks for {wants}, but {left} of {base} {are(left)} left{more}"
 
     def _any(self, own: dict[str, list[CpuSet]]) -> CpuSet:
-        """Where the default pool is if nothing is left: with all pools that are not for single containers."""
+        """The default pool if no CPU is left: on all pools that are not for single containers."""
         if DEFAULT not in own:
             self._crowded()
         exclusive = [cpus for pool in self.pools if pool.exclusive for cpus in own[pool.name]]
@@ -147,7 +148,7 @@ class _Cutting:
 
     def _crowded(self) -> None:
         if self.pools:
-            text = "leaves no CPU for pods that name no pool, and none is reserved for them: they share those of others"
+            text = "leaves no CPU for pods that name no pool, and none is reserved: they share the CPUs of other pools"
             self.shortages.append((self.pools[-1].name, text))
 
 

@@ -4,10 +4,12 @@ from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.pools import Pool
 from criproxy.alloc.rank import ranked
 from criproxy.alloc.sharing import RESERVED, Division
+from criproxy.model.amounts import counted
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates, Row, compared
+from criproxy.policy.parts import lacks_beside_shared
 from criproxy.policy.topology_aware.criteria import Choosing, available
 from criproxy.policy.topology_aware.reserved import reserved_pool
 
@@ -27,7 +29,7 @@ def pools_compared(choosing: Choosing, isolated: CpuSet) -> Candidates:
     shared = choosing.division.shared_by(pools[0].name, choosing.others.exclusive_cpus)
     if order or owns or choosing.request.strict or not shared:
         return compared(OF, order, lacking)
-    note = "no pool has that much left: those who share have more than there is"
+    note = "no pool has that much left: shared containers ask for more than there is"
     return compared(OF, order, lacking, chosen=pools[0].name, note=note)
 
 
@@ -57,13 +59,9 @@ def _lacks_to_own(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
         return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
     if request.isolated_only:
         missing = request.owned - len(isolated & pool.cpus)
-        return _cpus(missing, "isolated ") if missing > 0 else "CPUs to share"
+        return counted(missing, "isolated CPU") if missing > 0 else "CPUs to share"
     if not choosing.division.own_sharable():
-        return "CPUs that can be owned"
+        return "CPUs that can be exclusive"
     if (missing := choosing.missing_cpus(pool)) > 0:
-        return _cpus(missing)
-    return f"{_cpus(request.owned - available(choosing.room, request.shared_milli))} that those who share can spare"
-
-
-def _cpus(count: int, kind: str = "") -> str:
-    return f"{count} {kind}CPU{'s' * (count != 1)}"
+        return counted(missing, "CPU")
+    return lacks_beside_shared(request.owned - available(choosing.room, request.shared_milli))
