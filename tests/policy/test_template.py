@@ -107,8 +107,8 @@ def test_the_readme_works() -> None:
     ]
     for path in re.findall(r"\]\(([^)]+)\)", text):
         assert (ROOT / "criproxy/policy" / path).exists()
-    assert isinstance(scope["newcomer"], Container)
-    assert scope["newcomer"].qos is QosClass.GUARANTEED
+    assert isinstance(scope["container"], Container)
+    assert scope["container"].qos is QosClass.GUARANTEED
 
 
 def test_what_it_chooses_from_is_shown() -> None:
