@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, Who
-from criproxy.devices.cards import Stock, Stocks, told, visible_value
+from criproxy.devices.cards import Stock, Stocks, ids_text, visible_value
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Allocation, Evidence, Given
 from criproxy.devices.rules import DeviceRules
@@ -175,7 +175,7 @@ class _Case:
         if by_cdi and not ids:
             text = "a CDI device of it does not name its card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
-        cards = told(ids) or "a card"
+        cards = ids_text(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
         # Beside CDI a variable would inject the card a second time, on runtimes whose hook obeys it.
         wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Card, Stock, Stocks, told
+from criproxy.devices.cards import Card, Stock, Stocks, ids_text
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Evidence, Given, Known, numbers_of_nodes
 from criproxy.model.cpuset import CpuSet, numbered
@@ -32,7 +32,7 @@ class Whereabouts:
         """For people."""
         place = f"is next to {numbered('NUMA node', self.nodes)}" if self.nodes else "is next to no known NUMA node"
         where = f" ({self.pci})" if self.pci not in ("", self.id) else ""
-        return f"{self.kind}: {told([self.id] if self.id else []) or 'a card'}{where} {place}"
+        return f"{self.kind}: {ids_text([self.id] if self.id else []) or 'a card'}{where} {place}"
 
 
 def whereabouts(

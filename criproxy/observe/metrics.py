@@ -112,9 +112,7 @@ class _ProxyCollector(Collector):
         yield GaugeMetricFamily("criproxy_oldest_held_call_seconds", text, value=held_s)
         yield self._bypass()
         dropped = self._gauges.dropped_log_lines()
-        yield CounterMetricFamily(
-            "criproxy_dropped_log_lines", "Log lines dropped because they were not read in time.", value=dropped
-        )
+        yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines dropped, not read in time.", value=dropped)
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build

@@ -86,27 +86,17 @@ _TOTALS = {
     "drift": ("drift", "outcome", "Cpusets changed by another program: found, and of these repaired at once."),
     "exits": ("exits", "seen", "Ends of containers without a call, by what reported them."),
     "resyncs": ("resyncs", "outcome", "Comparisons with the containers that the runtime lists."),
-    "reloads": (
-        "config_reloads",
-        "outcome",
-        "Reloads of the configuration: ok, or failed, so that the old one stays in force.",
-    ),
+    "reloads": ("config_reloads", "outcome", "Reloads of the configuration: ok, or failed, and the old one stays."),
 }
 """Field of `Placing` → name without prefix and ``_total``, label and help."""
 
 _COUNTS = {
     "resizes_refused": ("resizes_refused", "Resizes that were refused; the kubelet repeats each every second."),
-    "promotions": (
-        "promotions",
-        "Containers that later got the CPUs, the place or the size that they should have had before.",
-    ),
+    "promotions": ("promotions", "Containers that got the CPUs, the place or the size that they lacked before."),
     "policy_failures": ("policy_failures", "Events at which the policy raised an exception that no policy may raise."),
     "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
-    "inquiries": (
-        "inquiries",
-        "Calls without an answer whose outcome criproxy asked the runtime for.",
-    ),
+    "inquiries": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
     "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
     "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
 }

@@ -134,9 +134,7 @@ class Database:
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             version = version_of(connection)
             if version > VERSION:
-                raise _UnusableError(
-                    f"its version {version} is newer than {VERSION}, the latest that this criproxy knows"
-                )
+                raise _UnusableError(f"its version {version} is newer than {VERSION}, the latest known here")
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise _UnusableError(f"it is damaged: {verdict}")

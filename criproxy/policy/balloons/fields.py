@@ -39,12 +39,12 @@ REFUSED = -1
 SYSFS = "/sys/"
 """The beginning of the paths of devices."""
 
-_PRIORITIES = ("high", "normal", "low", "none")
+PRIORITIES = ("high", "normal", "low", "none")
 _FORBIDDEN_IN_NAMES = "[]/"
 
 
 def _to_priority(value: object) -> object:
-    return _PRIORITIES[value] if type(value) is int and 0 <= value < len(_PRIORITIES) else value
+    return PRIORITIES[value] if type(value) is int and 0 <= value < len(PRIORITIES) else value
 
 
 def _checked_name(name: str) -> str:
@@ -67,7 +67,7 @@ _EXPRESSION_SCHEMA = {
     "required": ["operator"],
     "additionalProperties": False,
 }
-_PRIORITY_SCHEMA = {"enum": [*_PRIORITIES, *range(len(_PRIORITIES))]}
+_PRIORITY_SCHEMA = {"enum": [*PRIORITIES, *range(len(PRIORITIES))]}
 
 Name = Annotated[str, AfterValidator(_checked_name)]
 ExpressionOption = Annotated[

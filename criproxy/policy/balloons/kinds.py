@@ -16,6 +16,7 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.topology import Topology
 from criproxy.policy.balloons.fields import (
     DEFAULT,
+    PRIORITIES,
     REFUSED,
     RESERVED,
     SYSFS,
@@ -24,7 +25,6 @@ from criproxy.policy.balloons.fields import (
     BalloonType,
 )
 
-PRIORITIES = ("high", "normal", "low", "none")
 POD_RESOURCES = "podresourceapi:"
 """Instead of a path: the devices of a balloon's own containers, to which every balloon is close anyway."""
 _NODE = r"/sys/devices/system/node/node(\d+)"

@@ -25,7 +25,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
 from criproxy.policy.api import Policy
-from criproxy.simulate.faults import told
+from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion
 from criproxy.simulate.scenario.expected import ExpectedPools
 from criproxy.simulate.scenario.pods import ContainerPlan, PodPlan, seen_sizes
@@ -258,7 +258,7 @@ class World:
             self._remember(event, self._policy, refused=True)
             raise
         except Exception as error:  # whatever is wrong with a policy, other cases go on
-            raise Failure(f"the policy is at fault at {type(event).__name__}: {told(error)}", self._line) from error
+            raise Failure(f"the policy is at fault at {type(event).__name__}: {raised(error)}", self._line) from error
         self._remember(event, self._policy, refused=False)
         self._node = decision.node
         if decision.reasons:
