@@ -73,7 +73,7 @@ class Capacity:
         return max(0, min(self._inside(index), *around))
 
     def needed(self, index: int, joining_milli: int = 0) -> int:
-        """How many CPUs a pool needs for those that share in it; one suffices for any number of zero requests."""
+        """How many CPUs a pool needs for its shared containers; one suffices for any number of zero requests."""
         load = self.loads[index]
         busy = bool(load.sharers or joining_milli)
         return max(-(-(load.granted_milli + joining_milli) // 1000), int(busy), 0 if index else self.kept)

@@ -17,7 +17,7 @@ RESERVED = "the reserved CPUs"
 """The name of the pool beside the tree."""
 
 _Place = tuple[CpuSet, CpuSet, CpuSet, CpuSet, str]
-"""All that policies say in a grant of who shares CPUs."""
+"""All that policies set in the grant of a shared container."""
 
 
 @dataclass(frozen=True)

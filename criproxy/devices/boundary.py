@@ -159,7 +159,7 @@ class _Case:
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
             return Boundary(asked, (self._override(tampered),))
-        by = self.given.source if self.given.given is Given.NONE else "nobody can tell"
+        by = self.given.source if self.given.given is Given.NONE else "no evidence"
         how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
         if self.rules.hide_unallocated == "report":
             text = (

@@ -1,6 +1,6 @@
 """Which container got which cards: what each source says, and what follows for each class.
 
-Three answers are possible, and the difference between the last two matters: these cards; none; nobody can tell. A
+Three answers are possible, and the difference between the last two matters: these cards; none; unknown. A
 variable never grants a card, since a pod's own comes in the same list as that of a device plugin.
 """
 

@@ -1,7 +1,7 @@
 """What NVIDIA's library NVML reports about the links between GPUs, beyond sysfs: NVLinks and MIG devices.
 
-It opens device nodes, may take seconds, and hangs with a driver that does: it is asked by commands, in a thread that
-nobody has to wait for, and not by the daemon, which may not even open those nodes (``DevicePolicy=closed``).
+It opens device nodes, may take seconds, and hangs with a driver that does: it is asked by commands, in a thread
+of its own, and not by the daemon, which may not even open those nodes (``DevicePolicy=closed``).
 """
 
 from collections import Counter

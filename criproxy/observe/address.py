@@ -34,7 +34,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it; of a name but localhost nobody knows."""
+        """Whether only this machine reaches it; False for all names but localhost, which are not resolved."""
         if self.path is not None or self.host == "localhost":
             return True
         from ipaddress import ip_address
