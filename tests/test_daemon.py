@@ -191,7 +191,7 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
         (["--image-listen", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "one would take the other's calls"),
-        (["--http", "everywhere"], "--http: 'everywhere' is no address"),
+        (["--http", "everywhere"], "--http: 'everywhere' is not an address"),
         (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--nonsense"], "No such option"),
