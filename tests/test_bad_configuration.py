@@ -26,10 +26,10 @@ BAD = {
     "elsewhere": (ELSEWHERE, "availableResources.cpu: CPUs 2000-3000 are not online"),
     "every-cpu": (EVERY_CPU, "reservedCpus: reserves every CPU that pods may use (0-3)"),
     "too-large": (TOO_LARGE, "a balloon of type big needs 9 CPUs"),
-    "vanished": (VANISHED, "policy: there is no policy 'vendors-own'"),
+    "vanished": (VANISHED, "policy: unknown policy 'vendors-own'"),
     "no-yaml": ("policy: [", "a bracket is not closed"),
     "missing": (None, "there is no such file"),
-    "unreadable": ("", "can be written by everybody"),
+    "unreadable": ("", "can be written by every user"),
 }
 """Text of the file and what is said of it, by name."""
 

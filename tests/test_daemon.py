@@ -190,7 +190,7 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
         (["--image-listen", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "one would take the other's calls"),
-        (["--http", "everywhere"], "--http: 'everywhere' is no address"),
+        (["--http", "everywhere"], "--http: 'everywhere' is not an address"),
         (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--nonsense"], "No such option"),
@@ -531,7 +531,7 @@ async def test_sighup_reads_the_policy_file_again(tmp_path: Path, runtime: Embed
         ended = await serve.message("READY=1")
         (status,) = [line for line in ended if line.startswith("STATUS=")]
         assert status.startswith("STATUS=POLICY FILE NOT USED, the one before is in force: ")
-        assert f"{policy}:1:9: policy: there is no policy 'statik'" in status
+        assert f"{policy}:1:9: policy: unknown policy 'statik'" in status
         assert await version(serve.socket) == "criproxy-sim"
 
         put(policy, "policy: none\n")

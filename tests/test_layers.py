@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 
 LAYERS = "imports go down only"
 ROOMS = "the rooms of control import down only"
+CIRCLES = "nothing in a package imports in a circle"
 WIRE = "wire imports nothing of ours but errors"
 GRPC = "only wire, cri, emulator and deviceplugin import grpc, google and hpack"
 PURE = "the pure packages do no I/O"
@@ -46,6 +47,13 @@ PLANTS = [
     pytest.param("policy/with_wire.py", "import criproxy.wire.calls", PURE, id="wire-in-policy"),
 ]
 """Files with one wrong import each, and the contract that forbids it; nobody imports them."""
+CIRCLE_PLANTS = {
+    "model/there.py": "import criproxy.model.back",
+    "model/back.py": "import criproxy.model.there",
+    "store/early.py": "import criproxy.store.late",
+    "store/late.py": "def late() -> None:\n    import criproxy.store.early",
+}
+"""Two modules that import each other, and two of which one does it late."""
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -62,8 +70,7 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
 def broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What import-linter says of all plants at once, by contract: the part of its report that is about it."""
     folder = tmp_path_factory.mktemp("planted")
-    for plant in PLANTS:
-        place, line = str(plant.values[0]), plant.values[1]
+    for place, line in [(str(plant.values[0]), plant.values[1]) for plant in PLANTS] + [*CIRCLE_PLANTS.items()]:
         file = folder / "criproxy" / place
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{line}\n")
@@ -93,6 +100,12 @@ def test_a_planted_violation_is_found(broken: dict[str, str], place: str, line: 
     module = ".".join(("criproxy", *Path(place.removesuffix("/__init__.py")).with_suffix("").parts))
 
     assert [contract] == [name for name, report in broken.items() if re.search(rf"\b{re.escape(module)}\b", report)]
+
+
+@pytest.mark.parametrize("package", ["model", "store", "control"])
+def test_a_planted_circle_is_found(broken: dict[str, str], package: str) -> None:
+    """Two modules or two rooms that import each other are found, also if one does it late."""
+    assert f"No cycles are allowed in criproxy.{package}." in broken[CIRCLES]
 
 
 def test_wire_is_kept_from_every_other_part() -> None:

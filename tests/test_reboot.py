@@ -19,14 +19,14 @@ import pytest
 from criproxy.cli.client import ask
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import CpuSet
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
+from tests.allocations import Allocated, Allocations
 from tests.daemons import Serve
 from tests.rebooted import BootingKubelet
+from tests.sysfs import write_sysfs
 
 MIB = 1 << 20
 LIMIT_S = 120.0

@@ -78,7 +78,7 @@ def test_the_table_of_all_annotations() -> None:
 
 def test_a_table_that_is_behind_is_renewed() -> None:
     """Whatever is between the marks gives way to the options of the class that they name."""
-    old = "<!-- options: criproxy.policy.balloons.options.LoadClass -->\nold\n<!-- end -->"
+    old = "<!-- options: criproxy.policy.balloons.fields.LoadClass -->\nold\n<!-- end -->"
     new = renewed(old)
 
     assert "old" not in new

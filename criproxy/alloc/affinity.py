@@ -30,7 +30,7 @@ class Affinity:
     match: Expression
     weight: int = 1
     scope: Expression = SAME_POD
-    """Who is looked at at all."""
+    """The containers that count at all."""
 
     def holds(self, other: Attribute, *, same_pod: bool) -> bool:
         """Whether it is about one other container."""
@@ -70,7 +70,7 @@ def parse_affinities(document: object, container: str, *, anti: bool) -> list[Af
 
 
 def _check(container: str, affinities: Sequence[Affinity]) -> None:
-    """Raise ValueError if a container has so many that whoever comes meanwhile would wait for it."""
+    """Raise ValueError if a container has so many that other containers would wait for it."""
     both = [each for affinity in affinities for each in (affinity.match, affinity.scope)]
     _check_count(container, len(affinities), "affinities", MAX_AFFINITIES)
     _check_count(container, sum(len(each.patterns) for each in both), "patterns", MAX_PATTERNS)

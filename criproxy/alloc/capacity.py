@@ -20,12 +20,12 @@ from criproxy.model.workload import Container, QosClass
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Who is in a pool and in those under it."""
+    """The containers in a pool and in those under it, and what they were granted."""
 
     granted_milli: int = 0
-    """Requests of those that share, what they own not included."""
+    """Requests of shared containers, without their exclusive CPUs."""
     sharers: int = 0
-    """Containers that share, zero requests included."""
+    """Shared containers, also those without requests."""
     containers: int = 0
     """All containers."""
 
@@ -50,36 +50,36 @@ class Capacity:
 
     tree: PoolTree
     shared: Sequence[CpuSet]
-    """By pool: CPUs of it that nobody owns and everybody may share."""
+    """By pool: its shared CPUs."""
     loads: Sequence[Load]
     """By pool."""
     kept: int
     """CPUs that stay in the whole machine for containers that share, even if there are none now."""
     watched: CpuSet = NO_CPUS
-    """CPUs that are shared as long as others than ours are on them: nobody can own them."""
+    """CPUs that cannot become exclusive as long as unmanaged containers are on them."""
 
     def free_milli(self, index: int) -> int:
         """What a further container that shares may be granted in a pool; negative where too much has been."""
         return self._free_milli[index]
 
     def spare(self, index: int, joining_milli: int = 0) -> int:
-        """How many CPUs of a pool can be owned so that all who share, within and around, keep what they were granted.
+        """How many CPUs of a pool can become exclusive so that shared containers, within and around, keep their grants.
 
         Args:
             index: the pool.
-            joining_milli: what the owner itself is going to share there.
+            joining_milli: what the container with the exclusive CPUs is going to share there.
         """
         around = (len(self.shared[pool]) - self.needed(pool, joining_milli) for pool in self._path(index))
         return max(0, min(self._inside(index), *around))
 
     def needed(self, index: int, joining_milli: int = 0) -> int:
-        """How many CPUs a pool needs for those that share in it; one suffices for any number of zero requests."""
+        """How many CPUs a pool needs for its shared containers; one suffices for any number of zero requests."""
         load = self.loads[index]
         busy = bool(load.sharers or joining_milli)
         return max(-(-(load.granted_milli + joining_milli) // 1000), int(busy), 0 if index else self.kept)
 
     def ownable(self, index: int) -> CpuSet:
-        """CPUs of a pool that can be owned, if those who share need none of them."""
+        """CPUs of a pool that can become exclusive, if shared containers need none of them."""
         return self.shared[index] - self.watched
 
     def take(self, index: int, count: int, own: CpuSet = NO_CPUS, liked: CpuSet = NO_CPUS) -> CpuSet:
@@ -151,28 +151,28 @@ class _Part(NamedTuple):
 
 
 class Loads:
-    """Who is in each pool of a tree, for one node after the other: cheap where little differs between them.
+    """The load of each pool of a tree, for one node after the other: cheap where little differs between them.
 
     Args:
         tree: the pools.
-        ignored: a name of a pool that is not in the tree: who is there does not count.
+        ignored: a name of a pool that is not in the tree: containers there do not count.
     """
 
     def __init__(self, tree: PoolTree, ignored: str) -> None:
         self.tree = tree
         self._ignored = ignored
         self._direct = Sums(self._part, self._seen, (Load(),) * len(tree.pools), _changed)
-        """By pool, who is in it and not in one under it."""
+        """By pool, the load of it without those under it."""
 
     def of(self, node: Node) -> list[Load]:
-        """By pool, all who are in it and under it; grants say who is where, containers what they asked for."""
+        """By pool, the load of it and of those under it, by the grants and the requests of containers."""
         loads = list(self._direct.of(node, node.grants))
         for pool in reversed(self.tree.pools[1:]):
             loads[pool.path[1]] += loads[pool.index]
         return loads
 
     def _seen(self, grant: Grant) -> object:
-        """What a part follows from: in a pool that there is, who owns nothing counts the same on whatever CPUs."""
+        """What a part follows from: in a known pool, a shared container counts the same on any CPUs."""
         if grant.pool in self.tree.by_name and not grant.exclusive:
             return grant.pool
         return grant.pool, grant.cpus, grant.exclusive
@@ -199,11 +199,11 @@ def capacity(node: Node, loads: Loads, sharable: CpuSet, kept: int, watched: Cpu
     """The pools of *node*.
 
     Args:
-        node: its grants say who is where.
+        node: its grants say where containers are.
         loads: of the pools of its machine.
-        sharable: CPUs that containers share as long as nobody owns them.
+        sharable: CPUs that containers share as long as they are not exclusive.
         kept: see `Capacity.kept`.
-        watched: see `Capacity.watched`; only owners need to know them.
+        watched: see `Capacity.watched`; only needed for exclusive CPUs.
     """
     free, tree = sharable - node.exclusive_cpus, loads.tree
     return Capacity(tree, [free & pool.cpus for pool in tree.pools], loads.of(node), kept, watched)

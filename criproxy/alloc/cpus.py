@@ -14,7 +14,7 @@ Groups = Sequence[CpuSet]
 
 @dataclass(frozen=True, slots=True)
 class Taste:
-    """What somebody wants of CPUs beside their number."""
+    """How to choose CPUs, beside their number."""
 
     first: CpuSet = frozenset()
     """CPUs to take before all others, such as the fast ones: only these if there are enough, else all of these that are
@@ -120,21 +120,6 @@ def _evenly(topology: Topology, groups: Groups, count: int, taste: Taste) -> Cpu
     return frozenset().union(*parts)
 
 
-def take_near(topology: Topology, free: CpuSet, count: int, near: CpuSet) -> CpuSet:
-    """Pick CPUs among those next to something, else of the same NUMA nodes, else of the next ones by distance.
-
-    Args:
-        topology: the machine.
-        free: CPUs that may be taken.
-        count: how many of them.
-        near: CPUs next to a device, of a cache or of a NUMA node.
-
-    Raises:
-        NotEnough: *free* is smaller than *count*.
-    """
-    return take_in_order(topology, free, count, (near, *rings(topology, topology.nodes_of(near))))
-
-
 def take_in_order(
     topology: Topology, free: CpuSet, count: int, parts: Iterable[CpuSet], taste: Taste = PLAIN
 ) -> CpuSet:
@@ -153,7 +138,7 @@ def take_in_order(
 
 
 def one_per_core(topology: Topology, cpus: CpuSet) -> CpuSet:
-    """The first thread of each core that *cpus* are of: for who wants no second thread beside its own."""
+    """The first thread of each core that *cpus* are of: for containers that want no second thread of a core."""
     core_of = topology.core_of
     return frozenset(
         cpu for cpu in cpus if cpu not in core_of or all(cpu <= other for other in core_of[cpu].cpus & cpus)
@@ -240,7 +225,7 @@ def _nodes_needed(groups: Iterable[CpuSet], count: int) -> int:
 
 
 def _next_group(groups: Sequence[CpuSet] | Sequence[list[int]], count: int, *, spread: bool) -> int:
-    """Which group holds *count* most tightly, else is the largest; always the largest for who wants to spread."""
+    """Which group holds *count* most tightly, else is the largest; always the largest for a choice that spreads."""
 
     def order(index: int) -> tuple[bool, int, int]:
         spare = len(groups[index]) - count
@@ -321,7 +306,7 @@ def _split(cpus: Iterable[int], group_of: Mapping[int, int]) -> dict[int, list[i
 
 
 def _threads(topology: Topology, cores: Iterable[_Free], picked: CpuSet) -> list[int]:
-    """The CPUs that are not *picked*: of cores that somebody uses already first, the fullest of them first.
+    """The CPUs that are not *picked*: of cores that are used already first, the fullest of them first.
 
     Of several those close to what is picked, then those in the caches with the least room.
     """
@@ -339,7 +324,7 @@ def _threads(topology: Topology, cores: Iterable[_Free], picked: CpuSet) -> list
 
 
 def _without(core: _Free, picked: CpuSet) -> _Free:
-    """What is left of a core; a cache may have only some of its threads, as the kernel tells it."""
+    """What is left of a core; a cache may have only some of its threads, as the kernel reports it."""
     if picked.isdisjoint(core.cpus):
         return core
     return _Free(False, core.place, [cpu for cpu in core.cpus if cpu not in picked])

@@ -1,4 +1,4 @@
-"""Who has which zone of memory, read from the grants of a node: one crowd after the other, cheap where few differ."""
+"""Which container has which zone of memory, by the grants of a node: one crowd after the other, cheap if few differ."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ _PRIORITIES = {
 
 
 _Place = tuple[Mask, bool]
-"""A zone, and whether it is the first one of those who have it: they never wanted less."""
+"""A zone, and whether it is the first one of the containers that have it."""
 
 
 class _Part(NamedTuple):
@@ -48,11 +48,11 @@ class Crowds:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._zones: dict[CpuSet, Mask] = {}
-        """Of the few sets of nodes that somebody has had."""
+        """Of the few sets of nodes that containers have had."""
         self._shares = Sums(self._part, attrgetter("mems", "home_mems"), dict[_Place, _Share](), _changed)
 
     def of(self, node: Node, grants: Mapping[str, Grant], without: str = "") -> Crowd:
-        """Everybody in the layout *grants* of *node* but *without*."""
+        """All containers in the layout *grants* of *node* but *without*."""
         promises, by_zone = Promises(self._memory), dict[Mask, frozenset[str]]()
         for (zone, at_home), share in sorted(self._shares.of(node, grants, without).items(), key=itemgetter(0)):
             promises.add(zone, share.size_bytes, at_home=at_home)
@@ -99,15 +99,15 @@ def _ages(grants: Mapping[str, Grant]) -> Callable[[str], int]:
 
 
 def _request_of(node: Node, grant: Grant, key: str) -> MemoryRequest:
-    """What somebody who has a place asked for once."""
+    """What a placed container asked for."""
     mems = (grant.mems or _unknown(node, key)) & node.topology.mems
     request = request_for(node.containers[key], grant.home_mems & mems or mems, frozenset())
-    # Who has other nodes than the policy may use, or nodes that nobody set, is not to be moved.
+    # A container on nodes that the policy may not use, or that were never set, does not move.
     return request if grant.mems == mems else replace(request, priority=Priority.RESERVATION)
 
 
 def _unknown(node: Node, key: str) -> CpuSet:
-    """The nodes of one whose memory nobody has set: what was seen of it, else all."""
+    """The nodes of a container whose memory was never set: the applied ones, else all."""
     applied = node.applied.get(key)
     return (applied.mems & node.topology.mems if applied else frozenset()) or node.topology.mems
 

@@ -52,15 +52,15 @@ class Expression:
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
-            raise ValueError(f"{_shown(self.operator)} is no operator; there are {', '.join(OPERATORS)}")
+            raise ValueError(f"unknown operator {_shown(self.operator)}; there are {', '.join(OPERATORS)}")
         if self.operator in _WITHOUT_VALUES and self.values:
-            raise ValueError(f"{self.operator} takes no values, here are {len(self.values)}")
+            raise ValueError(f"{self.operator} takes no values, but has {len(self.values)}")
         if self.operator in _WITH_ONE_VALUE and len(self.values) != 1:
-            raise ValueError(f"{self.operator} takes one value, here are {len(self.values)}")
+            raise ValueError(f"{self.operator} takes one value, but has {len(self.values)}")
         if self.key.startswith(":") and (count := len(keys_of(self.key))) > MAX_KEYS:
-            raise ValueError(f"a joint key is of at most {MAX_KEYS} keys, here are {count}")
+            raise ValueError(f"a joint key has at most {MAX_KEYS} keys, not {count}")
         if (longest := max(map(len, self.patterns), default=0)) > MAX_PATTERN_CHARS:
-            raise ValueError(f"a pattern has at most {MAX_PATTERN_CHARS} characters, here is one of {longest}")
+            raise ValueError(f"a pattern has at most {MAX_PATTERN_CHARS} characters, not {longest}")
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def to_expression(data: object) -> Expression:
     if not isinstance(data, Mapping):
         raise ValueError(f"an expression is {{key: …, operator: …, values: […]}}, not {_shown(data)}")  # noqa: TRY004
     if unknown := sorted(str(name) for name in data.keys() - {"key", "operator", "values"}):
-        raise ValueError(f"an expression has key, operator and values, and no {_shown(unknown[0])}")
+        raise ValueError(f"unknown field {_shown(unknown[0])}: an expression has key, operator and values")
     key, operator, values = data.get("key", ""), data.get("operator"), data.get("values") or []
     if not isinstance(key, str) or not isinstance(operator, str):
         raise ValueError("an expression needs a key and an operator, both texts")  # noqa: TRY004

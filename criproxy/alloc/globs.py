@@ -1,7 +1,7 @@
 """Patterns with wildcards, as `fnmatch` has them, in time that grows with the text alone.
 
 Tenants write patterns for texts that they write, too. A regular expression may go back for each character of the text
-over all of the pattern, and holds up everybody else meanwhile; here each character is looked at once.
+over all of the pattern, and other calls wait meanwhile; here each character is looked at once.
 """
 
 from bisect import bisect_right

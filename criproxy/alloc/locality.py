@@ -13,13 +13,10 @@ from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.topology import Topology
 
-LEVELS = ("package", "die", "numa", "l2cache", "core", "thread")
-"""From large to small. A machine that lacks one has the next larger in its place."""
-
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """Which CPUs somebody would rather have."""
+    """Which CPUs a balloon prefers."""
 
     near: tuple[CpuSet, ...] = ()
     """Those in the first of these, of them those in the second, and so on; a set that has too few free ones is passed
@@ -157,7 +154,7 @@ def _grow_singly(tree: Tree, own: CpuSet, free: CpuSet, count: int, wants: Wants
 
 
 def _wanted(free: CpuSet, count: int, wants: Wants) -> CpuSet:
-    """The CPUs of *free* that somebody wants most, at least *count*."""
+    """The CPUs of *free* that are wanted most, at least *count*."""
     for cpus, wanted in wants.sets():
         left = free & cpus if wanted else free - cpus
         if len(left) >= count:

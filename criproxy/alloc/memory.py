@@ -2,8 +2,9 @@
 
 A container that is kept to nodes whose memory runs out is killed while other nodes have plenty. So memory is promised:
 each container with a limit counts with that limit in the nodes that it is kept to, and no set of nodes is promised more
-than it has. Where that would be so, those who matter least get memory from more nodes, and come back when others have
-gone. All of it follows from the node: its grants, its containers, and what their grants say about coming back.
+than it has. Where that would be so, the containers of the lowest priority get memory from more nodes, and come back
+when others have gone. All of it follows from the node: its grants, its containers, and what their grants say about
+coming back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from criproxy.alloc.crowds import Crowds, counted_bytes, request_for
-from criproxy.alloc.moving import allocate_among, come_back_among
+from criproxy.alloc.moving import allocate, come_back
 from criproxy.alloc.zones import Mask, Memory, Promises, first_zone
 from criproxy.errors import NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
@@ -23,9 +24,9 @@ from criproxy.model.topology import MemoryKind, Topology
 from criproxy.model.workload import Container
 
 PROMISED_PERCENT = 97
-"""Of a node's memory: the kernel's own and that of the node's daemons are not in anybody's limit."""
+"""Of a node's memory: the kernel's own and that of the node's daemons are not in the limits of containers."""
 ORDINARY = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
-"""What a container gets near its CPUs where nobody says which kinds it wants; HBM is scarce and has to be asked for."""
+"""What a container gets near its CPUs by default; HBM is scarce and has to be asked for."""
 
 _MACHINES = 4
 """How many machines are remembered; the daemon has one."""
@@ -36,7 +37,7 @@ class MemoryWish:
     """What is wanted of a container's memory beside being near."""
 
     kinds: frozenset[MemoryKind] = frozenset()
-    """That somebody asked for; empty: nobody did."""
+    """The kinds asked for; empty: none."""
     usual: frozenset[MemoryKind] = ORDINARY
     """Kinds that it gets otherwise, if there are any next to its CPUs; empty: those of the nodes of its CPUs."""
     cold: bool = False
@@ -56,7 +57,7 @@ class _Machine(NamedTuple):
     attached: Mapping[int, CpuSet]
     """By NUMA node with CPUs, the memory-only nodes that belong to it."""
     attached_to: dict[CpuSet, CpuSet]
-    """The same by set of nodes, as far as somebody has asked."""
+    """The same by set of nodes, as far as it was asked for."""
     crowds: Crowds
 
 
@@ -76,18 +77,18 @@ def place_memory(
     *,
     pessimistic: bool = False,
 ) -> Layout:
-    """The layout *grants* with memory for *container*, and for others who have to make room for it; and why.
+    """The layout *grants* with memory for *container*, and for others that have to make room for it; and why.
 
-    A newcomer may widen the sets of others. One that has a place already keeps the nodes that it has, because memory in
-    use is not moved, and only widens its own set.
+    A new container may widen the sets of others. A container that has a place already keeps the nodes that it has,
+    because memory in use is not moved, and only widens its own set.
 
     Args:
         node: as it is before; its containers have *container* with its size.
         grants: the new layout: CPUs, and memory as before; that of *container* is replaced.
-        container: who is placed.
+        container: the one to place.
         near: the NUMA nodes of its CPUs or of its pool's.
         wish: what else is wanted.
-        pessimistic: whoever may use more than a set of nodes counts in all of them with all its size (CRI-RM).
+        pessimistic: a container that may use more than a set of nodes counts in all of them with all its size (CRI-RM).
     """
     had, everywhere = node.grants.get(container.key), node.topology.mems
     kept = had is not None and had.mems not in (everywhere, frozenset())
@@ -112,7 +113,7 @@ def place_memory(
 
 
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:
-    """The layout *grants*, which somebody has left, with those back whose nodes have room again; and why."""
+    """The layout *grants*, which a container has left, with those back whose nodes have room again; and why."""
     there, everywhere = node.containers, node.topology.mems
     moved = ((key, grant.mems) for key, grant in grants.items() if grant.home_mems and key in there)
     wide = {key: mems for key, mems in moved if mems <= everywhere}
@@ -120,7 +121,7 @@ def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool 
         return Layout(grants)
     machine = _machine(node.topology, pessimistic)
     zones = {key: machine.memory.mask(mems) for key, mems in wide.items()}
-    narrower = come_back_among(machine.crowds.of(node, grants), zones)
+    narrower = come_back(machine.crowds.of(node, grants), zones)
     if not narrower:
         return Layout(grants)
     back = {key: _moved(grants[key], mems) for key, mems in narrower.items()}
@@ -136,17 +137,6 @@ def rooms_bytes(node: Node, nears: Iterable[CpuSet], *, pessimistic: bool = Fals
     promises = machine.crowds.of(node, node.grants).promises
     zones = [machine.memory.mask(near | _attached(machine, near)) for near in nears]
     return [None if zone == machine.memory.all else promises.room_bytes(zone) for zone in zones]
-
-
-def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet, int]:
-    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes; see `place_memory`.
-
-    All nodes together are never among them: limits may add up to more than a machine has. Others only after what
-    moves no memory: containers were taken in, or the machine or the policy has changed.
-    """
-    machine = _machine(node.topology, pessimistic)
-    promises = machine.crowds.of(node, node.grants).promises
-    return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 
 
 def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Container) -> tuple[CpuSet, str]:
@@ -169,7 +159,7 @@ def _first(machine: _Machine, near: CpuSet, wish: MemoryWish, container: Contain
 
 
 def _kinds(machine: _Machine, near: CpuSet, nodes: CpuSet, wish: MemoryWish) -> frozenset[MemoryKind]:
-    """Kinds of memory to look for; those that nobody asked for only where they are next to its CPUs."""
+    """Kinds of memory to look for; those not asked for only where they are next to its CPUs."""
     memory = machine.memory
     if wish.cold and memory.of_kind[MemoryKind.PMEM]:
         return frozenset({MemoryKind.PMEM})
@@ -185,7 +175,7 @@ def _beside_others(
     first: CpuSet,
     may_move: bool,
 ) -> tuple[CpuSet, Mapping[str, Grant]]:
-    """The nodes of *container*, who would have *first*, beside all others; and new grants of those who make room."""
+    """The nodes of *container*, *first* if possible, beside all others; and new grants of those that make room."""
     memory = machine.memory
     if (first == machine.topology.mems and not memory.pessimistic) or not memory.ids:
         return first, {}
@@ -195,12 +185,12 @@ def _beside_others(
         return first, {}
     if not may_move:
         return first | memory.nodes(_widened(others.promises, zone, size)), {}
-    done = allocate_among(others, request_for(container, first, memory.kinds(zone)))
+    done = allocate(others, request_for(container, first, memory.kinds(zone)))
     return done.zone, {key: _moved(grants[key], mems) for key, mems in done.moved.items()}
 
 
 def _wide_enough(memory: Memory, nodes: CpuSet, size: int) -> CpuSet:
-    """*nodes*, and more where they could not hold *size* bytes if nobody else was there.
+    """*nodes*, and more where they could not hold *size* bytes if no other container was there.
 
     Of nodes that are all beyond what the policy uses nothing is known, nor which others are near them.
     """
@@ -241,11 +231,6 @@ def _machine(topology: Topology, pessimistic: bool) -> _Machine:
     usable = {mem: size for mem, size in promised.items() if mem in topology.mems}
     memory = Memory(topology, usable, overcommit=True, pessimistic=pessimistic)
     return _Machine(topology, memory, attached_nodes(topology), {}, Crowds(memory))
-
-
-def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
-    """The NUMA nodes of *cpus*, and the memory-only ones that belong to these."""
-    return with_attached(topology, topology.nodes_of(cpus))
 
 
 def with_attached(topology: Topology, near: CpuSet) -> CpuSet:
@@ -297,7 +282,7 @@ def _counted(moved: Mapping[str, Grant]) -> str:
 
 
 def _nodes(mems: CpuSet) -> str:
-    return f"NUMA node{'s' if len(mems) > 1 else ''} {format_cpuset(mems)}"
+    return numbered("NUMA node", mems)
 
 
 def _words(kinds: frozenset[MemoryKind]) -> str:

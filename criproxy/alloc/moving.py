@@ -1,10 +1,10 @@
-"""Who has which zone of memory: making room for newcomers, and letting those come back who had to give way.
+"""Which container has which zone of memory: makes room for new ones, and lets others come back that had to move.
 
 The rules are those of nri-plugins' memory allocator, with two differences: unions of zones that overlap are looked at,
-too, and `come_back` returns what was freed to those who once had to move.
+too, and `come_back` returns what was freed to containers that once had to move.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -12,14 +12,6 @@ from criproxy.alloc.zones import KINDS, Mask, Memory, MemoryRequest, Priority, P
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import MemoryKind
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A request and the nodes that it has."""
-
-    request: MemoryRequest
-    zone: CpuSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +25,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Everybody who has memory, by zone. Each is looked at only where somebody has to move: they may be hundreds."""
+    """All containers with memory, by zone. Each is read only where one has to move: there may be hundreds."""
 
     promises: Promises
     keys: Mapping[Mask, Collection[str]]
@@ -44,37 +36,12 @@ class Crowd:
     """By key: the older, the less."""
 
 
-def crowd_of(memory: Memory, placed: Iterable[Placed]) -> Crowd:
-    """Those who are *placed*, oldest first."""
-    promises, keys = Promises(memory), dict[Mask, list[str]]()
-    requests = {one.request.key: one.request for one in placed}
-    age = {key: place for place, key in enumerate(requests)}
-    for one in placed:
-        mask = memory.mask(one.zone)
-        keys.setdefault(mask, []).append(one.request.key)
-        promises.add(mask, one.request.size_bytes, at_home=one.request.nodes == one.zone)
-    return Crowd(promises, keys, requests.__getitem__, age.__getitem__)
-
-
-def allocate(memory: Memory, placed: Sequence[Placed], request: MemoryRequest) -> Allocation:
-    """Find nodes for *request* beside those that are *placed*, moving some of them if need be.
-
-    Args:
-        memory: the machine.
-        placed: everybody else, oldest first.
-        request: who comes.
+def allocate(crowd: Crowd, request: MemoryRequest) -> Allocation:
+    """Find nodes for *request* beside a *crowd* that has no such key, moving some of it if need be.
 
     Raises:
         NotEnough: there is no such node or no such kind of memory, or the machine is full; one sentence.
-        ValueError: somebody has that key already.
     """
-    if any(one.request.key == request.key for one in placed):
-        raise ValueError(f"{request.key} has memory already")
-    return allocate_among(crowd_of(memory, placed), request)
-
-
-def allocate_among(crowd: Crowd, request: MemoryRequest) -> Allocation:
-    """The same beside a *crowd* that has no such key."""
     memory = crowd.promises.memory
     work = _Work(crowd)
     accepted = dict(work.over(memory.all)) if memory.overcommit else {}
@@ -91,29 +58,18 @@ def _checked(memory: Memory, request: MemoryRequest, zone: Mask) -> Mask:
     return zone
 
 
-def come_back(memory: Memory, placed: Sequence[Placed]) -> Mapping[str, CpuSet]:
-    """New zones, by key, of those who have wider ones than they need by now.
+def come_back(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
+    """New zones, by key, of those of a *crowd* whose *zones*, by key, are wider than they need by now.
 
     The most important come first, then the oldest. Each gets its first zone if that has room again, else the narrowest
     that it grew through and that has.
     """
-    return come_back_among(crowd_of(memory, placed), {one.request.key: memory.mask(one.zone) for one in placed})
-
-
-def come_back_among(crowd: Crowd, zones: Mapping[str, Mask]) -> Mapping[str, CpuSet]:
-    """The same for those of a *crowd* whose *zones*, by key, may be too wide."""
     memory, work = crowd.promises.memory, _Work(crowd)
     requests = [work.users(zone)[key] for key, zone in zones.items()]
     for request in sorted(requests, key=lambda one: (-one.priority, crowd.age(one.key))):
         if request.priority is not Priority.RESERVATION:
             work.narrow(request, zones[request.key])
     return {key: memory.nodes(mask) for key, mask in work.moved.items()}
-
-
-def over_capacity(memory: Memory, placed: Iterable[Placed]) -> list[tuple[CpuSet, int]]:
-    """Sets of nodes of which more is promised than they have, and by how many bytes; empty is as it should be."""
-    work = _Work(crowd_of(memory, list(placed)))
-    return [(memory.nodes(zone), size) for zone, size in work.over(memory.all)]
 
 
 class _Work:
@@ -127,18 +83,18 @@ class _Work:
         self._users: dict[Mask, dict[str, MemoryRequest]] = {}
         """By zone, those that have been looked at."""
         self._rooms: dict[Mask, int] = {}
-        """By zone, what can be promised there as long as nobody moves."""
-        self._newcomer = ""
+        """By zone, what can be promised there as long as no container moves."""
+        self._new_key = ""
         self._grown: dict[tuple[CpuSet, frozenset[MemoryKind], Mask], Sequence[Mask]] = {}
 
     def put(self, request: MemoryRequest, zone: Mask) -> None:
-        """Give a newcomer its first place."""
-        self._newcomer = request.key
+        """Give a new container its first zone."""
+        self._new_key = request.key
         self.users(zone)[request.key] = request
         self._promises.add(zone, request.size_bytes)
 
     def users(self, zone: Mask) -> dict[str, MemoryRequest]:
-        """Who has *zone*."""
+        """The requests with *zone*."""
         if zone not in self._users:
             self._users[zone] = {key: self._crowd.request(key) for key in self._crowd.keys.get(zone, ())}
         return self._users[zone]
@@ -169,10 +125,10 @@ class _Work:
 
         In rounds: first those up to Burstable move, then Guaranteed ones, then preserved ones; and each time first
         within the kinds of memory that their zones have, then to DRAM, PMEM and HBM, too. Where none of a zone's own
-        users can move, those who have a part of it do.
+        users can move, those with a part of it do.
 
         Raises:
-            NotEnough: nobody can move any more; with overcommit that is how it stays.
+            NotEnough: no container can move any more; with overcommit it stays so.
         """
         over, inside = self._beyond(accepted), False
         while over:
@@ -189,7 +145,7 @@ class _Work:
                     return
                 zone, size = over[0]
                 where = format_cpuset(self.memory.nodes(zone))
-                raise NotEnough(f"{size} bytes of memory too much on NUMA nodes {where}, and nobody there can move")
+                raise NotEnough(f"NUMA nodes {where} lack {size} bytes of memory, and no container there can move")
             inside = not moved
 
     def _beyond(self, accepted: Mapping[Mask, int]) -> list[tuple[Mask, int]]:
@@ -238,7 +194,7 @@ class _Work:
         return found
 
     def _age(self, key: str) -> float:
-        return inf if key == self._newcomer else self._crowd.age(key)
+        return inf if key == self._new_key else self._crowd.age(key)
 
     def narrow(self, request: MemoryRequest, had: Mask) -> None:
         """Give *request* the narrowest of the zones that it grew through which has room now."""

@@ -104,7 +104,7 @@ class PoolTree:
 
 
 def build_pools(topology: Topology, *, caches: bool = True) -> PoolTree:
-    """The pools of the machine *topology*; caches that several cores share count unless told otherwise."""
+    """The pools of the machine *topology*; caches that several cores share count unless *caches* is false."""
     pools: dict[int, Pool] = {}
     shared = tuple(cpus for cpus in topology.l3_groups if caches and not cpus <= topology.core_of[min(cpus)].cpus)
     _grow(nest(replace(topology, l2_groups=(), l3_groups=shared)), MACHINE, (), topology.cpus, pools)

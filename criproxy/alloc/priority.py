@@ -7,7 +7,7 @@ from criproxy.model.topology import Topology
 
 
 class Priority(StrEnum):
-    """What somebody likes best."""
+    """Which kind of CPUs is preferred."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -16,10 +16,10 @@ class Priority(StrEnum):
 
 
 def cpus_of_priority(topology: Topology, priority: Priority) -> CpuSet:
-    """The CPUs to take first for who likes *priority*; none where it makes no difference.
+    """The CPUs to take first for a *priority*; none where it makes no difference.
 
     On a machine with different kinds of cores, efficiency cores are low and performance cores normal. Of cores that
-    differ in their frequency alone, the fastest are high. Who wants high ones where there are none gets normal ones.
+    differ in their frequency alone, the fastest are high. High without high ones means normal ones.
     """
     kinds = topology.cpu_kinds
     if priority is Priority.NONE or len(kinds) < 2:

@@ -1,4 +1,4 @@
-"""Choosing CPUs for somebody that has some already."""
+"""Choosing CPUs for a container that has some already."""
 
 from criproxy.alloc.cpus import PLAIN, Taste, rings, take_cpus, take_in_order
 from criproxy.errors import NotEnough
@@ -7,7 +7,7 @@ from criproxy.model.topology import Topology
 
 
 def resize_cpus(topology: Topology, own: CpuSet, free: CpuSet, count: int, taste: Taste = PLAIN) -> CpuSet:
-    """Pick *count* CPUs for somebody that has *own* ones, of which as many as possible stay.
+    """Pick *count* CPUs for a container that has *own* ones, of which as many as possible stay.
 
     More come from the cores that it uses already, then from its NUMA nodes, then from the next ones by distance.
 

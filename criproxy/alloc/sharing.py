@@ -1,4 +1,4 @@
-"""Which CPUs of a machine are shared, and who shares which: a function of the pools and of what is owned."""
+"""Which CPUs of a machine each pool shares: a function of the pools and of the exclusive CPUs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ RESERVED = "the reserved CPUs"
 """The name of the pool beside the tree."""
 
 _Place = tuple[CpuSet, CpuSet, CpuSet, CpuSet, str]
-"""All that policies say in a grant of who shares CPUs."""
+"""All that policies set in the grant of a shared container."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Division:
     reserved: CpuSet
     """For the reserved pool; shared by all where nothing else is left, and never owned."""
     isolated: CpuSet
-    """For those owners that want CPUs which the kernel keeps free; never shared while there are others."""
+    """For containers that want exclusive isolated CPUs (isolcpus); never shared while there are others."""
     sharable: CpuSet
-    """For everybody: what is not owned is shared."""
+    """CPUs for all containers: those that are not exclusive are shared."""
     apart: bool = True
-    """False where each container may use every CPU that nobody owns, whatever its pool."""
+    """False where each container may use all CPUs that are not exclusive, whatever its pool."""
 
     def capacity(self, node: Node, watched: CpuSet = NO_CPUS) -> Capacity:
         """What is free in each pool, where *watched* CPUs cannot be owned."""
@@ -54,11 +54,11 @@ class Division:
         return self.sharable.isdisjoint(self.reserved | self.isolated)
 
     def reserved_left(self, node: Node) -> CpuSet:
-        """Reserved CPUs that nobody owns (one may, from before it was reserved)."""
+        """Reserved CPUs that are not exclusive (one may be, from before it was reserved)."""
         return self.reserved - node.exclusive_cpus
 
     def settled(self, grants: dict[str, Grant], hides: Callable[[str], bool] = lambda _: False) -> dict[str, Grant]:
-        """Change *grants* in place so that everybody who shares has what nobody owns of their pool; returns it.
+        """Change *grants* in place so that shared containers have the shared CPUs of their pool; returns it.
 
         One whose pool has nothing left gets the shared CPUs of the smallest pool around it that has some, and finds
         back as soon as it can. Grants that stay as they are stay the same objects.
@@ -92,7 +92,7 @@ class Division:
         return grants
 
     def shared_by(self, pool: str, owned: CpuSet) -> CpuSet:
-        """The CPUs of those who share *pool*; empty only if the whole machine is owned."""
+        """The shared CPUs of *pool*; empty only if all CPUs of the machine are exclusive."""
         everything = self.tree.topology.cpus - owned
         if not self.apart:
             return everything

@@ -1,7 +1,7 @@
 """Sums over all containers, kept from one state of a node to the next.
 
 A decision looks at sums over hundreds of containers of which the decision before has changed one or two: to count these
-alone keeps its cost from growing with their number. The sums are the same as if everybody was counted again.
+alone keeps its cost from growing with their number. The sums are the same as if all containers were counted again.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,11 +48,11 @@ class Sums(Generic[P, S]):
     Several threads may ask at the same time: what was counted is never changed, only replaced.
 
     Args:
-        part_of: by node, key and grant; None for who does not count. It may look at the entries of this container in
-            the maps of the node, and at nothing else that changes.
+        part_of: by node, key and grant; None for a container that does not count. It may read the entries of this
+            container in the maps of the node, and nothing else that changes.
         seen: what *part_of* looks at of a grant, as something to compare: where a pool gets other CPUs, the grants of
             hundreds change, and most of them count as before.
-        nothing: the sums where nobody is.
+        nothing: the sums without containers.
         changed: new sums made of others, for parts that have changed.
     """
 

@@ -36,7 +36,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
-    """Memory that somebody wants near some nodes."""
+    """A request for memory near some nodes."""
 
     key: str
     size_bytes: int
@@ -56,7 +56,7 @@ class Memory:
         topology: its nodes with their kinds, and the distances between them.
         capacity_bytes: of each node, by id, where it is another than the topology's.
         overcommit: all nodes together may be promised more than they have.
-        pessimistic: whoever may use more than a zone may use all of it in that zone, as CRI-RM counts.
+        pessimistic: a container that may use more than a zone may use all of it in that zone, as CRI-RM counts.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class Promises:
         """Of those who were never moved there; only a pessimistic machine needs it."""
 
     def add(self, zone: Mask, size_bytes: int, *, at_home: bool = True) -> None:
-        """Promise *size_bytes* on *zone* to somebody; *at_home*: who never wanted less."""
+        """Promise *size_bytes* on *zone* to a container; *at_home*: this is its first zone."""
         self.used[zone] = self.used.get(zone, 0) + size_bytes
         if at_home and self.memory.pessimistic:
             self._wide[zone] = self._wide.get(zone, 0) + size_bytes
 
     def take(self, zone: Mask, size_bytes: int, *, last: bool) -> None:
-        """Take back a promise; *last*: nobody else has one on the very same zone."""
+        """Take back a promise; *last*: no other container has one on the very same zone."""
         self.used[zone] -= size_bytes
         if last:
             del self.used[zone]

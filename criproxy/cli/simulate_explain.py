@@ -10,7 +10,7 @@ from criproxy.cli.render.candidates import render_choices
 from criproxy.cli.render.console import HEADING, show
 from criproxy.engine.choice import weighed
 from criproxy.errors import CriproxyError
-from criproxy.simulate.faults import told
+from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.runner import Result
 from criproxy.views.candidates import values
 
@@ -25,7 +25,7 @@ def choices(result: Result) -> Iterator[dict[str, Any]]:
         try:
             found = weighed(asked.before, asked.event, asked.policy, refused=asked.refused)
         except Exception as error:  # the policy may be anybody's
-            text = f"{result.vector.id}, line {asked.line}: the policy cannot show its candidates: {told(error)}"
+            text = f"{result.vector.id}, line {asked.line}: the policy cannot show its candidates: {raised(error)}"
             raise CriproxyError(text) from error
         if found:
             yield {"line": asked.line, "container": found[0].title, **values(found[1], "")}

@@ -124,7 +124,7 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
 
     from criproxy.cli.render.console import show
     from criproxy.cli.render.load_measures import MEASURES, best, telling
-    from criproxy.cli.render.load_verdict import headline, reasons
+    from criproxy.cli.render.load_verdict import heading, headline, reasons
 
     click.echo(heading(load, outcomes))
     table = Table(box=None, pad_edge=False)
@@ -141,16 +141,3 @@ def _print(load: "Load", outcomes: "list[Outcome]") -> None:
     show(table)
     if len(outcomes) > 1:
         click.echo("\n".join(["", f"{headline(outcomes)}.", *reasons(outcomes)]))
-
-
-def heading(load: "Load", outcomes: "Sequence[Outcome]") -> str:
-    """What was played, in a line."""
-    machine = load.topology
-    parts = [
-        f"{load.name}: {outcomes[0].asked:,} containers in {load.duration_s / 3600:.3g} h",
-        *([f"{load.nodes:,} nodes alike"] if load.nodes > 1 else []),
-        f"{len(machine.cpus)} CPUs on {len(machine.nodes)} NUMA nodes",
-    ]
-    if load.turned_away:
-        parts.append(f"{load.turned_away:,} pods not sent as the node was full")
-    return ", ".join(parts)

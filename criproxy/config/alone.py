@@ -1,4 +1,4 @@
-"""The section ``devices`` of a policy file that cannot be used: who may see which card must be known all the same."""
+"""The section ``devices`` of a policy file that cannot be used: criproxy must guard cards all the same."""
 
 from criproxy.config.document import parse
 from criproxy.config.words import did_you_mean

@@ -1,7 +1,7 @@
-"""Which policy file is this node's: the one named, or of a directory the node's own, its group's, or the default.
+"""Choosing the policy file of this node: the named file, or of a directory the node's, its group's, or the default.
 
 A node's group is what CRI-RM takes from a node label. criproxy does not ask the API server: the label is the only line
-of `GROUP_FILE`, which whoever sets up the node writes.
+of `GROUP_FILE`, which the setup of the node writes.
 """
 
 import os
@@ -47,10 +47,10 @@ def choose(path: Path, hostname: str, group: str | None = None) -> Choice:
         candidates[f"group-{_name('group', group)}"] = f"the group is {group}"
     candidates[DEFAULT_NAME] = "it has no file for this host name or group"
     for name, reason in candidates.items():
-        # A link to nothing counts: to go on to the next would apply another policy without a word.
+        # A broken link counts: the next candidate would silently be another policy.
         if os.path.lexists(path / name):
             return Choice(path / name, reason)
-    raise ConfigError(f"{path}: has no policy file for this node: none of {', '.join(candidates)}")
+    raise ConfigError(f"{path}: has no policy file for this node; criproxy looked for {', '.join(candidates)}")
 
 
 def read_group(file: Path) -> str | None:

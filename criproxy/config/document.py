@@ -138,7 +138,7 @@ class _Reader:
     def _alias(self, event: yaml.AliasEvent, path: Path) -> Any:  # noqa: ANN401
         start = self._anchors.get(event.anchor or "")
         if start is None:
-            self._mistake(event, f"*{event.anchor} repeats what &{event.anchor} marks, but nothing above is marked so")
+            self._mistake(event, f"*{event.anchor} refers to &{event.anchor}, but nothing above has this anchor")
             return None
         back, outer = self._at, self._alias_in_use
         self._at, self._alias_in_use = start, outer or event

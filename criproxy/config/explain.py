@@ -1,4 +1,4 @@
-"""pydantic's complaints → mistakes with a place, in words for people who write policy files."""
+"""pydantic's errors → mistakes with a place, in words for the authors of policy files."""
 
 from collections.abc import Iterable
 from typing import Any, get_args
@@ -18,7 +18,7 @@ _MUST = {
     "float_type": "a number",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number of sensible size",
+    "int_parsing_size": "a smaller whole number",
     "int_type": "a whole number",
     "list_type": "a list, such as [a, b]",
     "model_attributes_type": "a group of options, indented on the lines below",
@@ -39,7 +39,7 @@ def explain(detail: ErrorDetails, model: type[BaseModel], document: Document, al
     place = document.place(path, of_key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
         valid = [*also, *names_of(model)] if len(path) == 1 else names_of(_model_at(model, path[:-1]))
-        return Mistake(*place, f"there is no option {name!r}{did_you_mean(str(path[-1]), valid)}")
+        return Mistake(*place, f"unknown option {name!r}{did_you_mean(str(path[-1]), valid)}")
     if kind == "missing":
         return Mistake(*place, f"the option {name!r} is missing")
     return Mistake(*place, f"{name}: {_complaint(detail)}")

@@ -1,4 +1,4 @@
-"""Reading a policy file from a disk where not everybody may write: whoever writes it decides over the whole node."""
+"""Reading a policy file, and whether only trusted users can write it: it decides over the whole node."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ STRANGERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read_text(file: Path) -> tuple[str | None, list[Mistake]]:
-    """The text of *file*, None where it cannot be had, and what is wrong with file, folder, owner and encoding."""
+    """The text of *file*, None where it cannot be read, and what is wrong with file, folder, owner and encoding."""
     try:
         real, folder = (Path(os.path.realpath(path, strict=True)) for path in (file, file.parent))
         if not real.is_relative_to(folder):
@@ -20,7 +20,7 @@ def read_text(file: Path) -> tuple[str | None, list[Mistake]]:
         mistakes = [wrong for parent in _down(folder, real.parent) for wrong in _folder_mistakes(parent)]
         content, of_file = _read(real)
     except FileNotFoundError:
-        text = "is a link to nothing" if file.is_symlink() else "there is no such file or directory"
+        text = "is a broken link" if file.is_symlink() else "there is no such file or directory"
         return None, [_whole(text)]
     except OSError as error:
         return None, [_whole(f"cannot be read: {error.strerror}")]
@@ -34,12 +34,12 @@ def _down(folder: Path, last: Path) -> list[Path]:
 
 
 def _read(file: Path) -> tuple[bytes | None, list[Mistake]]:
-    # Judged and read through one descriptor, so that nobody can swap the file in between.
+    # Checked and read through one descriptor, so that no other process can swap the file in between.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return None, [_whole("is a directory" if stat.S_ISDIR(status.st_mode) else "is no regular file")]
+            return None, [_whole("is a directory" if stat.S_ISDIR(status.st_mode) else "is not a regular file")]
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             content = stream.read(MAX_BYTES + 1)
     finally:
@@ -56,13 +56,13 @@ def _folder_mistakes(folder: Path) -> list[Mistake]:
 
 
 def _trust(status: os.stat_result, path: Path) -> list[str]:
-    """Sentences on why others than root and us could change what is at *path*."""
+    """Sentences on why other users than root and ours could change what is at *path*."""
     found = []
     mode = stat.S_IMODE(status.st_mode)
     # In a sticky directory such as /tmp others can add files, but not replace ours; theirs have the wrong owner.
     sticky = stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX
     if mode & STRANGERS_WRITE and not sticky:
-        who = "everybody" if mode & stat.S_IWOTH else "its group"
+        who = "every user" if mode & stat.S_IWOTH else "its group"
         found.append(f"can be written by {who} (mode {mode:04o}): chmod go-w {quote(str(path))}")
     if status.st_uid not in {0, os.geteuid()}:
         owners = "root" if os.geteuid() == 0 else f"root or user {os.geteuid()}"

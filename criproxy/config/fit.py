@@ -6,13 +6,13 @@ from criproxy.policy.options import options_of
 
 
 class Fit:
-    """Tells what the machine has not; worked out once for each policy and machine, by whichever thread asks."""
+    """What the machine lacks; computed once for each policy and machine, in the thread that asks."""
 
     def __init__(self) -> None:
         self._known: tuple[Policy, Topology, tuple[str, ...]] | None = None
 
     def lacking(self, policy: Policy, topology: Topology) -> tuple[str, ...]:
-        """Sentences on what *policy* asks for and *topology* has not; a policy that fails at it is told, too."""
+        """Sentences on what *policy* asks for and *topology* lacks, or on a failure of the policy itself."""
         known = self._known
         if known is None or known[0] is not policy or known[1] is not topology:
             self._known = known = (policy, topology, tuple(_lacking(policy, topology)))
@@ -24,7 +24,7 @@ def _lacking(policy: Policy, topology: Topology) -> list[str]:
 
     try:
         found = list(options_of(policy).misfits(topology))
-    except Exception as error:  # noqa: BLE001 (the policy may be anybody's; all else can be told)
-        return [f"the policy cannot tell whether it fits the machine: {error!r}"]
-    head = "the machine has not all that the policy file names"
+    except Exception as error:  # noqa: BLE001 (a policy of another package may raise anything)
+        return [f"the policy failed to compare its options with the machine: {error!r}"]
+    head = "the machine lacks something that the policy file names"
     return [f"{head}: {dotted(path)}: {text}" for path, text in found]

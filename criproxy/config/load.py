@@ -7,7 +7,7 @@ from pathlib import Path
 from criproxy.config.choice import Choice, choose
 from criproxy.config.document import parse
 from criproxy.config.files import read_text
-from criproxy.config.mistake import Mistake, told
+from criproxy.config.mistake import Mistake, reported
 from criproxy.config.settings import Settings, read_settings
 from criproxy.errors import ConfigError
 from criproxy.model.topology import Topology
@@ -17,7 +17,7 @@ from criproxy.policy.usable import HostReader
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of reading one policy file."""
+    """The result of reading one policy file."""
 
     choice: Choice
     settings: Settings | None
@@ -29,7 +29,7 @@ class Report:
     text: str | None = None
     """What the file says; None where it cannot be read."""
     unfit: Settings | None = None
-    """The settings where nothing is wrong but that this machine has not all that they ask for."""
+    """The settings where the only mistake is that this machine lacks something that they ask for."""
 
     @property
     def error(self) -> ConfigError:
@@ -51,8 +51,8 @@ def load(
         path: a file or a directory.
         hostname: this node's; with *group* it chooses among the files of a directory (see `choice.choose`).
         group: the node's; None takes it from ``/etc/criproxy/group``, where there is one.
-        topology: the machine that has to have what the file asks; None checks the file alone.
-        host: tells the CPUs of cgroups and devices that the file names; None leaves it open which these are.
+        topology: the machine that must have what the file asks for; None checks the file alone.
+        host: reads the CPUs of cgroups and devices that the file names; None leaves them unknown.
 
     Raises:
         ConfigError: all mistakes, a line each: ``file:line:column: what is wrong``.
@@ -64,10 +64,10 @@ def load(
 
 
 def examine(choice: Choice, topology: Topology | None = None, host: HostReader | None = None) -> Report:
-    """Read one file and judge it; whatever is in it, what is wrong comes back as mistakes."""
+    """Read and check one file; whatever is wrong with it comes back as mistakes."""
     text, mistakes = read_text(choice.file)
     if text is None:
-        return Report(choice, None, told(mistakes))
+        return Report(choice, None, reported(mistakes))
     return judge(text, choice, topology, host, mistakes)
 
 
@@ -78,7 +78,7 @@ def judge(
     host: HostReader | None = None,
     before: Sequence[Mistake] = (),
 ) -> Report:
-    """The one judge of a configuration: what `criproxy check`, a start and a reload of the daemon go by.
+    """Check a configuration: `criproxy check`, a start and a reload of the daemon all use this.
 
     Args:
         text: what the file says.
@@ -94,7 +94,7 @@ def judge(
             policy = contents.settings.build_policy()
         except ConfigError as error:
             wrong = [Mistake(0, 0, str(error).removeprefix(f"{choice.file}: "))]
-    mistakes = told([*wrong, *contents.unfit])
+    mistakes = reported([*wrong, *contents.unfit])
     if mistakes:
         return Report(choice, None, mistakes, None, text, None if wrong else contents.settings)
     return Report(choice, contents.settings, [], policy, text)

@@ -3,15 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from criproxy.model.amounts import counted
+
 MAX_TEXT = 400
 """Characters of one sentence: it may quote what the file says, and that may be a megabyte."""
 MAX_MISTAKES = 50
-"""Told at once; who has more begins with these."""
+"""Reported at once; a longer list begins with these."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mistake:
-    """What is wrong where; line and column count from 1, and are 0 where the file as a whole is meant."""
+    """What is wrong and where; line and column count from 1, and are 0 for the file as a whole."""
 
     line: int
     column: int
@@ -29,14 +31,10 @@ class Mistake:
         return f"{file}{place}: {self.sentence}"
 
 
-def told(mistakes: list[Mistake]) -> list[Mistake]:
-    """What to tell of *mistakes*: each once, in the order of the file, and of very many the first."""
+def reported(mistakes: list[Mistake]) -> list[Mistake]:
+    """The *mistakes* to report: each once, in the order of the file, and of very many the first."""
     ordered = sorted(set(mistakes))
     if len(ordered) <= MAX_MISTAKES:
         return ordered
     last, more = ordered[MAX_MISTAKES], len(ordered) - MAX_MISTAKES
-    text = f"here and below {'are' if more > 1 else 'is'} {more} more mistake{'s' if more > 1 else ''}"
-    return [
-        *ordered[:MAX_MISTAKES],
-        Mistake(last.line, last.column, text),
-    ]
+    return [*ordered[:MAX_MISTAKES], Mistake(last.line, last.column, f"{counted(more, 'more mistake')} here and below")]

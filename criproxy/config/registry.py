@@ -28,12 +28,11 @@ def find(name: str) -> Entry:
     """
     points = list({(point.value, _package(point)): point for point in entry_points(group=GROUP, name=name)}.values())
     if name not in BUILTIN and not points:
-        raise ConfigError(
-            f"there is no policy {shown(name)}; policies are: {', '.join(names())}{did_you_mean(name, names())}"
-        )
+        known = names()
+        raise ConfigError(f"unknown policy {shown(name)}; policies are: {', '.join(known)}{did_you_mean(name, known)}")
     if (name in BUILTIN) + len(points) > 1:
         owners = ["criproxy itself"] * (name in BUILTIN) + sorted(_package(point) for point in points)
-        raise ConfigError(f"the policy {name!r} is in {' and in '.join(owners)}: all but one must be uninstalled")
+        raise ConfigError(f"the policy {name!r} is in {' and in '.join(owners)}: uninstall all but one")
     return BUILTIN[name] if name in BUILTIN else _load(points[0])
 
 
@@ -51,7 +50,7 @@ def _load(point: EntryPoint) -> Entry:
     if not (isinstance(options, type) and issubclass(options, Options) and callable(entry.build)):
         raise ConfigError(
             f"{who}: its Entry needs a class of options that derives from criproxy.policy.options.Options, "
-            "and something that builds the policy"
+            "and a callable that builds the policy"
         )
     return entry
 

@@ -30,26 +30,26 @@ class Common(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     policy: str
-    """Who decides where containers run: none, static, pools, balloons, topology-aware or an installed policy."""
+    """The policy that decides where containers run: none, static, pools, balloons, topology-aware or an installed
+    one."""
     on_error: Literal["shared", "pass", "refuse"] = "shared"
-    """What becomes of a container when criproxy itself fails (policy, disk, a handler that hangs): it runs on the CPUs
-    that nobody owns; it is created as the kubelet sent it, and gets its CPUs before it starts; or it is refused, and
-    the kubelet tries again. In no case does it start on CPUs that another owns."""
+    """What criproxy does with a new container when criproxy itself fails (policy, disk, a handler that hangs): shared
+    runs it on the CPUs that are not exclusive; pass creates it as the kubelet sent it, and gives it its CPUs before it
+    starts; refuse refuses it, and the kubelet tries again. The container never starts on another's exclusive CPUs."""
     adopt: Literal["pin", "watch"] = "pin"
-    """What becomes of a container that runs already and that criproxy did not place: it stays on the CPUs that it is
-    on, but for those that others own; or it is left alone, and as long as it runs no container becomes the owner of a
-    CPU that it is on."""
+    """What criproxy does with a running container that it did not place: pin keeps the container on its CPUs, without
+    the exclusive CPUs of others; watch leaves it alone, and no CPU that it runs on becomes exclusive while it runs."""
     promote: Literal["off", "when-free"] | None = None
-    """Which Guaranteed containers that share, and should own CPUs by the policy, get these when there is room: none of
-    them, or all. Where nothing is said, those that were created while criproxy failed or was bypassed, and not those
-    that criproxy found running or that shared before the policy changed. Unless it is off, containers that only share
-    and were created in such a time get their place, in a pool or balloon, then, too."""
+    """Which shared Guaranteed containers get the exclusive CPUs that the policy would give them, once there is room:
+    none (off) or all (when-free). By default those that were created while criproxy failed or was bypassed, and not
+    those that criproxy found running or that were shared before the policy changed. Unless it is off, shared containers
+    that were created in such a time also get their place in a pool or balloon then."""
     apply: Literal["new", "all"] = "new"
-    """Whom a changed policy file concerns: containers that come after it, or all: those that run are placed anew, too,
-    and keep of their CPUs what they can, or get others near their memory, which never moves."""
+    """The containers to which a changed policy file applies: new ones, or all. With all, criproxy also places the
+    running containers anew: they keep their CPUs where possible, or get others near their memory, which never moves."""
     devices: DeviceOptions | None = None
-    """Which containers see which accelerators, with every policy. Where the section is absent, devices are left alone;
-    {} hides every card from containers to which none was allocated."""
+    """Which containers see which accelerators, with every policy. Without this section criproxy leaves devices alone;
+    {} hides every card from containers to which no card is allocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Settings:
             return self.entry.build(self.options)
         except Exception as error:
             who = f"{self.source}: the policy {self.common.policy!r}"
-            raise ConfigError(f"{who} cannot be made of these options: {error!r}") from error
+            raise ConfigError(f"{who} cannot be built from these options: {error!r}") from error
 
     @property
     def external(self) -> bool:
@@ -89,11 +89,11 @@ class Settings:
         }
 
     def digest(self) -> str:
-        """A word that is another one where the file says something else: its words and comments do not count."""
+        """A word that changes whenever an option of the file changes; comments and formatting do not count."""
         explicit = self.explicit()
         said = {name: value for name, value in self.values().items() if name in explicit}
         if (available := self.options.available_resources.cpu) and available.cgroup:
-            said["cgroup"] = format_cpuset(available.cpus or frozenset())  # what was read there is said, too
+            said["cgroup"] = format_cpuset(available.cpus or frozenset())  # the CPUs that were read there count, too
         return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def values(self) -> Mapping[str, Any]:
@@ -107,14 +107,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What came of reading a document."""
+    """The result of reading a document."""
 
     settings: Settings | None
     """None if something is *wrong*."""
     wrong: list[Mistake]
     """Mistakes on any machine."""
     unfit: list[Mistake]
-    """What it asks for and this machine has not."""
+    """What it asks for and this machine lacks."""
 
 
 def to_settings(
@@ -148,7 +148,7 @@ def read_settings(
         )
     entry = _entry(data.get("policy"), document, mistakes)
     rest = {name: value for name, value in data.items() if name not in common_names}
-    model = entry.options if entry else _nobodys_options(rest)
+    model = entry.options if entry else _common_options(rest)
     options = _validate(model, rest, document, mistakes)
     if isinstance(options, Options):
         options, of_options, unfit = _held_to(options, document, topology, host)
@@ -161,25 +161,25 @@ def read_settings(
 def _held_to(
     options: Options, document: Document, topology: Topology | None, host: HostReader | None
 ) -> tuple[Options, list[Mistake], list[Mistake]]:
-    """The options with what the host says of them, what contradicts itself; if nothing does, what does not fit."""
+    """The options resolved on the host, their contradictions, and, if there are none, what does not fit the machine."""
     try:
         options = options.resolved(host) if host else options
         if found := list(_placed(options.contradictions(), document)):
             return options, found, []
         return options, [], list(_placed(options.misfits(topology), document)) if topology is not None else []
-    except Exception as error:  # noqa: BLE001 (a policy of another package may raise anything; then it is not used)
+    except Exception as error:  # noqa: BLE001 (a policy of another package may raise anything; criproxy does not use it then)
         if isinstance(error, CriproxyError):
             return options, [Mistake(0, 0, str(error))], []
         return options, [Mistake(*document.place(("policy",), of_key=False), _raised(error))], []
 
 
 def _raised(error: Exception) -> str:
-    return f"policy: its package failed at these options: {type(error).__name__}: {error}"
+    return f"policy: its package failed with these options: {type(error).__name__}: {error}"
 
 
 def _entry(name: object, document: Document, mistakes: list[Mistake]) -> Entry | None:
     if not isinstance(name, str):
-        return None  # the common options have it as a mistake
+        return None  # already a mistake of the common options
     try:
         return find(name)
     except ConfigError as error:
@@ -187,7 +187,7 @@ def _entry(name: object, document: Document, mistakes: list[Mistake]) -> Entry |
         return None
 
 
-def _nobodys_options(data: dict[str, Any]) -> type[Options]:
+def _common_options(data: dict[str, Any]) -> type[Options]:
     """The options to check by when the policy is not known; takes out of *data* what only some policies have."""
     for entry in BUILTIN.values():
         for name in set(names_of(entry.options)) - set(names_of(Options)):
@@ -201,11 +201,11 @@ def _validate(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        # A value that was a mistake already as YAML is none again for having no value.
-        told = {(mistake.line, mistake.column) for mistake in document.mistakes}
+        # A value that is already a mistake as YAML is not reported again for having no value.
+        reported = {(mistake.line, mistake.column) for mistake in document.mistakes}
         also = names_of(Common) if model is not Common else ()
         found = (explain(detail, model, document, also) for detail in error.errors(include_url=False))
-        mistakes += [mistake for mistake in found if (mistake.line, mistake.column) not in told]
+        mistakes += [mistake for mistake in found if (mistake.line, mistake.column) not in reported]
         return None
 
 

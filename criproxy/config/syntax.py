@@ -1,4 +1,4 @@
-"""What the YAML library says of a text that is no YAML, in words for people who write policy files."""
+"""The YAML library's errors about a text that is no YAML, in words for the authors of policy files."""
 
 import re
 

@@ -1,7 +1,7 @@
 """Notices that the policy file may have changed: written, replaced, or another one behind a link, as in a ConfigMap.
 
 What counts is what a name leads to: each link on the way to the file is watched in the directory where it lies. A file
-system that tells nothing (such as NFS about what other machines write) is no error: nothing is noticed there.
+system that reports nothing (such as NFS for writes of other machines) is no error: changes go unnoticed there.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class PolicyFileWatch:
 
     Args:
         path: as given to ``--config``.
-        changed: called on the event loop after something changed; what it was, the files tell.
+        changed: called on the event loop after a change; read the files to see what it was.
     """
 
     def __init__(self, path: Path, changed: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ class PolicyFileWatch:
                 while await _get_soon(inotify):
                     pass
         except TimeoutError:
-            return  # somebody writes on and on
+            return  # the writes do not end
 
     def _matters(self, event: "Event") -> bool:
         names = self._places.get(event.watch.path) if event.watch else None

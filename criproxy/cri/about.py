@@ -1,4 +1,4 @@
-"""Whom a message is about, as far as it tells: for people who read that something failed at it."""
+"""The pod or container that a message is about, for log lines about a failure."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from criproxy.cri.methods import BY_PATH
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Names or ids; empty where the message does not tell."""
+    """Names or ids; empty where the message has none."""
 
     title: str = ""
     """NAMESPACE/POD/CONTAINER, or NAMESPACE/POD."""
@@ -17,7 +17,7 @@ class About:
 
 
 def about(path: str, message: bytes, *, is_reply: bool = False) -> About:
-    """Whom the request, or the reply, *message* of a call with that path is about; nobody where it cannot be read."""
+    """The pod or container of a request or reply *message* of a call with that path; empty where it cannot be read."""
     method = BY_PATH.get(path)
     if method is None:
         return About()

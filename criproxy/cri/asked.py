@@ -101,4 +101,4 @@ def _class(resources: api.LinuxContainerResources, container: Container, cgroup_
         return f"class {name}, from its pod's cgroup {cgroup_parent}"
     if resources.oom_score_adj:
         return f"class {name}, from oom_score_adj {resources.oom_score_adj}"
-    return f"class {name}: the message tells none"
+    return f"class {name}: the message names none"

@@ -50,7 +50,7 @@ def _annotated(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
-    """For whom *request* is; *runtime* is the runtime handler of its pod."""
+    """The container of *request*; *runtime* is the runtime handler of its pod."""
     image, sandbox = request.config.image, request.sandbox_config
     return Who(
         namespace=sandbox.metadata.namespace,
@@ -61,7 +61,7 @@ def who(request: api.CreateContainerRequest, runtime: str = "") -> Who:
 
 
 def who_is_listed(item: api.Container, *, privileged: bool = False) -> Who:
-    """For whom an entry of a list was created, as far as lists tell."""
+    """The container of an entry of a list, as far as lists describe it."""
     images = dict.fromkeys(filter(None, (item.image.image, item.image.user_specified_image)))
     return Who(
         namespace=item.labels.get("io.kubernetes.pod.namespace", ""), images=tuple(images), privileged=privileged

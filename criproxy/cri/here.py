@@ -29,7 +29,7 @@ async def criproxy_behind(runtime: "RuntimeClient") -> str | None:
     """Name and version of the criproxy that *runtime* leads to; empty where it is none, None where it does not say.
 
     Raises:
-        RuntimeCallError: nobody can be asked.
+        RuntimeCallError: the runtime does not answer.
     """
     code, details = await runtime.probe(PATH)
     if code is StatusCode.UNIMPLEMENTED:

@@ -1,4 +1,4 @@
-"""Paths of calls, for who needs them before the messages of CRI are loaded."""
+"""Paths of calls, for modules that need them before the messages of CRI are loaded."""
 
 PACKAGES = ("runtime.v1", "runtime.v1alpha2")
 """Both packages a client may call, the current one first."""

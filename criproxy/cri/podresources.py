@@ -41,7 +41,7 @@ _CHANNEL_OPTIONS = (
 
 
 class PodresourcesError(CriproxyError):
-    """The kubelet did not tell; `code` is the gRPC status, UNAVAILABLE where there is no socket."""
+    """The kubelet gave no answer; `code` is the gRPC status, UNAVAILABLE where there is no socket."""
 
     def __init__(self, code: StatusCode, text: str) -> None:
         super().__init__(text)
@@ -71,7 +71,7 @@ class PodresourcesClient:
         Empty where the kubelet has no such pod; several where it has several, such as one that ends and its successor.
 
         Raises:
-            PodresourcesError: it did not tell.
+            PodresourcesError: it gave no answer.
         """
         await self._connected()
         loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@ What is hidden, and why:
 * credentials of registries (`AuthConfig`, all but the server), and credential specs of Windows;
 * values of environment variables, where applications get passwords; the names stay;
 * commands and arguments behind the program's name, since passwords are given there, too;
-* output of ExecSync, and URLs of Exec, Attach and PortForward, whose token lets anybody in;
+* output of ExecSync, and URLs of Exec, Attach and PortForward, whose token gives access to anyone;
 * the ``info`` of verbose status replies: runtimes put the whole OCI spec there;
 * values of labels, annotations and options whose key looks secret, and last-applied configurations;
 * fields that this version does not know: they are not shown at all.

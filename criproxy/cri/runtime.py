@@ -67,7 +67,7 @@ class RuntimeClient:
     def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.endpoint = endpoint
         self.on_unavailable: Callable[[], None] = lambda: None
-        """Told of every call that did not reach the runtime: it may be restarting."""
+        """Called at every call that did not reach the runtime: it may be restarting."""
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
         self._calls: dict[str, UnaryUnaryMultiCallable[Any, Any]] = {}
@@ -196,7 +196,7 @@ class RuntimeClient:
         )
 
     async def _out_of_pause(self) -> None:
-        """Drop a channel that waits until it tries again: the runtime may be back, and whoever calls should know."""
+        """Drop a channel that waits until it tries again: the runtime may be back, and calls should reach it."""
         if self._channel is None:
             return
         from grpc import ChannelConnectivity

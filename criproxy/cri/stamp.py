@@ -1,4 +1,4 @@
-"""Our stamp on a container: who it is and what it asked for, never where it is.
+"""Our stamp on a container: its identity and what it asked for, never its place.
 
 It is the annotation `ANNOTATION`, written at CreateContainer. Annotations stay as they are when a container is
 moved, so the stamp says nothing of CPUs.
@@ -41,7 +41,7 @@ class Stamp:
     stays: bool = False
     """Whether an update might take its cards away."""
     pod_cpu_milli: int = 0
-    """The CPU of its whole pod, as it was told then; 0 where nobody said so."""
+    """The CPU of its whole pod at that time; 0 where it was not known."""
 
     def to_text(self) -> str:
         """The value of the annotation: JSON with sorted keys."""
@@ -69,7 +69,7 @@ def read_stamp(annotations: Mapping[str, str]) -> Stamp | None:
 
 
 def _bounded(value: Any) -> Any:  # noqa: ANN401 (a value of any field)
-    """A number as CRI could have said it: the annotation is only as true as who wrote it."""
+    """A number as CRI could have said it: any program may have written the annotation."""
     return min(max(value, 0), MAX_INT64) if type(value) is int else value
 
 

@@ -1,4 +1,4 @@
-"""Where replies tell the resources of containers, and saying there what was asked instead of what is in force."""
+"""Resources of containers in replies: writes what was asked for in place of what is in force."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -19,10 +19,10 @@ STATUSES: Mapping[str, Callable[[Any], Iterable[api.ContainerStatus]]] = Mapping
 """Short name of each method whose replies do → the statuses in one reply."""
 
 Asked = Callable[[api.ContainerStatus], CfsQuota | None]
-"""The quota that was asked for the container of a status; None where it is to be told as it is."""
+"""The quota that was asked for the container of a status; None where the status stays as it is."""
 
 _LIFTED = api.LinuxContainerResources(cpu_quota=LIFTED_US).SerializeToString()
-"""What is in every message that tells of a lifted quota; few others have it, so most need not be decoded."""
+"""Bytes of every message with a lifted quota; few others have them, so most need not be decoded."""
 
 
 def as_asked(name: str, message: bytes, asked: Asked) -> bytes | None:

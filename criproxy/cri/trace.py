@@ -53,7 +53,7 @@ def resolve(names: Iterable[str]) -> frozenset[str]:
 
 
 def traced(table: Table, paths: frozenset[str], write: Write) -> Table:
-    """*table* with the calls to *paths* told to *write*, and everything else as before.
+    """*table* with the calls to *paths* also passed to *write*, and everything else as before.
 
     A traced call that would pass is watched instead: its messages are copied while they pass.
     """

@@ -1,6 +1,6 @@
 """Message → model: reads only, and never fails on odd values.
 
-What a field cannot tell is left at the model's default. Bytes that are no message of their type are the one error.
+What a field cannot express is left at the model's default. Bytes that are no message of their type are the one error.
 """
 
 import json
@@ -66,7 +66,7 @@ def read(kind: type[M], data: bytes) -> M:
 def qos_class(cgroup_parent: str, oom_score_adj: int = 0) -> QosClass:
     """The class of a pod from its cgroup's path (cgroupfs or systemd), else of a container from its oom_score_adj.
 
-    What neither tells, such as a container of crictl, is BestEffort.
+    Without either, as for a container of crictl, it is BestEffort.
     """
     if found := _CGROUPFS.search(cgroup_parent) or _SYSTEMD.search(cgroup_parent):
         return _CLASSES[found[1]]
@@ -94,7 +94,7 @@ def pod(config: api.PodSandboxConfig, sandbox_id: str) -> Pod:
 def pod_total(resources: api.LinuxContainerResources) -> int:
     """The CPU of a whole pod, in milli, by the *resources* of its sandbox; 0 where they say nothing of it.
 
-    Shares end at 256 CPUs; of more than that the quota tells, if there is one.
+    Shares end at 256 CPUs; more than that follows from the quota, if there is one.
     """
     total = shares_to_milli(resources.cpu_shares)
     if total < MAX_SHARES_MILLI:
@@ -197,7 +197,7 @@ def state(found: api.Container | api.ContainerStatus) -> ContainerState:
 
 
 def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: int = 0) -> Pod:
-    """A sandbox from a list, which does not tell its cgroup (see `cgroup_parent_in`) nor its CPU as a whole."""
+    """A sandbox from a list, which has neither its cgroup (see `cgroup_parent_in`) nor its CPU as a whole."""
     names = item.metadata
     return Pod(
         key=item.id,
@@ -215,7 +215,7 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: in
 
 
 def found_container(item: api.Container, reply: api.ContainerStatusResponse, capacity_bytes: int = 0) -> Container:
-    """A container from a list and its verbose status: who it is, and what it asked for.
+    """A container from a list and its verbose status: its identity, and what it asked for.
 
     That is what our stamp says, as far as a resize has not changed it since; without a stamp all is read from the sizes
     in force. *capacity_bytes* is the memory of the node.
@@ -244,7 +244,7 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
 
 
 def sizes_in_force(reply: api.ContainerStatusResponse, before: Container, capacity_bytes: int = 0) -> Sizes:
-    """What *before* has by its status: what that does not tell is as before."""
+    """*before* updated by its status: what that does not have stays as before."""
     return sizes(_as_asked(reply.status.resources.linux, before), before, capacity_bytes)
 
 
@@ -292,7 +292,7 @@ def stamped_quota(stamp: Stamp) -> CfsQuota | None:
 def cgroup_parent_in(info: Mapping[str, str]) -> str:
     """The cgroup of the pod in the *info* of a verbose ContainerStatus, as a sandbox configuration would say it.
 
-    Empty where the runtime does not tell; containerd and CRI-O do, in the OCI specification of the container.
+    Empty where the runtime does not report it; containerd and CRI-O do, in the OCI specification of the container.
     """
     return cgroup_in(info).rpartition("/")[0]
 
@@ -309,7 +309,7 @@ def cgroup_in(info: Mapping[str, str]) -> str:
 def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
     """The device nodes that the runtime made in a container, by the *info* of a verbose ContainerStatus.
 
-    None where it does not tell. What a hook adds is not among them.
+    None where it does not report them. What a hook adds is not among them.
     """
     linux = _linux_in(info)
     try:
@@ -353,7 +353,7 @@ def sets(status: api.ContainerStatus) -> Applied | None:
 
 
 def lifted(status: api.ContainerStatus) -> bool | None:
-    """Whether the runtime reports that a container has no CFS quota; None where it does not tell."""
+    """Whether the runtime reports that a container has no CFS quota; None where it does not report it."""
     quota_us = status.resources.linux.cpu_quota
     return quota_us < 0 if quota_us else None
 

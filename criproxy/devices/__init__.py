@@ -1,1 +1,1 @@
-"""Device classes, the evidence of who was given what, and the rule for what a container may see. Pure."""
+"""Device classes, the evidence of which container got which card, and the rule for what a container may see. Pure."""

@@ -1,4 +1,4 @@
-"""What a CreateContainer says about devices, and who it is for: the part of CRI's messages that the rule reads."""
+"""What a CreateContainer says about devices and about its container: the part of CRI's messages that the rule reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,4 +49,4 @@ class Who:
     """Its image by all names that the message has for it."""
     privileged: bool = False
     runtime: str = ""
-    """The runtime handler of its pod; empty for the default one, or where nobody knows."""
+    """The runtime handler of its pod; empty for the default one, or where that is not known."""

@@ -1,4 +1,4 @@
-"""The rule at CreateContainer: who was given nothing sees no card, and who was given one sees that and no other.
+"""The rule at CreateContainer: a container sees exactly the cards that are allocated to it.
 
 A pure function, and one that its own output passes unchanged. What a vendor's hook does is asked for by a variable; on
 a runtime without the hook the device nodes do the work. So both are written. The nodes also keep the cards when systemd
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, Who
-from criproxy.devices.cards import Stock, Stocks, told, visible_value
+from criproxy.devices.cards import Stock, Stocks, ids_text, visible_value
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Allocation, Evidence, Given
 from criproxy.devices.rules import DeviceRules
@@ -71,19 +71,19 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
     """What a container may see.
 
     Args:
-        rules: what the owner of the node wants.
+        rules: those of the policy file.
         who: the container.
         asked: its create as it came.
         evidence: what it was given.
         stocks: the machine's cards.
     """
     if why := rules.exempt(who):
-        return Boundary(asked, (Finding("", Word.EXEMPT, f"its devices are left as they came: {why}"),))
+        return Boundary(asked, (Finding("", Word.EXEMPT, f"its devices are left unchanged: {why}"),))
     findings: tuple[Finding, ...] = ()
     if who.privileged:
         if rules.privileged == "deny":
             return Boundary(asked, refusal=Refusal(StatusCode.PERMISSION_DENIED, DENIED))
-        left = "they are left as they came" if rules.privileged == "allow" else "nothing hides them"
+        left = "criproxy leaves them unchanged" if rules.privileged == "allow" else "nothing hides them"
         findings = (Finding("", Word.PRIVILEGED, f"it is privileged and sees every device node of the host: {left}"),)
         if rules.privileged == "allow":
             return Boundary(asked, findings)
@@ -101,9 +101,9 @@ def boundary(rules: DeviceRules, who: Who, asked: Asked, evidence: Evidence, sto
 
 
 def exceptions(rules: DeviceRules, who: Who) -> tuple[Finding, ...]:
-    """What is found of a container that runs, beside its cards: why it may see more than it was given."""
+    """Findings about a running container beside its cards: why it may see more than it was given."""
     if why := rules.exempt(who):
-        return (Finding("", Word.EXEMPT, f"its devices are left as they came: {why}"),)
+        return (Finding("", Word.EXEMPT, f"its devices are left unchanged: {why}"),)
     if who.privileged:
         return (Finding("", Word.PRIVILEGED, "it is privileged and sees every device node of the host"),)
     return ()
@@ -135,18 +135,18 @@ class _Case:
             return Boundary(asked)  # cards of such a class come as nodes only
         if self.given.given is Given.NONE or self.rules.on_no_evidence == "hide":
             return self._unallocated(asked)
-        return self._untold(asked)
+        return self._unknown(asked)
 
-    def _untold(self, asked: Asked) -> Boundary:
-        """Nobody can tell what was given."""
+    def _unknown(self, asked: Asked) -> Boundary:
+        """Neither the kubelet nor its checkpoint shows what was given."""
         if self.given.source == "cdi":
-            text = "a CDI device of an unknown kind may bring a card along: everything is left as it came"
+            text = "a CDI device of an unknown kind may include a card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
-        text = f"nobody can tell whether a card was allocated to it, and it sets {self._variable}"
+        text = f"it is unknown whether a card is allocated to it, and it sets {self._variable}"
         if self.rules.on_no_evidence == "fail":
-            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; it is tried again")
+            refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet tries again")
             return Boundary(asked, refusal=refusal)
-        return Boundary(asked, (self._found(Word.NO_EVIDENCE, f"{text}: that is left as it came"),))
+        return Boundary(asked, (self._found(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 
     def _unallocated(self, asked: Asked) -> Boundary:
         if self.rules.hide_unallocated == "off":
@@ -159,7 +159,7 @@ class _Case:
         tampered = self._tampered(asked, wanted)
         if tampered and self.rules.user_override != "strip":
             return Boundary(asked, (self._override(tampered),))
-        by = self.given.source if self.given.given is Given.NONE else "nobody can tell"
+        by = self.given.source if self.given.given is Given.NONE else "no evidence"
         how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
         if self.rules.hide_unallocated == "report":
             text = (
@@ -173,9 +173,9 @@ class _Case:
     def _allocated(self, asked: Asked) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
         if by_cdi and not ids:
-            text = "a CDI device of it does not tell which card it is: everything is left as it came"
+            text = "a CDI device of it does not name its card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
-        cards = told(ids) or "a card"
+        cards = ids_text(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
         # Beside CDI a variable would inject the card a second time, on runtimes whose hook obeys it.
         wanted = self._beside_cdi(asked) if by_cdi else self._visible(asked)
@@ -192,7 +192,7 @@ class _Case:
     def _beside_cdi(self, asked: Asked) -> bytes | None:
         """The hide value where the image's own variable would show every card beside those that CDI brings.
 
-        Specifications that set the variable outweigh the image; of one that cannot be read nobody knows that.
+        Specifications that set the variable outweigh the image; for one that cannot be read that is not known.
         """
         names = [name for name in asked.cdi if self.kind.cdi_device(name) is not None]
         silent = all(self.stock.cdi_sets.get(name) is False for name in names)

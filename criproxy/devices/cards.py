@@ -11,9 +11,9 @@ _INDEX = re.compile("[0-9]{1,9}")
 """Python reads no number of thousands of digits."""
 _NUMBERED = re.compile(r"(?:[A-Za-z]+|[A-Za-z0-9]+-)?([0-9]{1,6})")
 """``1``, ``card1`` and ``Ascend910-1``; not ``Ascend910-2c-100-1``, a part of a card with numbers of its own."""
-TOLD_CHARACTERS = 63
+SHOWN_CHARACTERS = 63
 """The longest id that Kubernetes' documentation speaks of."""
-TOLD_IDS = 16
+SHOWN_IDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Card:
     nodes: tuple[str, ...] = ()
     """Those of its own that exist."""
     id: str = ""
-    """Its UUID, where the driver tells it without being asked."""
+    """Its UUID, where a file of the driver has it."""
     pci: str = ""
     """Its PCI address as the kernel writes it, ``0000:3b:00.0``; empty where that is not known."""
     bridges: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ Stocks = Mapping[str, Stock]
 """By the name of the class."""
 
 
-def told(ids: Sequence[str]) -> str:
+def ids_text(ids: Sequence[str]) -> str:
     """*ids* for people: shortened, since those of a plugin may have any length and number."""
-    short = [each if len(each) <= TOLD_CHARACTERS else f"{each[: TOLD_CHARACTERS - 1]}…" for each in ids[:TOLD_IDS]]
-    more = f" and {len(ids) - TOLD_IDS} more" if len(ids) > TOLD_IDS else ""
+    short = [each if len(each) <= SHOWN_CHARACTERS else f"{each[: SHOWN_CHARACTERS - 1]}…" for each in ids[:SHOWN_IDS]]
+    more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
     return ", ".join(short) + more
 
 
@@ -76,7 +76,7 @@ def number_in(id: str) -> int | None:
 
 
 def visible_value(kind: DeviceClass, ids: Iterable[str], stock: Stock) -> bytes | None:
-    """What the visible variable has to say for *ids*; None where that cannot be told."""
+    """The value of the visible variable for *ids*; None where that is not known."""
     words: list[str | None]
     match kind.id_format:
         case "uuid" | "as-is":

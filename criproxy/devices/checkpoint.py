@@ -32,21 +32,21 @@ class Checkpoint:
     allocated: Mapping[tuple[str, str], Ids] = field(default_factory=dict)
     """By the pod's UID and the container's name."""
     near: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By id, the NUMA nodes next to it, as far as its device plugin told the kubelet."""
+    """By id, the NUMA nodes next to it, as far as its device plugin reported them to the kubelet."""
 
     def of(self, pod_uid: str, container: str) -> Ids:
         """What a container was given; empty: nothing."""
         return self.allocated.get((pod_uid, container), {})
 
     def belies(self, pod_uid: str, container: str, told: Ids, *, current: bool) -> bool:
-        """Whether somebody who knows pods by their names tells of another pod, such as the former one of that name.
+        """Whether an answer that names pods by name is about another pod, such as the former one of that name.
 
         Args:
-            pod_uid: of the pod that is meant.
+            pod_uid: of the pod in question.
             container: its container.
-            told: what that one says of it.
-            current: whether this is what the kubelet has written last. What a pod was given stays; who else has a
-                card may have changed since.
+            told: the ids in that answer.
+            current: whether this is the latest checkpoint. Allocations of a pod stay; those of other pods may have
+                changed since.
         """
         if own := self.of(pod_uid, container):
             return {name: set(ids) for name, ids in own.items()} != {
@@ -68,7 +68,7 @@ class Checkpoint:
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:
-    """The checkpoint in *data*, of the old or the new format; keys that nobody knows are passed over.
+    """The checkpoint in *data*, of the old or the new format; unknown keys are ignored.
 
     Raises:
         BadCheckpoint: it is none.

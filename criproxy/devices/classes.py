@@ -1,4 +1,4 @@
-"""What is known of one kind of accelerator: who allocates it, and what makes its cards visible in a container."""
+"""One class of accelerators: the resources that allocate it, and what makes its cards visible in a container."""
 
 import re
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class DeviceClass:
     cdi_beside: tuple[str, ...] = ()
     """Kinds of CDI devices that its plugins pass beside cards, and that bring none."""
     pci_vendor: str = ""
-    """Tells its nodes from those of others with such paths: as the kernel writes it, ``0x1002``."""
+    """Tells its nodes from those of other classes with such paths: as the kernel writes it, ``0x1002``."""
     env_prefixes: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """What every variable begins with that the class manages; a quick test for the many that it does not."""
 

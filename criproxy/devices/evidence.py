@@ -1,6 +1,6 @@
-"""Who was given what: what each source says, and what follows for each class.
+"""Which container got which cards: what each source says, and what follows for each class.
 
-Three answers are possible, and the difference between the last two matters: these cards; none; nobody can tell. A
+Three answers are possible, and the difference between the last two matters: these cards; none; unknown. A
 variable never grants a card, since a pod's own comes in the same list as that of a device plugin.
 """
 
@@ -35,7 +35,7 @@ class Allocation:
     ids: tuple[str, ...] = ()
     """Of the cards, in the order of the source; empty where the source knows of cards, but not which."""
     source: str = ""
-    """Who says so."""
+    """The source of the evidence."""
 
 
 Evidence = Mapping[str, Allocation]
@@ -66,7 +66,7 @@ class Known:
     complete: bool = False
     """Whether what is not in it was not allocated."""
     near: Mapping[str, CpuSet] = field(default_factory=dict)
-    """By id, the NUMA nodes next to it, as far as its device plugin has told."""
+    """By id, the NUMA nodes next to it, as far as its device plugin reports them."""
 
 
 class Source(Protocol):
@@ -77,7 +77,7 @@ class Source(Protocol):
         ...
 
     async def known(self, container: Subject) -> Known | None:
-        """What *container* was given; None where that cannot be told. Must not fail; nobody waits for long."""
+        """What *container* was given; None where that is unknown. Must neither fail nor take long."""
         ...
 
     def sandboxes(self) -> set[str]:
@@ -85,11 +85,11 @@ class Source(Protocol):
         ...
 
     def forget(self, sandbox_id: str) -> None:
-        """A sandbox is gone: nobody will ask for its containers again."""
+        """A sandbox is gone: its containers will not be asked for again."""
         ...
 
     async def close(self) -> None:
-        """It is not needed any more; whoever still asks hears that nothing can be told."""
+        """It is not needed any more; later questions get the answer that nothing is known."""
         ...
 
 
@@ -102,9 +102,9 @@ def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], 
         known: what the sources say, the most trusted one first.
         stocks: the machine's cards.
     """
-    told = [each for each in (own_annotations(asked.annotations), *known) if each.resources or each.complete]
+    answers = [each for each in (own_annotations(asked.annotations), *known) if each.resources or each.complete]
     foreign = _foreign_cdi(classes := tuple(classes), asked)
-    return {kind.name: _weigh(kind, asked, told, stocks.get(kind.name, _NONE), foreign) for kind in classes}
+    return {kind.name: _weigh(kind, asked, answers, stocks.get(kind.name, _NONE), foreign) for kind in classes}
 
 
 def without_nodes(classes: Iterable[DeviceClass], evidence: Evidence, nodes: Sequence[str]) -> list[str]:
@@ -128,8 +128,8 @@ def own_annotations(annotations: Mapping[str, str]) -> Known:
     return Known("annotation", resources)
 
 
-def _weigh(kind: DeviceClass, asked: Asked, told: Sequence[Known], stock: Stock, foreign_cdi: bool) -> Allocation:
-    for each in told:
+def _weigh(kind: DeviceClass, asked: Asked, answers: Sequence[Known], stock: Stock, foreign_cdi: bool) -> Allocation:
+    for each in answers:
         if each.resources and (ids := kind.physical(_ids(kind, each))):
             return Allocation(Given.CARDS, ids, each.source)
     if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
@@ -138,7 +138,7 @@ def _weigh(kind: DeviceClass, asked: Asked, told: Sequence[Known], stock: Stock,
         names = {card.number: card.id for card in stock.cards}
         ids = tuple(names.get(number) or _as_id(kind, number) for number in numbers)
         return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
-    if complete := next((each for each in told if each.complete), None):
+    if complete := next((each for each in answers if each.complete), None):
         return Allocation(Given.NONE, source=complete.source)
     if _traces(kind, asked):
         return NOBODY_TELLS
@@ -153,7 +153,7 @@ def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:
 
 
 def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:
-    """The ids of CDI devices; none if one of them cannot be told, such as ``all``."""
+    """The ids of CDI devices; none if one of them names no single card, such as ``all``."""
     found = [
         (card.id or device) if (card := stock.card(kind, device)) else _own_word(kind, device) for device in devices
     ]
@@ -190,7 +190,7 @@ def _traces(kind: DeviceClass, asked: Asked) -> bool:
 
 
 def _foreign_cdi(classes: Sequence[DeviceClass], asked: Asked) -> bool:
-    """Whether a CDI device is of no class: nobody knows what it brings along."""
+    """Whether a CDI device is of no class: its contents are unknown."""
     return any(
         all(kind.cdi_device(name) is None and not kind.is_beside_cards(name) for kind in classes) for name in asked.cdi
     )

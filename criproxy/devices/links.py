@@ -1,6 +1,6 @@
 """How far cards are from each other: what lies between two of them, in the words of ``nvidia-smi topo -m``.
 
-PCI paths tell it for cards of every vendor. What a driver tells beside them, such as NVLinks, goes first.
+PCI paths show it for cards of every vendor. What a driver reports in addition, such as NVLinks, comes first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class Distance(IntEnum):
     NODE = 4
     """Host bridges of one NUMA node."""
     SYS = 5
-    """NUMA nodes; or nobody tells."""
+    """NUMA nodes; or not known."""
 
 
 _BELOW_ONE_SWITCH = 1
@@ -41,7 +41,7 @@ class NvLinks:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """What a driver tells of one card and others."""
+    """What a driver reports about one card and others."""
 
     distances: Mapping[str, Distance] = field(default_factory=dict)
     """By the id of the other."""

@@ -27,7 +27,7 @@ def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[M
         others: the classes before it, by name.
     """
     if kind.name in RESERVED:
-        yield ("name",), f"{kind.name!r} has another meaning in what is told of devices: give it another name"
+        yield ("name",), f"{kind.name!r} has another meaning in records of devices: choose another name"
     elif not _does_something(kind):
         needs = "visibleEnv, nodes.perDevice, cdiKinds, stripEnv or stripMountPrefix"
         yield ("name",), f"the class {kind.name!r} does nothing: it needs {needs}"
@@ -41,7 +41,7 @@ def mistakes(kind: DeviceClass, others: Mapping[str, DeviceClass]) -> Iterator[M
     rest = [other for other in others.values() if other.name != kind.name]
     for number, resource in enumerate(kind.resources):
         if other := next((each.name for each in rest if _overlap(resource, each.resources)), ""):
-            yield ("resources", number), f"{resource} is already one of the class {other!r}"
+            yield ("resources", number), f"{resource} already belongs to the class {other!r}"
 
 
 def _does_something(kind: DeviceClass) -> bool:
@@ -49,7 +49,7 @@ def _does_something(kind: DeviceClass) -> bool:
 
 
 def _of_variables(kind: DeviceClass) -> Iterator[Mistake]:
-    text = "is a variable that programs need, and would be taken out of every container"
+    text = "is a variable that programs need, and criproxy would remove it from every container"
     if kind.visible_env in NEEDED:
         yield ("visibleEnv",), f"{kind.visible_env} {text}"
     for number, pattern in enumerate(kind.strip_env):

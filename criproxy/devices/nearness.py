@@ -1,16 +1,16 @@
 """Next to which NUMA nodes the cards of a container are: what makes its CPUs and memory follow them.
 
-The kernel knows it of most cards. Of others, such as parts of a card, the device plugin may have told the kubelet.
+The kernel knows it of most cards. Of others, such as parts of a card, the device plugin may report it to the kubelet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Card, Stock, Stocks, told
+from criproxy.devices.cards import Card, Stock, Stocks, ids_text
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Evidence, Given, Known, numbers_of_nodes
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.topology import Topology
 
 
@@ -21,19 +21,18 @@ class Whereabouts:
     kind: str
     """The name of its class."""
     id: str
-    """As the evidence has it; empty where that tells of a node only."""
+    """As in the evidence; empty where that has only a device node."""
     pci: str = ""
     """Its PCI address; empty where that is not known."""
     nodes: CpuSet = frozenset()
-    """The NUMA nodes with CPUs that are next to it; empty where nobody knows."""
+    """The NUMA nodes with CPUs that are next to it; empty where that is not known."""
 
     @property
     def sentence(self) -> str:
         """For people."""
-        several = "s" if len(self.nodes) > 1 else ""
-        place = f"is next to NUMA node{several} {format_cpuset(self.nodes)}" if self.nodes else "is nobody knows where"
+        place = f"is next to {numbered('NUMA node', self.nodes)}" if self.nodes else "is next to no known NUMA node"
         where = f" ({self.pci})" if self.pci not in ("", self.id) else ""
-        return f"{self.kind}: {told([self.id] if self.id else []) or 'a card'}{where} {place}"
+        return f"{self.kind}: {ids_text([self.id] if self.id else []) or 'a card'}{where} {place}"
 
 
 def whereabouts(

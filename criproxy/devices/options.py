@@ -53,7 +53,7 @@ class _Text:
 
 def _card_node(path: str) -> str:
     if len(PLACEHOLDER.findall(path)) != 1:
-        raise ValueError(f"must say once where a card's number stands, as in /dev/npu{{index}}, not {path!r:.60}")
+        raise ValueError(f"must contain the card's number once, as in /dev/npu{{index}}, not {path!r:.60}")
     return path
 
 
@@ -80,7 +80,7 @@ NodePath = Annotated[
 ]
 CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
 MountPrefix = Annotated[str, _Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
-HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" where it is not to be looked at')]
+HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" to leave it out')]
 Wait = Annotated[
     str, _Text(r"1s|0?\.[0-9]{1,3}s|[1-9][0-9]{0,2}ms|1000ms", "a time of at most one second, such as 1s or 500ms")
 ]
@@ -88,12 +88,12 @@ CdiKind = Annotated[str, _Text(f"{_WORD}/{_WORD}", "a kind of CDI devices, such 
 
 
 class NodeOptions(BaseModel):
-    """Where a class's device nodes are."""
+    """The device nodes of a class."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     per_device: tuple[CardNodePath, ...] = ()
-    """Paths of a card's nodes, such as /dev/npu{index}: there stands its number."""
+    """Paths of a card's nodes, such as /dev/npu{index}; {index} is the number of the card."""
     shared: tuple[NodePath, ...] = ()
     """Paths of nodes that every container with a card needs; * and ? stand for anything but '/'."""
     permissions: Literal["r", "rw", "rwm"] = "rw"
@@ -101,36 +101,37 @@ class NodeOptions(BaseModel):
 
 
 class ClassOptions(BaseModel):
-    """A class of devices: one of your own, or what is different about one that is built in."""
+    """A class of devices: one of your own, or changes to a built-in one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     name: ClassName
-    """Of a class that is built in (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), which counts where
-    nothing is said; else of one of your own, which needs resources."""
+    """The name of a built-in class (nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon), whose values are the
+    defaults; or of a class of your own, which needs resources."""
     resources: tuple[ResourcePattern, ...] = ()
     """The extended resources of its device plugins; * and ? stand for anything."""
     visible_env: EnvName = ""
-    """The variable by which the vendor's hook learns which cards to show; none where there is no such hook."""
+    """The variable that tells the vendor's hook which cards to show; empty where there is no such hook."""
     hide_value: HideValue = ""
-    """The value of that variable with which the hook shows none; without one, nothing is written to hide."""
+    """The value of that variable with which the hook shows no card; without it, criproxy writes nothing to hide
+    cards."""
     write_env: bool = True
-    """Whether the variable says what was allocated; false where the device plugin passes nodes only."""
+    """Whether criproxy writes the allocated cards to that variable; false where the device plugin passes only nodes."""
     strip_env: tuple[EnvPattern, ...] = ()
-    """More variables that do not get in; a * at the end stands for anything."""
+    """More variables that criproxy removes; a * at the end stands for anything."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """What the path of a mount in the container begins with whose rest asks the hook for a card."""
+    """The beginning of the container paths of mounts that ask the hook for the card named in the rest of the path."""
     runtimes: tuple[str, ...] = ("*",)
-    """Runtime handlers (of RuntimeClass) whose hook knows hideValue; * is all, "" the node's default one."""
+    """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * is all, "" the node's default one."""
     id_format: IdFormat = "as-is"
-    """What visibleEnv says of the ids that the kubelet knows: the same (uuid, as-is), the number at their end (index),
-    the number of the card's node (minor), or what only the device plugin knows and has set itself (plugin)."""
+    """How visibleEnv names cards: by the kubelet's ids (uuid, as-is), by the number at the end of these (index), by the
+    number of the card's node (minor), or by values that only the device plugin knows and sets itself (plugin)."""
     replica_separator: str = "::"
-    """What follows it in an id is the number of a share and not of the card."""
+    """The text in an id after which the number of a share of the card follows."""
     nodes: NodeOptions = NodeOptions()
     """Its device nodes."""
     cdi_kinds: tuple[CdiKind, ...] = ()
-    """Kinds of CDI devices that are its cards."""
+    """The kinds of CDI devices that stand for its cards."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
@@ -159,24 +160,24 @@ ClassOption = Annotated[ClassOptions, BeforeValidator(_named, json_schema_input_
 
 
 class ExemptOptions(BaseModel):
-    """Who is left alone."""
+    """Containers that keep every device that they ask for."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     namespaces: tuple[NamespacePattern, ...] = ("kube-system", "gpu-operator")
-    """Namespaces whose containers keep what they ask for, such as those of device plugins and exporters; * and ? stand
-    for anything."""
+    """Namespaces whose containers keep every device that they ask for, such as those of device plugins and exporters;
+    * and ? stand for anything."""
     images: tuple[str, ...] = ()
-    """Images for which the same holds, as pods name them; * and ? stand for anything."""
+    """Images whose containers keep every device that they ask for, as pods name them; * and ? stand for anything."""
 
 
 class PodresourcesOptions(BaseModel):
-    """The kubelet's socket that tells what it has allocated."""
+    """The kubelet's socket that reports allocated devices."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     socket: HostPath = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """The socket of the kubelet's podresources; with "" it is not asked."""
+    """The socket of the kubelet's podresources API; with "" criproxy does not ask it."""
     timeout: Wait = "1s"
     """How long a create may wait for the kubelet's evidence, podresources and checkpoint together: at most 1s."""
 
@@ -187,38 +188,39 @@ class PodresourcesOptions(BaseModel):
 
 
 class DeviceOptions(BaseModel):
-    """Which containers see which accelerators; where the section is absent, devices are left alone."""
+    """Which containers see which accelerators; without this section criproxy leaves devices alone."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hide_unallocated: HideUnallocated = "enforce"
-    """Whether containers to which no card was allocated see none, whatever their image says: enforced, only reported,
+    """Whether containers to which no card is allocated see none, whatever their image says: enforce it, only report it,
     or off."""
     user_override: UserOverride = "strip"
-    """What becomes of variables and mounts by which a pod asks for other cards than were allocated to it: they stay
-    and are told in its history, are also logged as a warning (report), or are taken out (strip)."""
+    """What criproxy does with variables and mounts by which a pod asks for cards that are not allocated to it: keep
+    them and record them in the history of the container (keep), also log a warning (report), or remove them (strip)."""
     privileged: Privileged = "report"
-    """Privileged containers see every device node of the host, whatever is done here: they are left alone (allow),
-    treated like all others and reported, or refused (deny)."""
+    """What criproxy does with privileged containers, which see every device node of the host in any case: leave them
+    alone (allow), treat them like all others and report them (report), or refuse them (deny)."""
     exempt: ExemptOptions = ExemptOptions()
-    """Who is left alone."""
+    """Containers that keep every device that they ask for."""
     keep_access_on_update: bool = True
-    """Whether the device nodes of allocated cards are added to a container's create, so that no later update of its
+    """Whether criproxy adds the device nodes of allocated cards to a container's create, so that no later update of its
     CPUs takes them away."""
     update_without_nodes: bool = False
-    """Whether containers with a card are moved to other CPUs although no device node of it is in their create.
-    Otherwise they stay where they are: an older runc would take the card away with the update."""
+    """Whether criproxy moves containers with a card to other CPUs even if their create names no device node of the
+    card. Otherwise they stay where they are: an older runc would take the card away with the update."""
     on_no_evidence: OnNoEvidence = "keep"
-    """What becomes of a container that asks for cards while nobody can tell whether they were allocated to it: that
-    stays, is treated as asked for by the pod itself (hide), or the container is refused until somebody can (fail)."""
+    """What criproxy does with a container that asks for cards while neither the kubelet nor its checkpoint shows
+    whether they are allocated to it: keep them, treat them as asked for by the pod itself (hide), or refuse the
+    container until that is known (fail)."""
     podresources: PodresourcesOptions = PodresourcesOptions()
-    """How the kubelet is asked what it has allocated."""
+    """How criproxy asks the kubelet for allocated devices."""
     checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-    """The file of the kubelet's device manager: it counts where podresources does not tell, and tells pods of one name
-    apart; with "" it is not read."""
+    """The file of the kubelet's device manager. criproxy uses it where podresources gives no answer, and to tell pods
+    of one name apart; with "" criproxy does not read it."""
     classes: tuple[ClassOption, ...] = Field(default=tuple(ClassOptions(name=name) for name in BUILTIN))
-    """The classes in force: names of those that are built in, groups that change something about one, and groups that
-    describe one of your own. Where nothing is said: all that are built in."""
+    """The classes in force: names of built-in ones, groups that change a built-in one, and groups that describe one of
+    your own. By default all built-in ones."""
 
     def rules(self) -> DeviceRules:
         """The same as plain values."""
@@ -258,7 +260,7 @@ class DeviceOptions(BaseModel):
             known.setdefault(options.name, kind)
             variable = kind.visible_env
             if variable and (other := variables.setdefault(variable, options.name)) != options.name:
-                yield Misfit((*path, "visibleEnv"), f"{variable} is already that of the class {other!r}")
+                yield Misfit((*path, "visibleEnv"), f"{variable} already belongs to the class {other!r}")
 
 
 def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) -> Iterator[Misfit]:
@@ -266,7 +268,7 @@ def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) ->
     if kind.hide_value and not kind.visible_env:
         yield Misfit((*path, "hideValue"), "has no effect without visibleEnv, the variable that gets it")
     if kind.id_format == "minor" and not kind.per_device:
-        yield Misfit((*path, "idFormat"), "minor needs nodes.perDevice, where the number of a card is read")
+        yield Misfit((*path, "idFormat"), "minor needs nodes.perDevice, the source of a card's number")
 
 
 def _unknown(name: str) -> str:

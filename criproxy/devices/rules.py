@@ -1,4 +1,4 @@
-"""What the owner of a node wants of the boundary: the section ``devices`` of a policy file, as plain values."""
+"""The rules of the device boundary: the section ``devices`` of a policy file, as plain values."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ OnNoEvidence = Literal["keep", "hide", "fail"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletFiles:
-    """Where the kubelet tells what it has allocated; an empty path is not looked at."""
+    """The files with the kubelet's allocations; criproxy does not read an empty path."""
 
     socket: str = ""
     """That of podresources."""
@@ -41,7 +41,7 @@ class DeviceRules:
     kubelet: KubeletFiles = KubeletFiles()
 
     def exempt(self, who: Who) -> str:
-        """Why *who* is left alone; empty where it is not."""
+        """Why *who*, a container, is exempt; empty where it is not."""
         if any(fnmatchcase(who.namespace, pattern) for pattern in self.exempt_namespaces):
             return f"its namespace {who.namespace} is exempt"
         if any(fnmatchcase(image, pattern) for image in who.images for pattern in self.exempt_images):

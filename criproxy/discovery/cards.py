@@ -1,4 +1,4 @@
-"""Which accelerators the machine has: device nodes of each class, and what drivers tell without being asked."""
+"""The accelerators of the machine: device nodes of each class, and what files of drivers say about them."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -34,7 +34,7 @@ class _Hierarchy:
 
     def allowed(self, path: Path) -> Allowed | None:
         cpus = read_ids(path / f"{self.prefix}cpus{self.suffix}")
-        if not cpus:  # an empty cgroup v1 set is one that nobody has filled yet
+        if not cpus:  # an empty cgroup v1 set has not been written yet
             return None
         return Allowed(cpus, read_ids(path / f"{self.prefix}mems{self.suffix}") or None, path)
 
@@ -86,7 +86,7 @@ def _hierarchies(host_root: Path) -> Iterator[_Hierarchy]:
 def _recorded(host_root: Path, hierarchy: Path) -> Iterator[Path]:
     """The cgroup that a machine was recorded from and those above it, in a copy of /sys and /proc that has no others.
 
-    A living /proc has a link as `self`, to whoever reads it: that would be our own cgroup, and says nothing of pods.
+    A live /proc has a link `self` to the process that reads it: that would be our own cgroup, not that of pods.
     """
     if (host_root / "proc/self").is_symlink():
         return

@@ -11,7 +11,7 @@ from criproxy.discovery.patience import Hangs, Patience
 READ_TIMEOUT_S = 1.0
 """How long reading may take; the kubelet writes megabytes at the most."""
 LARGEST_BYTES = 64 << 20
-"""Nobody's checkpoint is larger; a file that is tells nothing."""
+"""No real checkpoint is larger; criproxy ignores a larger file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CheckpointFile:
     timeout_s: float = READ_TIMEOUT_S
     _state: _State = _State()
     _one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Who begins to read sees all that was written before."""
+    """A read that begins later sees all that was written before."""
 
     async def read(self) -> Reading:
         """What the file says now."""

@@ -1,7 +1,7 @@
-"""What NVIDIA's library NVML tells of the ways between GPUs, beyond sysfs: NVLinks and MIG devices.
+"""What NVIDIA's library NVML reports about the links between GPUs, beyond sysfs: NVLinks and MIG devices.
 
-It opens device nodes, may take seconds, and hangs with a driver that does: it is asked by commands, in a thread that
-nobody has to wait for, and not by the daemon, which may not even open those nodes (``DevicePolicy=closed``).
+It opens device nodes, may take seconds, and hangs with a driver that does: it is asked by commands, in a thread
+of its own, and not by the daemon, which may not even open those nodes (``DevicePolicy=closed``).
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from criproxy.devices.links import Distance, NvLinks, Peers
 from criproxy.errors import CriproxyError
 
 TIMEOUT_S = 5.0
-"""A GPU that nobody uses is initialised first, which takes seconds without the persistence daemon."""
+"""An unused GPU is initialised first, which takes seconds without the persistence daemon."""
 Answer = Mapping[str, Peers] | CriproxyError
 
 
@@ -24,7 +24,7 @@ class NoNvml(CriproxyError):
 
 
 def ask_nvml(timeout_s: float = TIMEOUT_S) -> Mapping[str, Peers]:
-    """What it tells, by the UUIDs of the machine's GPUs.
+    """What it reports, by the UUIDs of the machine's GPUs.
 
     Raises:
         NoNvml: it is not installed, finds no driver, or has not answered after *timeout_s*.
@@ -70,7 +70,7 @@ def _read() -> Mapping[str, Peers]:
 
 
 def _distances(nvml: ModuleType, card: Any, others: Mapping[str, Any]) -> Iterator[tuple[str, Distance]]:  # noqa: ANN401
-    """By the ids of *others*, as far as it is told."""
+    """By the ids of *others*, as far as NVML reports it."""
     words = {
         nvml.NVML_TOPOLOGY_INTERNAL: Distance.PIX,
         nvml.NVML_TOPOLOGY_SINGLE: Distance.PIX,

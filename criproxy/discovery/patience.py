@@ -1,4 +1,4 @@
-"""Looks at what may hang: a driver's file, the kubelet's files. Each has a bound, and a thread that holds up nobody.
+"""Reads what may hang: a driver's file, the kubelet's files. Each read has a bound, and a thread of its own.
 
 Such a thread cannot be ended. So it is a daemonic one, which no exit waits for, and none of the pool that others need;
 and what is known to hang is not waited for again. It is tried again after a while, in case that it is another file by
@@ -33,7 +33,7 @@ class _Look:
     future: "Future[Any]"
     begun_s: float
     hangs_since_s: float | None = None
-    """When it was begun to be waited for in vain; None while nobody has."""
+    """When the first caller gave up waiting; None while none has."""
     pause_s: float = FIRST_PAUSE_S
 
 
@@ -54,7 +54,7 @@ class Patience:
         return {name: now_s - look.hangs_since_s for name, look in looks.items() if look.hangs_since_s is not None}
 
     async def wait(self, name: str, work: Callable[[], T], timeout_s: float) -> T:
-        """What *work* returns, or raises; whoever asks for the same *name* meanwhile gets the same.
+        """What *work* returns, or raises; other callers with the same *name* meanwhile get the same.
 
         Raises:
             Hangs: it has not come back after *timeout_s*, or was known not to: then at once.
@@ -86,7 +86,7 @@ class Patience:
             look = _Look(Future(), now_s)
             if before:
                 look.hangs_since_s, look.pause_s = before.hangs_since_s, min(before.pause_s * 2, LONGEST_PAUSE_S)
-            look.future.set_running_or_notify_cancel()  # it goes on whoever stops waiting
+            look.future.set_running_or_notify_cancel()  # it goes on even if callers stop waiting
             self._looks[name] = look
         Thread(target=self._run, args=(name, look, work), name=f"look at {name}", daemon=True).start()
         if look.hangs_since_s is not None:  # the next to ask will see whether it came back
@@ -117,7 +117,7 @@ class Patience:
     def _run(self, name: str, look: _Look, work: Callable[[], Any]) -> None:
         try:
             result = work()
-        except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits)
+        except BaseException as error:  # noqa: BLE001 (it is raised in the callers that wait)
             self._ended(name, look)
             look.future.set_exception(error)
         else:

@@ -1,4 +1,4 @@
-"""Where a card is in the machine, as sysfs tells of its PCI function."""
+"""Where a card is in the machine, by its PCI function in sysfs."""
 
 import os
 import re
@@ -81,7 +81,7 @@ def _read(folder: Path, address: str) -> Place:
 
 
 def _slot(folder: Path) -> str:
-    """The PCI address that the kernel's uevent tells; empty where it tells none."""
+    """The PCI address in the kernel's uevent; empty where it has none."""
     for line in (read_text(folder / "uevent") or "").splitlines():
         key, _, value = line.partition("=")
         if key == "PCI_SLOT_NAME" and _ADDRESS.fullmatch(value):

@@ -26,11 +26,6 @@ def keeps(policy: Policy) -> bool:
     return options is not None and options.keep == "pod"
 
 
-def pod_cpus(node: Node, uid: str) -> CpuSet:
-    """All CPUs that the pod *uid* has alone: those of its containers, and those that are kept for it."""
-    return owned_by(node, uid) | node.kept.get(uid, NOTHING).cpus
-
-
 def owned_by(node: Node, uid: str) -> CpuSet:
     """The CPUs that containers of the pod *uid* have alone, those of an older sandbox included."""
     return NO_CPUS.union(*(node.grants[key].exclusive for key in _holders(node, uid)))

@@ -18,6 +18,16 @@ def format_milli(cpu_milli: int) -> str:
     return f"{cpu_milli}m" if rest or not whole else f"{whole}"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 CPU``, ``2 isolated CPUs``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def are(count: int) -> str:
+    """The verb after a number of things."""
+    return "is" if count == 1 else "are"
+
+
 def format_bytes(size_bytes: int) -> str:
     """Bytes with a binary unit and at most three digits that matter, such as ``64 MiB`` and ``1.5 GiB``."""
     value, unit = float(size_bytes), "B"
@@ -79,7 +89,7 @@ def _quantity(text: str) -> tuple[str, str, str]:
 
 
 def _scaled(whole: str, fraction: str, factor: int) -> int:
-    """Exact, and never down: who asks for a bit more than a unit needs another one."""
+    """Exact, and never down: a bit more than a unit needs another one."""
     parts = int(whole + fraction) * factor
     divisor: int = 10 ** len(fraction)
     return -(-parts // divisor)

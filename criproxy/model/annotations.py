@@ -1,4 +1,4 @@
-"""Pod annotations by which workload owners tell a policy what they want.
+"""Pod annotations with requests to a policy.
 
 An annotation is ``KEY.DOMAIN/container.NAME`` for one container, ``KEY.DOMAIN/pod`` or ``KEY.DOMAIN`` for all of a pod.
 The domain is ours or one of our peers', so that a workload keeps its annotations when its node moves over.
@@ -13,7 +13,7 @@ DOMAINS = ("criproxy.io", "cri-resource-manager.intel.com", "resource-policy.nri
 """In the order in which they count: ours wins."""
 
 MAX_VALUE_CHARS = 16_384
-"""Of one annotation: to read it takes time, in which nobody else is placed."""
+"""Of one annotation: to read it takes time, in which no other container is placed."""
 COLD_START = "cold-start"
 MAX_COLD_START_S = 3600.0
 _COLD_START = re.compile(r"""\s*\{?\s*(?:"?duration"?\s*:)?\s*["']?([0-9.]+[a-z]+)["']?\s*\}?\s*""")

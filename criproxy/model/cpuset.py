@@ -17,6 +17,11 @@ _SHOWN = 60
 """Characters of such a text in a message."""
 
 
+def numbered(noun: str, ids: CpuSet) -> str:
+    """``CPU 4``, ``CPUs 4-6``, ``NUMA node 0``."""
+    return f"{noun}{'s' * (len(ids) > 1)} {format_cpuset(ids)}"
+
+
 def parse_cpuset(text: str) -> CpuSet:
     """Read kernel list notation; the empty text is the empty set.
 
@@ -51,7 +56,7 @@ def _is_id(word: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def interned(cpus: CpuSet) -> CpuSet:
-    """The same set, as one object for all who ask for it: then most comparisons end at once."""
+    """The same set, always as one object: then most comparisons end at once."""
     return cpus
 
 

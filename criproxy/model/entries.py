@@ -59,7 +59,7 @@ def renamed(base: Mapping[str, V], old: str, new: str, value: V | None = None) -
 
 
 def entries_of(base: Mapping[str, V], changed: Mapping[str, V]) -> Entries[V]:
-    """*changed*, which somebody made of *base*, as a map that knows in what it differs."""
+    """*changed*, which was made of *base*, as a map that knows where it differs."""
     if isinstance(changed, Entries) and isinstance(base, Entries) and changed.touched_since(base) is not None:
         return changed
     return Entries(changed).derived_from(base, changed_keys(base, changed))

@@ -20,9 +20,9 @@ class CpuQuota(Enum):
     """What is done about the CFS quota of a container, which is its CPU limit."""
 
     LEFT = "left"
-    """Nothing: whatever the kubelet sends, or somebody else writes, is none of our business."""
+    """Nothing: criproxy leaves it as the kubelet sends it or another program writes it."""
     LIFTED = "lifted"
-    """It is taken away, for as long as the container owns all CPUs that it runs on."""
+    """It is lifted, for as long as the container runs on exclusive CPUs only."""
     RESTORED = "restored"
     """It had been lifted: what the kubelet asked for is in force again."""
 
@@ -36,7 +36,8 @@ class Grant:
     mems: CpuSet
     """For ``cpuset.mems``: all usable nodes where memory is not pinned; empty: leave the field alone."""
     exclusive: CpuSet = NO_CPUS
-    """Those that nobody else may use; one that is not in *cpus* is another thread of one of their cores, and idle."""
+    """Those that no other container may use; one that is not in *cpus* is another thread of one of their cores, and
+    idle."""
     pool: str = ""
     """The policy's name for what it was placed in, so that it finds its way back there when CPUs come and go; empty
     where the policy has no such thing."""
@@ -73,7 +74,7 @@ class Applied:
     cpus: CpuSet
     mems: CpuSet
     lifted: bool = False
-    """Whether it has no CFS quota; only told where its grant says something of that."""
+    """Whether it has no CFS quota; only known where its grant says something about that."""
 
 
 def in_place(grant: Grant, applied: Applied | None) -> bool:
@@ -85,7 +86,7 @@ def in_place(grant: Grant, applied: Applied | None) -> bool:
 
 @lru_cache(maxsize=1024)
 def alike(grant: Grant) -> Grant:
-    """The same grant, as one object for all who have it.
+    """The same grant, as one object for all equal ones.
 
     Hundreds of containers share few places: maps of them are smaller then, and quicker to copy and to go through.
     """

@@ -32,15 +32,15 @@ class Node:
     """What each container has as far as we know, by container key: what its create message said, then what was
     read back."""
     released: str = ""
-    """Why everybody was let go, such as that somebody asked for it; empty while containers are placed."""
+    """Why the node was released, such as by order of a user; empty while containers are placed."""
     configuration: str = ""
-    """Which one decided about newcomers last, as a digest: so that another one is noticed over a restart."""
+    """The policy that placed new containers last, as a digest: a restart notices another one."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """By uid of the pod, the CPUs of its containers that have ended and may come back."""
 
     @cached_property
     def owned_cpus(self) -> CpuSet:
-        """CPUs that some container owns alone, or the containers of one pod."""
+        """The exclusive CPUs of containers; those of one pod may have theirs together."""
         return NO_CPUS.union(*(grant.exclusive for grant in self.grants.values() if grant.exclusive))
 
     @cached_property
@@ -51,7 +51,7 @@ class Node:
 
     @cached_property
     def exclusive_cpus(self) -> CpuSet:
-        """CPUs that are not for everybody: some container owns them, or they are kept for a pod."""
+        """CPUs that are not shared: exclusive ones of containers, and those that are kept for a pod."""
         return self.owned_cpus | self.kept_cpus if self.kept else self.owned_cpus
 
     @property
@@ -66,16 +66,16 @@ class Node:
 
     @cached_property
     def shared_cpus(self) -> CpuSet:
-        """CPUs that pods may use and nobody owns: where a container goes when placing it failed."""
+        """CPUs that pods may use and that are not exclusive: the place of a container when placing it failed."""
         return self.topology.cpus - self.exclusive_cpus
 
     @cached_property
     def watched_cpus(self) -> CpuSet:
-        """CPUs of containers without a place that are left where they are: nobody can own these.
+        """CPUs of containers without a place that are left where they are: these cannot become exclusive.
 
-        Somebody else started them, or an update might take their cards away.
+        criproxy did not place them, or an update might take their cards away.
 
-        Who owned one before keeps it, and is not alone there.
+        A container that had one before keeps it, and is not alone there.
         """
         watched = (key for key in self.applied.keys() - self.grants.keys() if self.is_watched(key))
         return NO_CPUS.union(*(self.applied[key].cpus for key in watched)) & self.topology.cpus

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 
 T = TypeVar("T")
-Plain = dict[str, Any]
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 (whatever is in a value of the model)

@@ -99,7 +99,7 @@ def oom_score_adj_to_request(oom_score_adj: int, capacity_bytes: int) -> Interva
     """The memory requests in bytes that give this *oom_score_adj* on a node with *capacity_bytes*.
 
     None where it says nothing of a request: outside 3..999 (Guaranteed, BestEffort, node-critical,
-    somebody else's value) or without a known capacity.
+    a value of another program) or without a known capacity.
     """
     if not _MIN_BURSTABLE_ADJ <= oom_score_adj <= _MAX_BURSTABLE_ADJ or capacity_bytes <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Pods and containers as CRI shows them: who they are, what they asked for, how far they have come."""
+"""Pods and containers as CRI shows them: identity, requests and limits, and state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,7 @@ class Pod:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Those that a policy may read, see `model.annotations`."""
     cpu_total_milli: int = 0
-    """The CPU of the whole pod, as its sandbox was told last; 0 where nobody said so."""
+    """The CPU of the whole pod, by the last message about its sandbox; 0 where that has none."""
     stopped: bool = False
     """Whether the sandbox has ended: no container starts in it any more."""
 
@@ -64,7 +64,7 @@ class Pod:
 
     @property
     def title(self) -> str:
-        """NAMESPACE/POD for people, without the parts that nobody sent."""
+        """NAMESPACE/POD for people, without missing parts."""
         return "/".join(filter(None, (self.namespace, self.name))) or self.key
 
 
@@ -88,7 +88,7 @@ class Desired:
     since_s: float = 0.0
     """When they were refused first, in seconds since the epoch."""
     told: bool = False
-    """Whether the runtime was told them at a create: the kubelet believes them in force then, and asks no more."""
+    """Whether they were sent to the runtime at a create: the kubelet takes them for applied then, and asks no more."""
 
 
 class Miss(Enum):
@@ -124,7 +124,7 @@ class Container:
     namespace: str = ""
     qos: QosClass = QosClass.BEST_EFFORT
     cpu_milli: int = 0
-    """The request, as exactly as CRI tells it; `cpu_request_milli` says where it may be another."""
+    """The request, as exactly as CRI shows it; `cpu_request_milli` says where it may be another."""
     cpu_limit_milli: int | None = None
     cpu_quota: CfsQuota | None = None
     """The limit as it was sent; `asked_quota` also knows it where only `cpu_limit_milli` is known."""
@@ -147,7 +147,7 @@ class Container:
 
     @property
     def title(self) -> str:
-        """NAMESPACE/POD/CONTAINER for people, without the parts that nobody sent."""
+        """NAMESPACE/POD/CONTAINER for people, without missing parts."""
         return "/".join(filter(None, (self.namespace, self.pod_name, self.name))) or self.key
 
     @property
@@ -172,7 +172,7 @@ class Container:
 
     @property
     def cpu_request_milli(self) -> Interval:
-        """All requests that look like this one: CRI does not tell 0, 1 and 2 milli-CPU apart, nor 256 CPUs and more."""
+        """All requests that look like this one: to CRI 0, 1 and 2 milli-CPU are the same, and 256 CPUs and more."""
         if self.cpu_milli <= MIN_REQUEST_MILLI:
             return Interval(0, self.cpu_milli)
         if self.cpu_milli < MAX_SHARES_MILLI or self.qos is QosClass.GUARANTEED:

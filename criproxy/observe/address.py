@@ -29,12 +29,12 @@ class Address:
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not colon or not _is_port(port) or (":" in host and not bracketed) or "/" in host:
-            raise UsageError(f"--http: {text!r} is no address; {_EXPECTED}")
+            raise UsageError(f"--http: {text!r} is not an address; {_EXPECTED}")
         return cls(host=host.strip("[]") or "localhost", port=int(port))
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it; of a name but localhost nobody knows."""
+        """Whether only this machine reaches it; False for all names but localhost, which are not resolved."""
         if self.path is not None or self.host == "localhost":
             return True
         from ipaddress import ip_address
@@ -45,7 +45,7 @@ class Address:
             return False
 
     def listen(self) -> Listener:
-        """Take the address; who connects waits until `HttpServer` is there.
+        """Take the address; clients that connect wait until `HttpServer` is there.
 
         Raises:
             CriproxyError: if it cannot be had.

@@ -1,7 +1,7 @@
 """The switch that takes us out of the way: by command, or by itself when our own failures repeat.
 
-Ordered, every new call passes untouched, and nobody's exclusive CPUs are guarded any more. Automatic, newcomers share,
-without the policy, the disk or questions to the runtime; owners keep their CPUs (docs/decisions/0005-bypass.md).
+Ordered, every new call passes untouched, and exclusive CPUs are not guarded any more. Automatic, new containers are
+shared, without the policy, the disk or questions to the runtime; exclusive CPUs stay (docs/decisions/0005-bypass.md).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger("criproxy.bypass")
 
 
 class BypassMode(Enum):
-    """Who has switched it on."""
+    """Whether bypass is on, and whether an operator or criproxy switched it on."""
 
     OFF = "off"
     AUTOMATIC = "automatic"
@@ -38,7 +38,7 @@ class BypassMode(Enum):
 
 _SENTENCES = {
     BypassMode.OFF: "bypass is off: containers are placed",
-    BypassMode.AUTOMATIC: "bypass is on: new containers share, and none gets exclusive CPUs",
+    BypassMode.AUTOMATIC: "bypass is on: new containers are shared, and none gets exclusive CPUs",
     BypassMode.ORDERED: "bypass is on: every call passes, and exclusive CPUs are not guarded",
 }
 
@@ -50,12 +50,12 @@ class Switchable(Protocol):
 
 
 class Bypass:
-    """Off until somebody orders it or our own failures repeat.
+    """Off until an operator orders it or our own failures repeat.
 
     Args:
         proxies: a pure splice while the bypass is ordered.
-        switched: told of every change.
-        stated: told a sentence for the service manager while it is on, None when it is off again.
+        switched: called at every change.
+        stated: called with a sentence for the service manager while it is on, with None when it is off again.
         ailing: whether what fails is known to fail still, so that there is no use in trying.
     """
 
@@ -82,7 +82,7 @@ class Bypass:
 
     @property
     def on(self) -> bool:
-        """Whether containers are not placed as the policy says, whoever wanted that."""
+        """Whether bypass is on, ordered or automatic: containers are not placed by the policy."""
         return self.mode is not BypassMode.OFF
 
     @property
@@ -122,7 +122,7 @@ class Bypass:
         return {"bypass": self.on, "mode": self.mode.value, "since": self.since, "reason": self.reason}
 
     def watch(self, on_error: ErrorHandler) -> ErrorHandler:
-        """*on_error*, with the failures counted that are ours: faults, and those that nobody foresaw."""
+        """*on_error*, with our own failures counted: faults and unexpected errors."""
 
         async def watched(call: Call, message: bytes | None, error: Exception) -> Verdict:
             verdict = await on_error(call, message, error)

@@ -20,7 +20,7 @@ IDLE_S = 30.0
 
 
 class Encoded(bytes):
-    """A result that is JSON already: a large one is written as text off the event loop, by whoever makes it."""
+    """A result that is JSON already: the command writes a large one as text off the event loop."""
 
 
 Command = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -38,7 +38,7 @@ class ControlServer:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, sock: socket.socket) -> None:
-        """Serve on *sock*, a listening Unix socket; its mode says who may ask."""
+        """Serve on *sock*, a listening Unix socket; its mode decides which users may connect."""
         self._server = await asyncio.start_unix_server(self._connection, sock=sock, limit=LINE_MAX_BYTES)
 
     async def stop(self) -> None:
@@ -55,7 +55,7 @@ class ControlServer:
         try:
             while line := await _read_line(reader):
                 if _hung_up(writer):
-                    log.warning("a control request is left: whoever sent it has not waited for the answer")
+                    log.warning("a control request is dropped: its client did not wait for the answer")
                     break
                 writer.write(await self._answer(line))
                 async with asyncio.timeout(IDLE_S):
@@ -99,11 +99,11 @@ def _line(answer: Mapping[str, Any]) -> bytes:
 
 
 def _hung_up(writer: asyncio.StreamWriter) -> bool:
-    """Whether the other side has closed the connection: it was told that nobody answers, and hears of nothing more."""
+    """Whether the client has closed the connection: it got the message that there is no answer, and gets no other."""
     if writer.is_closing():
         return True
     watched = select.poll()
-    # With no event asked for, poll tells of a hang-up alone: who only has no more to say waits for the answer.
+    # Without any event, poll reports only a hang-up: a client that only stopped sending still waits for the answer.
     watched.register(writer.get_extra_info("socket"), 0)
     return bool(watched.poll(0))
 

@@ -67,7 +67,7 @@ class _ToStructlog(logging.Handler):
         logger = structlog.get_logger(record.name)
         try:
             text = record.getMessage()
-        except Exception as error:  # noqa: BLE001 (it is a library's line, and nobody's call)
+        except Exception as error:  # noqa: BLE001 (a line of a library must not fail a call)
             text = f"{UNTOLD}: {error!r}"
         logger.log(record.levelno, text, exc_info=record.exc_info)
 
@@ -103,7 +103,7 @@ def setup(log_format: str = "auto", level: str = "info", fd: int = 2) -> LineWri
 
 
 def _careful(logger: Any, writer: LineWriter, log_format: str) -> type:  # noqa: ANN401 (a class that structlog made)
-    """The class *logger*, whose lines fail nobody: in place of one that cannot be told comes one that says so."""
+    """The class *logger*, whose lines fail no call: a line that cannot be written is replaced by one that says so."""
 
     class Careful(logger):  # type: ignore[misc]  # structlog makes it
         def _proxy_to_logger(self, method_name: str, event: str | None = None, **keys: Any) -> Any:  # noqa: ANN401

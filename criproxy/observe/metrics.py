@@ -27,14 +27,14 @@ _COUNTERS = {
     "handler_errors": ("handler_errors", "Handlers of criproxy that failed; onError decided about their calls."),
     "unreadable_messages": ("unreadable", "Messages to be held or edited that could not be read."),
     "protocol_errors": ("protocol_errors", "Connections closed because a peer broke HTTP/2 or gRPC framing."),
-    "unknown_outcomes": ("unknown_outcomes", "Watched calls of which nobody knows whether the runtime did them."),
+    "unknown_outcomes": ("unknown_outcomes", "Watched calls whose outcome is unknown."),
 }
 """Metric name without prefix and ``_total`` → attribute of `Stats` and help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """Values that others know at the moment of asking."""
+    """Values that are read at the moment of each scrape."""
 
     window_debt_bytes: Callable[[], int]
     oldest_held_s: Callable[[], float]
@@ -50,7 +50,7 @@ class _ProxyCollector(Collector):
         self._known = known
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names clash with nobody's, and this keeps registration from collecting."""
+        """Nothing: no other names clash with these, and this keeps registration from collecting."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -108,17 +108,17 @@ class _ProxyCollector(Collector):
         debt, held_s = self._gauges.window_debt_bytes(), self._gauges.oldest_held_s()
         yield GaugeMetricFamily("criproxy_connections", "Open connections of clients.", value=connections)
         yield GaugeMetricFamily("criproxy_window_debt_bytes", "Window lent to clients and not yet repaid.", value=debt)
-        text = "For how long the call has been held that has been held longest; 0 where none is."
+        text = "How long criproxy has held its oldest held call; 0 without one."
         yield GaugeMetricFamily("criproxy_oldest_held_call_seconds", text, value=held_s)
         yield self._bypass()
         dropped = self._gauges.dropped_log_lines()
-        yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines that nobody read in time.", value=dropped)
+        yield CounterMetricFamily("criproxy_dropped_log_lines", "Log lines dropped, not read in time.", value=dropped)
         build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
 
     def _bypass(self) -> Metric:
-        text = "1 while containers are not placed as the policy says: ordered by somebody, or automatic after failures."
+        text = "1 while containers are not placed by the policy: ordered by an operator, or automatic after failures."
         family = GaugeMetricFamily("criproxy_bypass", text, labels=["mode"])
         for mode in (BypassMode.AUTOMATIC, BypassMode.ORDERED):
             family.add_metric([mode.value], self._gauges.bypass() is mode)

@@ -14,14 +14,14 @@ from prometheus_client.registry import Collector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaCpus:
-    """CPUs of one NUMA node that pods may use, by who may be on them."""
+    """The CPUs of one NUMA node that pods may use."""
 
     exclusive: int
     """Owned by one container each."""
     shared: int
-    """Owned by nobody."""
+    """CPUs that are not exclusive."""
     free: int
-    """Those of the shared ones that a newcomer may come to own."""
+    """The shared CPUs that can become exclusive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Placing:
     device_evidence: Mapping[tuple[str, str], int]
     """By source of the kubelet and what came of asking it."""
     device_allocations: Mapping[tuple[str, str], int]
-    """By class of devices and the evidence that told of cards."""
+    """By class of devices and source of the evidence."""
     device_cards: Mapping[str, int]
     """What the machine has, by class of devices."""
     device_cards_given: Mapping[str, int]
@@ -80,46 +80,40 @@ class Placing:
 _TOTALS = {
     "decisions": ("decisions", "event", "Changes of the node's state, by the kind of event that brought them."),
     "refusals": ("refusals", "code", "Calls of the kubelet that were refused, by gRPC status code."),
-    "fallbacks": ("fallbacks", "way", "Held calls at which criproxy itself failed, by what became of them."),
-    "failures": ("failures", "kind", "Failures of criproxy itself: calls, watchers, a policy, what only tells, rows."),
+    "fallbacks": ("fallbacks", "way", "Held calls at which criproxy itself failed, by what it did with them."),
+    "failures": ("failures", "kind", "Failures of criproxy itself: calls, watchers, policies, reports, database rows."),
     "updates": ("updates", "outcome", "Updates to other containers: sent, of these failed and lost."),
-    "drift": ("drift", "outcome", "Cpusets that somebody else had changed: found, and of these repaired at once."),
-    "exits": ("exits", "seen", "Ends of containers that no call told, by what showed them."),
-    "resyncs": ("resyncs", "outcome", "Comparisons with what the runtime says runs."),
-    "reloads": ("config_reloads", "outcome", "Configurations read again: ok, or failed, so that the old one stays."),
+    "drift": ("drift", "outcome", "Cpusets changed by another program: found, and of these repaired at once."),
+    "exits": ("exits", "seen", "Ends of containers without a call, by what reported them."),
+    "resyncs": ("resyncs", "outcome", "Comparisons with the containers that the runtime lists."),
+    "reloads": ("config_reloads", "outcome", "Reloads of the configuration: ok, or failed, and the old one stays."),
 }
 """Field of `Placing` → name without prefix and ``_total``, label and help."""
 
 _COUNTS = {
     "resizes_refused": ("resizes_refused", "Resizes that were refused; the kubelet repeats each every second."),
-    "promotions": (
-        "promotions",
-        "Containers that later got the CPUs, the place or the size that they should have had.",
-    ),
-    "policy_failures": ("policy_failures", "Events at which the policy raised what no policy may."),
+    "promotions": ("promotions", "Containers that got the CPUs, the place or the size that they lacked before."),
+    "policy_failures": ("policy_failures", "Events at which the policy raised an exception that no policy may raise."),
     "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
-    "inquiries": (
-        "inquiries",
-        "Calls without an answer, about which the runtime was asked.",
-    ),
-    "adoptions": ("adoptions", "Containers that criproxy had not placed and took in."),
+    "inquiries": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
+    "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
     "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
 }
 
 _NOW = {
-    "updates_in_flight": ("updates_in_flight", "Updates to other containers that the runtime is at."),
-    "misplaced": ("misplaced_containers", "Containers that do not have yet what they were granted."),
-    "misplaced_age_s": ("misplaced_age_seconds", "For how long the oldest of them has waited; 0 where there is none."),
-    "unpromoted": ("unpromoted_containers", "Containers that are to be placed and share until then, by no choice."),
+    "updates_in_flight": ("updates_in_flight", "Updates to other containers that the runtime has not answered yet."),
+    "misplaced": ("misplaced_containers", "Containers that do not have their grant yet."),
+    "misplaced_age_s": ("misplaced_age_seconds", "How long the oldest misplaced container has waited; 0 without one."),
+    "unpromoted": ("unpromoted_containers", "Containers that are shared only until they can be placed."),
     "undersized": ("undersized_containers", "Containers without room for the size that they should have."),
-    "unknown": ("unknown_containers", "Containers of which nobody knows yet whether they exist or run."),
+    "unknown": ("unknown_containers", "Containers with an unknown outcome: whether they exist or run."),
     "store_current": ("store_current", "1 while the state on disk is up to date, else 0."),
-    "store_failing_s": ("store_failing_seconds", "For how long it has been out of date; 0 if it is not."),
-    "resync_age_s": ("resync_age_seconds", "How long ago the runtime was last asked what runs."),
-    "config_problem": ("config_problem", "1 while another configuration is in force than the one in the file, else 0."),
-    "released": ("released", "1 while the node is released and nobody is placed, else 0."),
-    "ready": ("ready", "1 if held calls are decided, 0 until the runtime has told what runs."),
+    "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
+    "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
+    "config_problem": ("config_problem", "1 while the configuration in force is not the one in the file, else 0."),
+    "released": ("released", "1 while the node is released and no container is placed, else 0."),
+    "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
 }
 
 
@@ -157,7 +151,7 @@ class PlacingCollector(Collector):
 def _decision_times(placing: Placing) -> Metric:
     names = [*(str(bound) for bound in placing.decision_bounds_s), "+Inf"]
     buckets: list[tuple[str, float]] = list(zip(names, accumulate(placing.decision_counts), strict=True))
-    text = "What deciding about a create or a resize took, without disk and runtime."
+    text = "How long a decision about a create or a resize took, without disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
     family.add_metric([], buckets, placing.decision_total_s)
     return family
@@ -171,11 +165,11 @@ def _devices(placing: Placing) -> Iterator[Metric]:
         ),
         (
             *("device_evidence", ["source", "outcome"], placing.device_evidence),
-            "Questions to the kubelet about allocated devices, by source and what came of them.",
+            "Questions to the kubelet about allocated devices, by source and outcome.",
         ),
         (
             *("device_allocations", ["device_class", "source"], placing.device_allocations),
-            "Creates that were given cards, by class of devices and the evidence that told so.",
+            "Creates with allocated cards, by class of devices and source of the evidence.",
         ),
     )
     for name, labels, counts, text in counted:
@@ -188,7 +182,7 @@ def _devices(placing: Placing) -> Iterator[Metric]:
 def _cards(placing: Placing) -> Iterator[Metric]:
     texts = {
         "device_cards": "Cards that the machine has, by class of devices.",
-        "device_cards_given": "Those of them that containers have.",
+        "device_cards_given": "Cards that containers have, by class of devices.",
     }
     for name, text in texts.items():
         family = GaugeMetricFamily(f"criproxy_{name}", text, labels=["device_class"])
@@ -206,9 +200,9 @@ def _containers(placing: Placing) -> Metric:
 
 def _cpus(placing: Placing) -> Iterator[Metric]:
     texts = {
-        "exclusive": "CPUs that one container owns.",
-        "shared": "CPUs that pods may use and nobody owns.",
-        "free": "Shared CPUs that a container may come to own: neither reserved nor isolated.",
+        "exclusive": "Exclusive CPUs.",
+        "shared": "Shared CPUs: pods may use them, and they are not exclusive.",
+        "free": "Shared CPUs that can become exclusive: neither reserved nor isolated.",
     }
     for kind, text in texts.items():
         family = GaugeMetricFamily(f"criproxy_{kind}_cpus", text, labels=["numa_node"])

@@ -13,7 +13,7 @@ SOCKET_NAMES = ("criproxy", "criproxy-image", "control")
 
 
 class Notifier:
-    """Tells systemd how we are; does nothing where there is no systemd that wants to know."""
+    """Notifies systemd of our state; does nothing where no systemd asks for it."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of *environ*.

@@ -1,4 +1,4 @@
-"""Writes log lines without ever making the event loop wait for whoever reads them."""
+"""Writes log lines; the event loop never waits for their reader."""
 
 import os
 import select
@@ -47,6 +47,6 @@ class LineWriter:
             del self._pending[:written]
 
     def _writable(self, timeout_s: float) -> bool:
-        """False also where the reader is gone: there is nobody to tell, and no reason to end."""
+        """False also where the reader is gone: that cannot be reported, and is no reason to end."""
         events = self._poll.poll(timeout_s * 1000)
         return bool(events) and not events[0][1] & (select.POLLERR | select.POLLHUP | select.POLLNVAL)

@@ -1,6 +1,6 @@
-"""Placement policies. A newcomer adds a file here, which ends in an `Entry`, and a function that imports it.
+"""Placement policies. A new one is a file here, which ends in an `Entry`, and a function below that imports it.
 
-Only the policy that is asked for is imported: a daemon needs just one, and shall start fast.
+Only the requested policy is imported: a daemon needs just one, and has to start fast.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping
@@ -41,7 +41,7 @@ def _topology_aware() -> Entry:
 
 
 class Policies(MutableMapping[str, Entry]):
-    """Policies by the name that a policy file uses; each is imported when it is asked for."""
+    """Policies by the name that a policy file uses; each is imported when it is first used."""
 
     def __init__(self, **loaders: Callable[[], Entry]) -> None:
         self._loaders = {name.replace("_", "-"): loader for name, loader in loaders.items()}

@@ -1,7 +1,7 @@
-"""What workload owners write in annotations, read for policies: typed, and only where their namespace may say it.
+"""The annotations of pods, read for policies: typed, and only those that the pod's namespace may use.
 
-A value that cannot be understood refuses the container with a sentence. A key that the namespace may not use counts as
-not written; the reasons of the decision tell it.
+A value that cannot be understood refuses the container with a sentence. A key that the namespace may not use is
+ignored, which the reasons of the decision say.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +48,7 @@ class Wishes:
 
     @classmethod
     def by(cls, options: Options, node: Node, container: Container) -> Self:
-        """Those that the *options* of a policy let it have."""
+        """Those that the *options* of a policy permit."""
         return cls(node, container, options.annotations.allow, denied=options.annotations.deny)
 
     def notes(self) -> tuple[str, ...]:
@@ -58,19 +58,15 @@ class Wishes:
         return (*dict.fromkeys(self.ignored), *unread)
 
     def boolean(self, key: str) -> bool | None:
-        """Whether *key* is wished for; None where nothing is said; raises BadAnnotation."""
+        """The boolean value of *key*; None without one; raises BadAnnotation."""
         return self.read(key, _boolean)
 
-    def words(self, key: str) -> tuple[str, ...] | None:
-        """The comma-separated words of *key*; None where nothing is said."""
-        return self.read(key, lambda text: tuple(word.strip() for word in text.split(",") if word.strip()))
-
     def text(self, key: str) -> str | None:
-        """The value of *key*; None where nothing is said."""
+        """The value of *key*; None without one."""
         return self.read(key, str.strip)
 
     def read(self, key: str, convert: Callable[[str], T]) -> T | None:
-        """The value of *key* as *convert* reads it; None where nothing is said.
+        """The value of *key* as *convert* reads it; None without one.
 
         Args:
             key: without domain and scope, such as ``memory-type``.
@@ -93,21 +89,21 @@ class Wishes:
             return convert(_short(value))
         except ValueError as error:
             why = bounded_text(str(error), _MAX_WHY_CHARS)
-        except Exception:  # noqa: BLE001 - one pod's text is no reason to take the policy for broken
+        except Exception:  # noqa: BLE001 (the text of one pod does not make the policy faulty)
             why = "criproxy cannot read it; write it plainly"
         raise BadAnnotation(f"container {self.container.title}: annotation {name} cannot be understood: {why}")
 
     def scope(self, key: str) -> int:
-        """How wide what is said about *key* is meant: 0 for this container, 1 for its pod, 2 for anybody or nothing."""
+        """The scope of the annotation about *key*: 0 for this container, 1 for its pod, 2 for all others or none."""
         scope = (self._written(key) or "").partition("/")[2]
         return 0 if scope.startswith("container.") else 1 if scope == "pod" else 2
 
     def document(self, key: str, convert: Callable[[object], T]) -> T | None:
-        """The value of *key* as *convert* reads the plain data that its YAML says; None where nothing is said."""
+        """The value of *key* as *convert* reads the plain data of its YAML; None without one."""
         return self.read(key, lambda text: convert(plain_data(text)))
 
     def _written(self, key: str) -> str | None:
-        """The name of the first annotation that may say something about *key*; nothing of it has been read."""
+        """The name of the first annotation that may be about *key*; its value has not been read."""
         pod = self.node.pods.get(self.container.pod)
         if pod is None or not pod.annotations:
             return None

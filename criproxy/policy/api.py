@@ -1,7 +1,7 @@
 """What a policy is: an object with two methods, and options from the policy file.
 
 A policy reads a `Node` and answers with the whole new layout. It does not store, log, send, or remember: the engine
-compares the layouts and sees who has to be updated. `README.md` beside this file tells how to write one.
+compares the layouts and finds which containers need an update. `README.md` in this folder shows how to write one.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ class Policy(Protocol):
     def place(self, node: Node, container: Container) -> Layout:
         """The layout with *container* in it.
 
-        A newcomer is not in ``node.grants`` yet. One that is there already is placed anew: its size, the policy or the
-        machine has changed. It runs, so keep of its CPUs what fits, and do not take its own CPUs for somebody else's:
-        ``node.shared_cpus`` is without them.
+        A new container is not in ``node.grants`` yet. A container that is there is placed anew: its size, the policy or
+        the machine has changed. It runs, so keep of its CPUs what fits. ``node.shared_cpus`` does not have its
+        exclusive CPUs, which it may keep.
 
         Args:
             node: the node before; ``node.containers`` has the container already, with its new size.
-            container: who is to be placed; one that gets no grant is left alone.
+            container: the one to place; without a grant in the layout it is left alone.
 
         Raises:
-            NotEnough: it does not fit; the text names the container, what it asked, what is free and where.
+            NotEnough: it does not fit; the text names the container, its request, what is free and where.
             BadAnnotation: its pod asks for something in a way that cannot be understood; see `policy.annotations`.
         """
         ...
@@ -42,7 +42,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class HasPools(Protocol):
-    """A policy that divides a machine once, whoever comes: scenarios and pictures look at its parts."""
+    """A policy that divides a machine once, whatever containers come: scenarios and pictures show its parts."""
 
     def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
         """The CPUs and memory of each pool by name; several where the file asks for several of a kind, in order."""
@@ -51,7 +51,7 @@ class HasPools(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A policy that shows what it chose from: `criproxy explain` prints it as a table."""
+    """A policy that shows its candidates: `criproxy explain` prints them as a table."""
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
         """What `place` chooses from with these arguments, and by what; None where it leaves the container alone.

@@ -21,7 +21,7 @@ _READERS: Mapping[str, Callable[[Container], str]] = {
     "labels/io.kubernetes.pod.name": lambda container: container.pod_name,
     "labels/io.kubernetes.pod.namespace": lambda container: container.namespace,
 }
-"""What a container knows without its pod."""
+"""The keys whose value comes from the container itself."""
 
 
 _NAMED = ("labels", "tags", "annotations")
@@ -58,7 +58,7 @@ def _value(node: Node, container: Container, key: str) -> str | None:
 
 
 def _of_pod(pod: Pod, container: Container, key: str) -> str | None:
-    """What only the pod's own values tell."""
+    """The values that come from the pod itself."""
     kind, _, name = key.removeprefix("pod/").partition("/")
     match kind:
         case "uid":

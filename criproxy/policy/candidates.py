@@ -24,11 +24,11 @@ class Row:
 
     name: str
     values: tuple[int, ...] = ()
-    """By criterion, smaller is better; none where nobody had to compare it."""
+    """By criterion, smaller is better; none where it was not compared."""
     lacks: str = ""
-    """What it has not and would need, such as ``2 CPUs``; empty where there is room."""
+    """What it lacks, such as ``2 CPUs``; empty where there is room."""
     note: str = ""
-    """What else there is to say of it, in a few words."""
+    """A remark, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Candidates:
     of: str
     """What they are: ``pools``, ``balloons``."""
     measures: tuple[Measure, ...] = ()
-    """By what those with room are compared, the most important first."""
+    """The criteria by which those with room are compared, the most important first."""
     rows: tuple[Row, ...] = ()
     """Those with room, the best first, then those without."""
     chosen: str = ""

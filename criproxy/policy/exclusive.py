@@ -9,13 +9,13 @@ from criproxy.policy.options import options_of
 
 
 class Exclusive(BaseModel):
-    """What is true of CPUs that one container has alone."""
+    """What happens to exclusive CPUs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     keep: Literal["pod", "none"] = "pod"
-    """What becomes of them when their container ends and its pod does not: they stay with the pod, within what the pod
-    as a whole asks for, so that a container that crashes finds them again (pod), or whoever comes next may have them
+    """What happens to exclusive CPUs when their container ends and its pod does not: the pod keeps them, up to what the
+    pod as a whole asks for, so that a container that crashes gets them again (pod), or the next container may get them
     (none)."""
 
 

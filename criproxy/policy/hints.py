@@ -1,4 +1,4 @@
-"""What a container's cards mean for where it is placed: its hints, unless its pod does not want them to count."""
+"""The topology hints of a container's cards, unless its pod turns them off."""
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS

@@ -12,11 +12,11 @@ class Key:
     value: str
     """What its value looks like."""
     meaning: str
-    """A sentence for workload owners."""
+    """What it does, for the authors of pods."""
     policies: tuple[str, ...] = ("topology-aware",)
     """By the names in policy files."""
     restricted: bool = False
-    """Whether no namespace may use it unless the policy file says so."""
+    """Whether pods may use it only where the policy file permits it."""
 
 
 _BOOL = "`true` or `false`"
@@ -24,19 +24,21 @@ _BOOL = "`true` or `false`"
 KEYS: Mapping[str, Key] = {
     "prefer-isolated-cpus": Key(
         _BOOL,
-        "whether CPUs of its own should be ones that the kernel keeps free (isolcpus); it needs at least one",
+        "whether its exclusive CPUs, if it gets any, should be isolated ones (isolcpus)",
         ("topology-aware", "static"),
     ),
-    "require-isolated-cpus": Key(_BOOL, "the same, and it is refused where there are not enough of them"),
+    "require-isolated-cpus": Key(_BOOL, "the same, and criproxy refuses it where there are too few of them"),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
-        "which CPUs it owns where a machine has several kinds: the fastest, usual ones, efficiency cores, or any",
+        "which exclusive CPUs it gets where there are several kinds: the fastest, usual ones, efficiency cores or any",
     ),
     "prefer-shared-cpus": Key(
-        _BOOL, "`true`: it shares also where it would own CPUs; `false`: of 2500m it owns two and shares the rest"
+        _BOOL,
+        "`true`: it shares even where it would get exclusive CPUs; `false`: with 2500m it gets two exclusive CPUs and "
+        "shares the rest",
     ),
     "prefer-reserved-cpus": Key(
-        _BOOL, "whether it runs on the reserved CPUs; only where `annotations.allow` lets it", restricted=True
+        _BOOL, "whether it runs on the reserved CPUs; only where `annotations.allow` permits it", restricted=True
     ),
     "unlimited-burstable": Key(
         "`system`, `package`, `die`, `numa` or `l3cache`",
@@ -44,7 +46,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "hide-hyperthreads": Key(
         _BOOL,
-        "whether it sees one thread of each core only; the others of its own stay idle",
+        "whether it runs on one thread of each core only; the others of its exclusive CPUs stay idle",
         ("topology-aware", "balloons"),
     ),
     "topologyhints": Key(
@@ -54,41 +56,43 @@ KEYS: Mapping[str, Key] = {
     ),
     "strict.topologyhints": Key(
         _BOOL,
-        "whether it is refused where there is no room close to all of its devices",
+        "whether criproxy refuses it where there is no room close to all of its devices",
         ("topology-aware", "balloons", "static"),
     ),
-    "pick-resources-by-hints": Key(_BOOL, "whether CPUs of its own are chosen device by device, next to each of them"),
+    "pick-resources-by-hints": Key(
+        _BOOL, "whether its exclusive CPUs are chosen device by device, next to each of them"
+    ),
     "cpu.preserve": Key(
         _BOOL,
         "whether it is not placed: it runs on all CPUs of the machine that are not exclusive; only where "
-        "`annotations.allow` lets it",
+        "`annotations.allow` permits it",
         ("topology-aware", "balloons"),
         restricted=True,
     ),
     "memory-type": Key(
         "some of `dram`, `pmem`, `hbm`, or `mixed`",
-        "the kinds of memory that it gets, of each the NUMA nodes nearest to its CPUs",
+        "the kinds of memory that it gets: of each kind the NUMA nodes nearest to its CPUs",
         ("topology-aware", "balloons", "pools"),
     ),
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
-        "how long after its start its memory comes from PMEM only, so that the rest does not fill up DRAM",
+        "how long after its start its memory comes from PMEM only, so that what it only needs then does not fill DRAM",
         ("topology-aware", "balloons", "pools"),
     ),
     "memory.preserve": Key(
-        _BOOL, "whether its memory is left where the kernel puts it", ("topology-aware", "balloons", "pools")
+        _BOOL, "whether criproxy leaves its memory where the kernel puts it", ("topology-aware", "balloons", "pools")
     ),
     "affinity": Key(
         "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"
     ),
     "anti-affinity": Key("YAML", "which containers it wants to be away from"),
-    "pool.podpools": Key("the name of a pool", "in which pool its pod runs", ("pools",)),
-    "balloon.balloons": Key("a balloon type", "the type of the balloon that it runs in", ("balloons",)),
+    "pool.podpools": Key("the name of a pool", "the pool in which its pod runs", ("pools",)),
+    "balloon.balloons": Key("a balloon type", "the type of the balloon in which it runs", ("balloons",)),
 }
 """Every key that some policy reads."""
 
 RESTRICTED = frozenset(key for key, known in KEYS.items() if known.restricted)
-"""Keys that no namespace may use unless the policy file says so: they reach CPUs that keep the node alive, or that the
+"""Keys that pods may use only where the policy file permits them: they reach CPUs that keep the node alive, or that the
 policy gave to others."""
 
 

@@ -1,4 +1,4 @@
-"""What workload owners say about memory, read for policies: memory-type, cold-start and memory.preserve."""
+"""Annotations about memory, read for policies: memory-type, cold-start and memory.preserve."""
 
 from collections.abc import Iterable, Mapping
 

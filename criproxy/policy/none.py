@@ -1,4 +1,4 @@
-"""The policy ``none``: places nobody. Messages pass as the kubelet wrote them."""
+"""The policy ``none``: it places no container. Messages pass as the kubelet wrote them."""
 
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node

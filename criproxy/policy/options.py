@@ -10,7 +10,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, parse_cpuset
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, numbered, parse_cpuset
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
@@ -51,7 +52,7 @@ Path = tuple[str | int, ...]
 
 
 class Misfit(NamedTuple):
-    """Something that options ask of a machine and the machine has not."""
+    """Something that options ask for and a machine lacks, or that contradicts other options."""
 
     path: Path
     text: str
@@ -84,16 +85,16 @@ KeyPattern = Annotated[str, AfterValidator(_checked_key), WithJsonSchema({"type"
 
 
 class AnnotationOptions(BaseModel):
-    """What workload owners may say."""
+    """The annotations that pods may use."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     allow: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
     """By namespace (* and ? stand for anything): the annotations that its pods may use, without domain and scope; * is
-    all of them. Others are ignored. Where nothing is said, all but prefer-reserved-cpus and cpu.preserve may be used
-    everywhere."""
+    all of them. criproxy ignores the others. By default, pods of every namespace may use all but prefer-reserved-cpus
+    and cpu.preserve."""
     deny: dict[NamespacePattern, tuple[KeyPattern, ...]] = Field(default_factory=dict)
-    """By namespace, written alike: the annotations that its pods may not use, whatever `allow` says."""
+    """By namespace, in the same form: the annotations that its pods may not use, even if `allow` has them."""
 
 
 class _View(NamedTuple):
@@ -109,18 +110,18 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that no container owns, such as "0-1,8": they stay with those that share, and keep the node itself alive."""
+    """CPUs that are never exclusive, such as "0-1,8": they stay shared, and keep the node itself alive."""
     available_resources: AvailableResources = AvailableResources()
-    """The part of the machine that containers get; everything that pods may use where nothing is said."""
+    """The part of the machine that containers get; by default everything that pods may use."""
     reserved_resources: ReservedResources = ReservedResources()
-    """The same as reservedCpus, in the words of CRI-RM and nri-plugins, and by number if you like."""
+    """The same as reservedCpus, in the form of CRI-RM and nri-plugins: a list of CPUs, or only how many."""
     cpu_quota: Literal["keep", "lift"] = "keep"
-    """What becomes of the CPU limit (the CFS quota) of a container that owns all CPUs that it runs on: it stays, or is
-    lifted for as long as that is so. See "CPU limits of owners"."""
+    """What criproxy does with the CPU limit (the CFS quota) of a container that runs on exclusive CPUs only: keep it,
+    or lift it for as long as that is so. See "CPU limits of owners"."""
     annotations: AnnotationOptions = AnnotationOptions()
-    """Who may use which annotations."""
+    """Which pods may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"
-    """Whose rules decide where nri-plugins and CRI-RM differ."""
+    """The rules that count where nri-plugins and CRI-RM differ."""
 
     def usable(self, topology: Topology) -> Topology:
         """The machine as far as a policy with these options uses it; the same object for the same machine."""
@@ -132,7 +133,7 @@ class Options(BaseModel):
         return node if usable is node.topology else node.replace(topology=usable)
 
     def reserved(self, topology: Topology) -> CpuSet:
-        """The CPUs that nobody may own on a machine, or on what is usable of it."""
+        """The CPUs that may not become exclusive on a machine, or on its usable part."""
         return _view(self, topology).reserved
 
     def resolved(self, host: HostReader) -> Self:
@@ -147,18 +148,18 @@ class Options(BaseModel):
         return self.model_copy(update={"available_resources": resources})
 
     def contradictions(self) -> Iterator[Misfit]:
-        """What these options ask that no machine can give; a policy with more options adds its own."""
+        """What these options ask for that no machine can have; a policy with more options adds its own."""
         if self.reserved_cpus and self.reserved_resources.cpu is not None:
             yield Misfit(("reservedCpus",), "says the same as reservedResources.cpu: give one of them")
         elif (available := self.available_resources.cpu) and available.listed is not None:
             yield from self._reserved_beyond(available.listed)
 
     def notes(self) -> Iterator[Misfit]:
-        """What these options say and has no effect; a policy that knows of some tells them."""
+        """Options that are given and have no effect; a policy with such options reports them."""
         return iter(())
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """What these options ask that the machine *topology* has not; a policy with more options adds its own."""
+        """What these options ask for that the machine *topology* lacks; a policy with more options adds its own."""
         path, reserved = self._reserved_path, self.reserved(topology)
         yield from missing_cpus(path, reserved, topology)
         available = self.available_resources.cpu
@@ -170,7 +171,7 @@ class Options(BaseModel):
             yield Misfit(path, f"reserves every CPU that pods may use ({format_cpuset(usable)}): leave at least one")
 
     def rest(self, topology: Topology) -> CpuSet:
-        """The available CPUs of a machine that are not reserved: with none there is nothing to place anybody on."""
+        """The available CPUs of a machine that are not reserved: without any, no container can be placed."""
         available, asked = self.available_resources.cpu, self.reserved_resources.cpu
         if available is not None and available.cpus is None:
             return frozenset()
@@ -184,7 +185,7 @@ class Options(BaseModel):
         return ("reservedCpus",) if self.reserved_resources.cpu is None else ("reservedResources", "cpu")
 
     def _reserved_beyond(self, available: CpuSet, online: CpuSet | None = None) -> Iterator[Misfit]:
-        """What is reserved and not among *available* CPUs; only those *online* are looked at, where they are known."""
+        """The reserved CPUs that are not *available*; where the CPUs that are *online* are known, only of these."""
         asked = self.reserved_resources.cpu
         if asked is not None and asked.cpus is None and asked.count > len(available):
             text = f"reserves {asked.count} CPUs, but {len(available)} are available ({format_cpuset(available)})"
@@ -206,7 +207,7 @@ def _view(options: Options, topology: Topology) -> _View:
 def _unavailable(available: AvailableCpus, topology: Topology) -> Iterator[Misfit]:
     path = ("availableResources", "cpu")
     if available.cpus is None:
-        yield Misfit(path, f"there is no cgroup {available.cgroup!r} that says which CPUs are its")
+        yield Misfit(path, f"there is no cgroup {available.cgroup!r} with a cpuset")
     elif not available.excluded and not available.cgroup:
         yield from missing_cpus(path, available.cpus, topology)
     if topology.cpus and not available.of(topology.cpus):
@@ -239,4 +240,4 @@ def missing_cpus(path: tuple[str | int, ...], cpus: CpuSet, topology: Topology) 
 
 
 def _counted(cpus: CpuSet) -> str:
-    return f"CPU {format_cpuset(cpus)} is" if len(cpus) == 1 else f"CPUs {format_cpuset(cpus)} are"
+    return f"{numbered('CPU', cpus)} {are(len(cpus))}"

@@ -3,6 +3,7 @@
 from criproxy.alloc.cpus import Part, Taste, parts_for
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.errors import NotEnough
+from criproxy.model.amounts import counted
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
@@ -21,7 +22,7 @@ def parts_compared(
         free: CPUs that may be taken.
         count: how many are wanted.
         taste: what is wanted of them beside.
-        available: how many of them can be had, where these are fewer than *count*: nobody gets any then.
+        available: how many of them can be had, where these are fewer than *count*: the container gets none then.
     """
     parts = parts_for(topology, free, count, taste)
     enough = [part for part in parts if len(part.cpus) >= count] if available is None else []
@@ -32,12 +33,11 @@ def parts_compared(
 
 
 def own_kept(own: CpuSet, missing: int) -> Candidates:
-    """For one that owns CPUs already and keeps them: no part of the machine is chosen for it."""
+    """For a container that has exclusive CPUs already and keeps them: the policy chooses no part of the machine."""
     name = f"around its own, {format_cpuset(own)}"
-    note = "it keeps CPUs that it has, and gets more from their cores, then their NUMA nodes, then the next ones"
-    return Candidates(
-        OF, (), (Row(name, lacks=_cpus(missing) if missing > 0 else ""),), "" if missing > 0 else name, note
-    )
+    note = "it keeps its CPUs, and gets more from their cores, then from their NUMA nodes, then from the next ones"
+    row = Row(name, lacks=counted(missing, "CPU") if missing > 0 else "")
+    return Candidates(OF, (), (row,), "" if missing > 0 else name, note)
 
 
 def _candidate(index: int, part: Part, taste: Taste) -> Candidate:
@@ -55,21 +55,26 @@ def _candidate(index: int, part: Part, taste: Taste) -> Candidate:
 
 def _lacks(part: Part, count: int, available: int) -> str:
     missing = count - len(part.cpus)
-    return _cpus(missing) if missing > 0 else f"{_cpus(count - available)} that those who share can spare"
+    return counted(missing, "CPU") if missing > 0 else lacks_beside_shared(count - available)
 
 
-def _cpus(count: int) -> str:
-    return f"{count} CPU{'s' * (count != 1)}"
+def lacks_beside_shared(missing: int) -> str:
+    """What a candidate lacks whose CPUs are there, but not beside what shared containers need."""
+    return f"{counted(missing, 'CPU')} that shared containers can spare"
+
+
+def by_node(topology: Topology, free: CpuSet) -> str:
+    """The *free* CPUs of each NUMA node, for sentences of refusals."""
+    where = (f"{format_cpuset(node.cpus & free)} on NUMA node {node.id}" for node in topology.nodes if node.cpus & free)
+    return ", ".join(where) or "none on any NUMA node"
 
 
 def no_shared_cpu(topology: Topology, container: Container) -> NotEnough:
-    """The refusal of a container that shares, where others own all that a policy uses since an earlier one.
+    """The refusal of a shared container where all CPUs that a policy uses are exclusive since an earlier policy.
 
     Args:
         topology: what the policy uses of the machine.
-        container: who is refused.
+        container: the refused one.
     """
     cpus = format_cpuset(topology.cpus)
-    return NotEnough(
-        f"container {container.title} shares CPUs, but each CPU that may be used ({cpus}) is exclusive to another"
-    )
+    return NotEnough(f"container {container.title} shares CPUs, but all that it may use ({cpus}) are exclusive")

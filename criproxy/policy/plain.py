@@ -1,7 +1,7 @@
-"""Plain data out of the YAML that workload owners write: texts, truth, whole numbers, lists and maps, and nothing else.
+"""Plain data out of the YAML in annotations: texts, booleans, whole numbers, lists and maps, and nothing else.
 
-A loader that knows more (dates, sets, binary data, classes, numbers of any length) would hand on values that nobody
-here expects. What is written plainly and is neither a number nor a truth is a text, as in CRI-RM.
+A loader that knows more (dates, sets, binary data, classes, numbers of any length) would return values that
+policies do not expect. A plain scalar that is neither a number nor a boolean is a text, as in CRI-RM.
 """
 
 import re
@@ -28,7 +28,7 @@ except ImportError:  # a PyYAML without libyaml
 
 MAX_DEPTH = 16
 MAX_NODES = 4096
-"""Texts, numbers, lists and maps in one document: each takes time, in which nobody else is placed."""
+"""Texts, numbers, lists and maps in one document: each takes time, in which no other container is placed."""
 _MAX_KEPT_CHARS = 2048
 """Of a document that is kept, which takes some 30 times that; people write shorter ones."""
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
@@ -72,7 +72,7 @@ def _parsed(text: str) -> object:
 
 
 def _built(events: Iterator[Event]) -> object:
-    """The data that *events* tell of; without recursion, so that no depth is too deep for it."""
+    """The data that *events* describe; without recursion, so that no depth is too much."""
     roots: list[object] = []
     open_nodes = [_Open(roots)]
     nodes = documents = 0

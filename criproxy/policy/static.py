@@ -1,8 +1,8 @@
 """The policy ``static``: whole CPUs to Guaranteed containers that ask for them, the rest is shared.
 
 The rule is that of the kubelet's CPU manager with its policy of the same name: a container of a Guaranteed pod that
-asks for a whole number of CPUs owns them, everybody else runs on what nobody owns, reserved CPUs included. Its options
-are those of that manager, without its refusals, and what CRI-RM's static and static-plus have beside them.
+asks for a whole number of CPUs gets them exclusively, all others run on the CPUs that are not exclusive, reserved CPUs
+included. Its options are those of that manager, without its refusals, and those of CRI-RM's static and static-plus.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.alloc.near import take_beside
 from criproxy.alloc.resize import resize_cpus
 from criproxy.errors import NotEnough
+from criproxy.model.amounts import are, counted
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout, alike
@@ -28,7 +29,7 @@ from criproxy.policy.entry import Entry
 from criproxy.policy.exclusive import Exclusive
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 from criproxy.policy.options import Misfit, Options
-from criproxy.policy.parts import no_shared_cpu, own_kept, parts_compared
+from criproxy.policy.parts import by_node, no_shared_cpu, own_kept, parts_compared
 
 NEAR = MemoryWish(usual=frozenset())
 """The memory of the NUMA nodes of its CPUs."""
@@ -47,27 +48,27 @@ class StaticOptions(Options):
     """Options of the policy ``static``."""
 
     exclusive_for: tuple[Literal["Guaranteed", "Burstable"], ...] = ("Guaranteed",)
-    """The QoS classes whose containers own CPUs."""
+    """The QoS classes whose containers get exclusive CPUs."""
     shared_remainder: bool = False
-    """Whether who asks for 2500m owns two CPUs and shares the rest with others, as in static-plus; otherwise only who
-    asks for a whole number of CPUs owns any."""
+    """Whether a container that asks for 2500m gets two exclusive CPUs and shares the rest, as in static-plus; otherwise
+    only containers that ask for a whole number of CPUs get exclusive ones."""
     prefer_isolated_cpus: bool = Field(default=False, alias="preferIsolatedCPUs")
-    """Whether CPUs that the kernel keeps free (isolcpus) go to owners first, and to nobody else while there are others;
-    the annotation prefer-isolated-cpus says it for a pod."""
+    """Whether exclusive CPUs are isolated ones (isolcpus) first, and shared containers get these only while there are
+    no others; the annotation prefer-isolated-cpus sets it for a pod."""
     full_pcpus_only: bool = False
-    """Whether owners get wholly free cores even if these are further apart."""
+    """Whether exclusive CPUs are whole free cores even if these are further apart."""
     distribute_cpus_across_numa: bool = Field(default=False, alias="distributeCPUsAcrossNUMA")
-    """Whether who needs several NUMA nodes gets the same number of CPUs from each."""
+    """Whether a container that needs several NUMA nodes gets the same number of exclusive CPUs from each."""
     distribute_cpus_across_cores: bool = Field(default=False, alias="distributeCPUsAcrossCores")
-    """Whether owners get one thread of each core before the second one of any."""
+    """Whether exclusive CPUs are one thread of each core before the second one of any."""
     align_by_socket: bool = False
     """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
     prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
-    """Understood and not needed: owners get CPUs of as few level 3 caches as possible anyway, unless across cores."""
+    """Accepted without effect: exclusive CPUs are of as few level 3 caches as possible anyway, unless across cores."""
     exclusive: Exclusive = Exclusive()
-    """What becomes of exclusive CPUs when their container ends."""
+    """What happens to exclusive CPUs when their container ends."""
     strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
-    """Whether nobody at all runs on reserved CPUs, as long as there are others."""
+    """Whether no container runs on reserved CPUs, as long as there are others."""
 
     def contradictions(self) -> Iterator[Misfit]:
         """Options that exclude each other, as they do for the kubelet."""
@@ -78,7 +79,7 @@ class StaticOptions(Options):
                 yield Misfit((names[1],), f"contradicts {names[0]}: choose one of them")
 
     def taste(self, topology: Topology, *, isolated: bool | None) -> Taste:
-        """What owners want of their CPUs; *isolated* says whether these are better, None that it does not matter."""
+        """How to choose exclusive CPUs; *isolated* prefers isolated ones (True) or avoids them (False)."""
         first = NO_CPUS
         if isolated is not None and topology.isolated_cpus:
             first = topology.isolated_cpus if isolated else topology.cpus - topology.isolated_cpus
@@ -97,7 +98,7 @@ class StaticPolicy:
         self.options = options
 
     def place(self, node: Node, container: Container) -> Layout:
-        """Own CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
+        """Exclusive CPUs and, where safe, the memory of their NUMA nodes; or the shared pool and all memory."""
         node = self.options.within(node)
         wishes = Wishes.by(self.options, node, container)
         count, own = self._count(container), _own(node, container)
@@ -118,30 +119,30 @@ class StaticPolicy:
         layout = place_memory(node, self._reshare(node, grants, container.key), container, near, NEAR)
         and_shares = f" and shares CPUs {format_cpuset(also)}" if also else ""
         asks = f"it asks for {container.cpu_milli}m" if mixed else f"it asks for {count}"
-        what = f"{container.title} owns CPUs {format_cpuset(cpus)}{and_shares}"
+        what = f"{container.title} gets exclusive CPUs {format_cpuset(cpus)}{and_shares}"
         reason = f"{what}: its pod is {container.qos.value} and {asks}"
         return Layout(layout.grants, (reason, *layout.reasons, *taken.notes, *wishes.notes()))
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; what it owned goes back to the shared pool."""
+        """The layout without *key*; its exclusive CPUs go back to the shared pool."""
         node = self.options.within(node)
         return return_memory(node, self._reshare(node, without(node.grants, (key,)), key))
 
     def _count(self, container: Container) -> int:
-        """How many CPUs the container shall own; 0 if it shares."""
+        """How many exclusive CPUs the container gets; 0 for a shared container."""
         whole, rest = divmod(container.cpu_milli, 1000)
-        owns = container.qos.value in self.options.exclusive_for and (not rest or self.options.shared_remainder)
-        return whole if owns else 0
+        is_exclusive = container.qos.value in self.options.exclusive_for and (not rest or self.options.shared_remainder)
+        return whole if is_exclusive else 0
 
     def _shared(self, topology: Topology, owned: CpuSet) -> CpuSet:
-        """The CPUs of all who share; those for others than them are among these only if nothing else is left."""
+        """The shared pool; it has isolated or reserved CPUs that are not for it only if no others are left."""
         left = topology.cpus - owned
         usual = left - topology.isolated_cpus if self.options.prefer_isolated_cpus else left
         strict = usual - self.options.reserved(topology) if self.options.strict_cpu_reservation else usual
         return strict or usual or left
 
     def candidates(self, node: Node, container: Container) -> Candidates | None:
-        """The parts of the machine from which an owner's CPUs may come; None for one that shares.
+        """The parts of the machine from which exclusive CPUs may come; None for a shared container.
 
         Raises:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
@@ -158,19 +159,19 @@ class StaticPolicy:
             return parts_compared(node.topology, free, count, self._taste(node.topology, wishes), available)
         taken = self._take(node, wishes, own, count)
         hints, _ = hints_of(wishes)
-        note = f"only those nearest to its devices on {near_words(hints)} were looked at" if hints else ""
+        note = f"only parts nearest to its devices on {near_words(hints)} were compared" if hints else ""
         found = parts_compared(node.topology, taken.source, count, self._taste(node.topology, wishes))
         return replace(found, note=note)
 
     def _free(self, node: Node, own: CpuSet) -> tuple[CpuSet, int]:
-        """The CPUs that an owner may have, and how many of them at most."""
+        """The CPUs that may become exclusive for a container, and how many of them at most."""
         free = (node.shared_cpus | own) - self.options.reserved(node.topology) - (node.watched_cpus - own)
-        # Without CPUs that pods share and nobody can own, one CPU stays behind for those that share.
+        # Where all shared CPUs could become exclusive, one of them stays shared.
         stays = not self._shared(node.topology, node.exclusive_cpus - own) - free
         return free, max(0, len(free) - stays)
 
     def _take(self, node: Node, wishes: Wishes, own: CpuSet, count: int) -> "_Taken":
-        """The CPUs for an owner."""
+        """The exclusive CPUs for a container."""
         topology, sharing = node.topology, self._shared(node.topology, node.exclusive_cpus - own)
         free, available = self._free(node, own)
         if count > available:
@@ -198,10 +199,10 @@ class StaticPolicy:
             cpus = resize_cpus(topology, kept, source, count, taste)
         if strict and not own and not topology.nodes_of(cpus) <= nodes_of(hints):
             raise NotEnough(_strictly(node, wishes.container, count, free))
-        return _Taken(cpus, source, [f"it has a core together with others: {why}"] if why else [])
+        return _Taken(cpus, source, [f"it shares a core with others: {why}"] if why else [])
 
     def _whole(self, topology: Topology, free: CpuSet, count: int) -> tuple[CpuSet, str]:
-        """Where an owner's CPUs come from: wholly free cores where these are wanted, else all *free* ones, and why."""
+        """Where exclusive CPUs come from, and why: whole free cores if the options want these, else all *free* CPUs."""
         if not self.options.full_pcpus_only:
             return free, ""
         whole = free.difference(*(core.cpus for core in topology.cores if not core.cpus <= free))
@@ -218,13 +219,13 @@ class StaticPolicy:
         return f"it asks for {container.cpu_milli}m, which is no whole number of CPUs"
 
     def _reshare(self, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """Give everybody who shares all that nobody owns; grants that stay as they are stay the same objects.
+        """Give all shared containers the shared pool; grants that do not change stay the same objects.
 
-        *grants* are those of *node* but for *key*, and are changed in place. Where all has an owner, since an earlier
-        policy, who shares is elsewhere and stays.
+        *grants* are those of *node* but for *key*, and are changed in place. Where all CPUs are exclusive
+        since an earlier policy, shared containers are elsewhere and stay there.
         """
         pool = interned(self._shared(node.topology, _owned(node, grants, key)))
-        # Sharers have very few different sets: to compare and to make each once keeps 500 containers cheap.
+        # Shared containers have very few different sets: comparing and making each once keeps 500 containers cheap.
         moved: dict[tuple[CpuSet, CpuSet, CpuSet], Grant] = {}
         changed = [key]
         if not pool:
@@ -232,7 +233,7 @@ class StaticPolicy:
         for other, grant in grants.items():
             if grant.cpus is pool or (grant.exclusive and not grant.shares) or grant.cpus == pool:
                 continue
-            if grant.exclusive:  # it has CPUs of its own beside those that it shares
+            if grant.exclusive:  # it has exclusive CPUs beside the shared ones
                 if (cpus := (grant.cpus & grant.exclusive) | pool) == grant.cpus:
                     continue
                 grants[other] = replace(grant, cpus=cpus)
@@ -246,7 +247,7 @@ class StaticPolicy:
 
 
 def _owned(node: Node, grants: Mapping[str, Grant], key: str) -> CpuSet:
-    """The CPUs that somebody owns by *grants*, which are those of *node* but for *key*."""
+    """The exclusive CPUs of *grants*, which are those of *node* but for *key*."""
     if key in node.grants and node.grants[key].exclusive:
         return NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
     return node.exclusive_cpus | grants[key].exclusive if key in grants else node.exclusive_cpus
@@ -254,17 +255,17 @@ def _owned(node: Node, grants: Mapping[str, Grant], key: str) -> CpuSet:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The CPUs for an owner."""
+    """The exclusive CPUs for a container."""
 
     cpus: CpuSet
     source: CpuSet
     """Those among which they were chosen."""
     notes: list[str]
-    """What of its wishes could not be had."""
+    """Which of its options could not be met."""
 
 
 def _own(node: Node, container: Container) -> CpuSet:
-    """What the container owns already: it is placed anew then."""
+    """The exclusive CPUs that the container has already, if it is placed anew."""
     grant = node.grants.get(container.key)
     return grant.exclusive if grant else NO_CPUS
 
@@ -279,7 +280,7 @@ def _near(node: Node, container: Container) -> CpuSet:
 
 
 def _shared_mems(node: Node, container: Container) -> CpuSet:
-    """All memory, except where nobody has set any so far."""
+    """All memory, except where it has not been set so far."""
     grant = node.grants.get(container.key)
     return grant.mems if grant and not grant.mems else node.topology.mems
 
@@ -287,32 +288,19 @@ def _shared_mems(node: Node, container: Container) -> CpuSet:
 def _strictly(node: Node, container: Container, count: int, free: CpuSet) -> str:
     near = near_words(container.hints)
     return (
-        f"container {container.title} asks for {count} exclusive {_cpus(count)} strictly close to its devices "
-        f"on {near}, but free are {_by_node(node, free)}"
+        f"container {container.title} asks for {counted(count, 'exclusive CPU')} strictly close to its devices "
+        f"on {near}, but the free ones are {by_node(node.topology, free)}"
     )
 
 
-def _cpus(count: int) -> str:
-    return "CPU" if count == 1 else "CPUs"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _by_node(node: Node, free: CpuSet) -> str:
-    by_node = [(numa.id, format_cpuset(numa.cpus & free)) for numa in node.topology.nodes if numa.cpus & free]
-    return ", ".join(f"{cpus} on NUMA node {numa}" for numa, cpus in by_node) or "none on any NUMA node"
-
-
 def _refusal(node: Node, container: Container, count: int, free: CpuSet, available: int) -> str:
-    held = " (one of them stays with the containers that share)" if available < len(free) else ""
+    held = " (one of them stays with shared containers)" if available < len(free) else ""
     held += ", its own included" if _own(node, container) else ""
     if node.watched_cpus:
-        held += f"; on CPUs {format_cpuset(node.watched_cpus)} run containers that criproxy does not move"
+        held += f"; containers that criproxy does not move run on CPUs {format_cpuset(node.watched_cpus)}"
     return (
-        f"container {container.title} asks for {count} exclusive {_cpus(count)}, "
-        f"but {available} {_are(available)} available: free are {_by_node(node, free)}{held}"
+        f"container {container.title} asks for {counted(count, 'exclusive CPU')}, "
+        f"but {available} {are(available)} available; free CPUs: {by_node(node.topology, free)}{held}"
     )
 
 

@@ -1,7 +1,7 @@
-"""The policy ``template``: a complete small policy to copy. `README.md` beside this file tells how to go on.
+"""The policy ``template``: a complete small policy to copy. `README.md` in this folder shows how to go on.
 
-It spreads containers over NUMA nodes: each runs on all CPUs of the node where the least is asked for so far. Nobody
-owns a CPU. It is not in `BUILTIN`: no policy file can name it.
+It spreads containers over NUMA nodes: each runs on all CPUs of the node with the smallest requests so far. No CPU
+is exclusive. The policy is not in `BUILTIN`: no policy file can name it.
 """
 
 from collections.abc import Mapping
@@ -74,19 +74,19 @@ class TemplatePolicy:
         )  # fmt: skip
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; nobody else moves."""
+        """The layout without *key*; no other container moves."""
         return Layout({other: grant for other, grant in node.grants.items() if other != key})
 
     def _pools(self, node: Node, container: Container) -> list[CpuSet]:
         """The CPUs of each NUMA node that containers may share; all of them where a machine has no NUMA nodes."""
         had = node.grants.get(container.key)
-        # CPUs that somebody owns since an earlier policy stay theirs; its own the container may go on using.
+        # CPUs that are exclusive since an earlier policy stay so; the container may go on using its own.
         shared = node.shared_cpus | (had.exclusive if had else frozenset())
         usable = shared - self.options.reserved(node.topology) or shared
         return [cpus for numa in node.topology.nodes if (cpus := numa.cpus & usable)] or ([usable] if usable else [])
 
     def _room_milli(self, node: Node, container: Container) -> dict[CpuSet, int]:
-        """By pool, what may be asked for in it beside what others do."""
+        """By pool, how much CPU may be requested there beside the requests of the others."""
         return {
             pool: len(pool) * 10 * self.options.full_percent
             - sum(

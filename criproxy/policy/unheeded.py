@@ -1,4 +1,4 @@
-"""What CRI-RM and nri-plugins have and criproxy does not act on: such options and annotations are told, not obeyed.
+"""Options and annotations of CRI-RM and nri-plugins that criproxy accepts and reports, but does not act on.
 
 CRI carries CPUs, memory and devices of a container. Its scheduling policy, the interrupts and frequencies of its CPUs
 and classes of caches and disks are none of that: see docs/decisions/0020-what-cri-cannot-say.md.
@@ -17,7 +17,7 @@ from criproxy.policy.keys import KEYS
 from criproxy.policy.options import Misfit, Path
 
 _MOST_NOTES = 8
-"""Of annotations that nobody reads: of a pod with thousands of them the others are counted."""
+"""Of annotations that no policy reads; the others, of which a pod may have thousands, are only counted."""
 _MAX_NAME_CHARS = 316
 """The longest that Kubernetes lets an annotation have."""
 _LONGEST_KEY = 63
@@ -65,7 +65,7 @@ ANNOTATIONS: Mapping[str, str] = MappingProxyType(
 
 
 def option_notes(groups: Iterable[tuple[Path, BaseModel]]) -> Iterator[Misfit]:
-    """A sentence for each option that is said in one of *groups* and not acted on.
+    """A sentence for each option that is given in one of *groups* and not acted on.
 
     Args:
         groups: models, and what leads to each in the policy file.

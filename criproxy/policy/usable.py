@@ -20,7 +20,7 @@ _QUANTITY = r"[0-9]+(\.[0-9]{1,3})?|[0-9]+m"
 
 
 class HostReader(NamedTuple):
-    """Tells the CPUs of what a policy file names by a path; None where there is no such thing."""
+    """Reads the CPUs of what a policy file names by a path; None where there is no such thing."""
 
     cgroup: Callable[[str], CpuSet | None]
     """Of a cgroup."""
@@ -35,7 +35,7 @@ class AvailableCpus:
     text: str
     """As in the policy file."""
     cpus: CpuSet | None
-    """None: those of a cgroup that nobody has read so far."""
+    """None: those of a cgroup that has not been read yet."""
     excluded: bool = False
     """All but *cpus*."""
 
@@ -143,8 +143,8 @@ class AvailableResources(BaseModel):
 
     cpu: AvailableOption | None = None
     """The CPUs that containers get, of those that pods may use: "cpuset:4-11", "exclude-cpuset:0-1", or the path of a
-    cgroup, whose CPUs are read with the file. Nobody is put on others, nor on the memory of NUMA nodes whose CPUs are
-    all others. Reserved CPUs must be among these. Where nothing is said: all."""
+    cgroup, whose CPUs criproxy reads with the file. Containers get no other CPUs, and no memory of NUMA nodes that have
+    only other CPUs. Reserved CPUs must be among these. By default all."""
 
 
 class ReservedResources(BaseModel):
@@ -153,14 +153,14 @@ class ReservedResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpu: ReservedOption | None = None
-    """The same as reservedCpus in the words of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2: of
-    that, rounded up to CPUs, the first available cores. Give this or reservedCpus."""
+    """The same as reservedCpus in the form of CRI-RM and nri-plugins: "cpuset:0-1", or an amount such as 750m or 2,
+    which reserves that many CPUs, rounded up, of the first available cores. Give this or reservedCpus."""
 
 
 def narrowed(topology: Topology, available: AvailableCpus) -> Topology:
     """The machine as a policy sees it that uses only what is *available*; all of it where none of that is there.
 
-    The memory of NUMA nodes whose CPUs are all somebody else's is so, too. Nodes without CPUs are everybody's.
+    It leaves out the memory of NUMA nodes that have only other CPUs, and keeps that of nodes without CPUs.
     """
     cpus = available.of(topology.cpus)
     if not cpus or cpus == topology.cpus:

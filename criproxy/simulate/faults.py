@@ -1,4 +1,4 @@
-"""What is told of a policy that fails: policies are others' code, too, and their authors try them here."""
+"""Sentences about a policy that fails: authors of policies try them in simulations."""
 
 import traceback
 from dataclasses import fields
@@ -12,8 +12,8 @@ class PolicyAtFault(CriproxyError):
     """A policy that raised something else than a refusal, or broke a rule; the text says which, when and at what."""
 
 
-def told(error: Exception) -> str:
-    """What was raised and where in the code, such as ``KeyError in policy.py:12: 'web'``."""
+def raised(error: Exception) -> str:
+    """The exception and where it was raised in the code, such as ``KeyError in policy.py:12: 'web'``."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {last.filename}:{last.lineno}: {error}"
 

@@ -19,11 +19,10 @@ from criproxy.engine.events import (
 from criproxy.engine.trace import Traced
 from criproxy.errors import UsageError
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod
 from criproxy.policy.memory import cold_start_s
 from criproxy.simulate.load import PERCENT, Kind, Load, Spec
 from criproxy.simulate.load_cards import Cards, Deck, cards_of
-from criproxy.simulate.scenario.pods import PodPlan, seen_sizes
+from criproxy.simulate.scenario.pods import PodPlan
 
 
 def make(spec: Spec, topology: Topology | None, name: str, cards: Cards = ()) -> Load:
@@ -105,32 +104,13 @@ class _Making:
 
     def _births(self, kind: Kind, sandbox: str) -> Iterator[Event]:
         plan = kind.plan
-        yield PodCreated(
-            Pod(
-                key=sandbox,
-                uid=f"uid-{sandbox}",
-                name=sandbox,
-                namespace=plan.namespace,
-                qos=plan.qos,
-                labels=plan.labels,
-                annotations=plan.annotations,
-                cpu_total_milli=plan.cpu_total_milli,
-            )
-        )
+        pod = plan.pod(sandbox, sandbox)
+        yield PodCreated(pod)
         for planned in plan.containers:
             key = _key(sandbox, planned.name)
             cards = [] if planned.init else self._deck.give(sandbox, kind.cards)
-            newcomer = Container(
-                key=f"r-{key}",
-                pod=sandbox,
-                name=planned.name,
-                pod_name=sandbox,
-                namespace=plan.namespace,
-                qos=plan.qos,
-                hints=(*planned.hints, *filter(None, cards)),
-            )
-            yield ContainerCreating(newcomer.resized(seen_sizes(planned.amounts, plan.qos, self._capacity_bytes)))
-            yield ContainerCreated(newcomer.key, key)
+            yield ContainerCreating(planned.container(f"r-{key}", pod, self._capacity_bytes, filter(None, cards)))
+            yield ContainerCreated(f"r-{key}", key)
             yield ContainerStarted(key)
             if planned.init:
                 yield ContainerExited(key)

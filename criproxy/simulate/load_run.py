@@ -17,7 +17,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
-from criproxy.simulate.faults import PolicyAtFault, about, told
+from criproxy.simulate.faults import PolicyAtFault, about, raised
 from criproxy.simulate.load import Load
 from criproxy.simulate.scores import Scorer, Scores, mean_of
 
@@ -142,7 +142,7 @@ class Run:
             self._counts.refused.setdefault(identity, str(error))
             return
         except Exception as error:
-            raise self._fault(traced, told(error)) from error
+            raise self._fault(traced, raised(error)) from error
         if self.checked and (broken := violations(decision.node, self.reserved)):
             raise self._fault(traced, f"its placement is broken: {broken[0]}")
         self._counts.refused.pop(identity, None)

@@ -8,8 +8,6 @@ from criproxy.model.node import Node
 from criproxy.model.topology import LOCAL_DISTANCE, Topology
 from criproxy.model.workload import Container, ContainerState
 
-EMPTY = frozenset[int]()
-
 
 @dataclass(frozen=True, slots=True)
 class Scores:

@@ -134,7 +134,7 @@ class Database:
             connection.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             version = version_of(connection)
             if version > VERSION:
-                raise _UnusableError(f"it is of version {version}, newer than {VERSION}, the last that is known here")
+                raise _UnusableError(f"its version {version} is newer than {VERSION}, the latest known here")
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise _UnusableError(f"it is damaged: {verdict}")

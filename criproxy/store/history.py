@@ -140,7 +140,7 @@ def find(connection: sqlite3.Connection, text: str) -> list[Record]:
 
 
 def titles(connection: sqlite3.Connection) -> list[str]:
-    """NAMESPACE/POD/CONTAINER of all that the history tells of, in order."""
+    """NAMESPACE/POD/CONTAINER of all containers in the history, in order."""
     rows = connection.execute("SELECT DISTINCT container FROM decisions WHERE container <> '' ORDER BY container")
     return [title for (title,) in rows]
 

@@ -1,4 +1,4 @@
-"""Reads the database without being the one who has it: while the daemon is down, or beside it. Changes nothing.
+"""Reads the database without owning it: while the daemon is down, or beside it. Changes nothing.
 
 No lock is taken, nothing is migrated and nothing set aside: a daemon that starts meanwhile is not disturbed.
 """
@@ -21,9 +21,9 @@ from criproxy.store.record import Kind, Record
 from criproxy.store.schema import VERSION, version_of
 
 BUSY_S = 2.0
-"""How long to wait for one who has the whole file for a moment."""
+"""How long to wait for a process that has locked the whole file for a moment."""
 TRIES = 20
-"""Copies that are begun while somebody writes; one takes a few milliseconds."""
+"""How many copies to begin while another process writes; one takes a few milliseconds."""
 
 
 class Reader:
@@ -55,7 +55,7 @@ class Reader:
         return refusals(self._connection, since_s)
 
     def titles(self) -> list[str]:
-        """NAMESPACE/POD/CONTAINER of all that the history tells of, in order."""
+        """NAMESPACE/POD/CONTAINER of all containers in the history, in order."""
         return titles(self._connection)
 
 

@@ -1,4 +1,4 @@
-"""One entry of the history that `criproxy explain` tells."""
+"""One entry of the history that `criproxy explain` prints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Fact = str | int | float | bool | None | list[int] | dict[str, Any]
 
 
 class Kind(Enum):
-    """What an entry tells."""
+    """The kind of an entry."""
 
     ASKED = "asked"
     """What its create message said, number by number."""
@@ -19,7 +19,8 @@ class Kind(Enum):
     GRANTED = "granted"
     REFUSED = "refused"
     CONSIDERED = "considered"
-    """What a decision was chosen from, and for a refusal who would have to leave; its time is that of the decision."""
+    """The candidates of a decision, and for a refusal the containers that would have to leave; at the decision's
+    time."""
     PASSED = "passed"
     """Our own code failed at its create, which went on without a place of its own."""
     REPEATED = "repeated"
@@ -38,7 +39,7 @@ class Kind(Enum):
     LOST = "lost"
     """An update of ours was answered OK, but the cgroup says otherwise; it is tried again."""
     DRIFT = "drift"
-    """Somebody else changed its cgroup."""
+    """Another program changed its cgroup."""
     RESIZED = "resized"
     UNKNOWN = "unknown"
     """A call about it ended without an answer."""
@@ -53,7 +54,7 @@ class Kind(Enum):
 REPEATING = frozenset({Kind.WAITED, Kind.UPDATED, Kind.FAILED, Kind.LOST, Kind.DRIFT, Kind.RESIZED, Kind.UNKNOWN})
 """Kinds that a container may see any number of times: of these only the newest are kept."""
 LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})
-"""After one of these there is nothing more to tell."""
+"""No other entry follows one of these."""
 
 
 @dataclass(frozen=True, slots=True)

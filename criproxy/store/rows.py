@@ -49,18 +49,11 @@ class Table:
         return intern(row[0]), self.from_row(row)
 
 
-def changed(table: Table, before: Node, after: Node) -> tuple[list[Row], list[tuple[str]]]:
-    """Rows to write and keys to delete so that *table* goes from *before* to *after*.
+def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
+    """The keys of the rows of *table* to write and of those to delete, where *before* becomes *after*.
 
     Only what was touched is compared: the cost does not grow with the number of entries.
     """
-    keys, gone = changes(table, before, after)
-    new = table.entries(after)
-    return [table.to_row(key, new[key]) for key in keys], [(key,) for key in gone]
-
-
-def changes(table: Table, before: Node, after: Node) -> tuple[list[str], list[str]]:
-    """The keys of the rows to write and of those to delete, where *before* becomes *after*; cheap like `changed`."""
     old, new = table.entries(before), table.entries(after)
     keys = changed_keys(old, new)
     written = [key for key in keys if key in new and old.get(key) != new[key]]
@@ -73,9 +66,9 @@ def _cpuset(text: str) -> CpuSet:
 
 
 def _pod_row(key: str, pod: Pod) -> Row:
-    who = key, pod.uid, pod.name, pod.namespace, pod.attempt, pod.qos.value, pod.cgroup_parent
+    identity = key, pod.uid, pod.name, pod.namespace, pod.attempt, pod.qos.value, pod.cgroup_parent
     texts = json.dumps(dict(pod.labels)), json.dumps(dict(pod.annotations))
-    return *who, *texts, pod.cpu_total_milli, int(pod.stopped)
+    return *identity, *texts, pod.cpu_total_milli, int(pod.stopped)
 
 
 def _to_pod(row: Row) -> Pod:
@@ -103,12 +96,12 @@ def _texts(document: str) -> dict[str, str]:
 
 
 def _container_row(key: str, c: Container) -> Row:
-    who = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace, c.qos.value
+    identity = key, c.pod, c.name, c.attempt, c.pod_name, c.namespace, c.qos.value
     request = (c.memory_request_bytes.low, c.memory_request_bytes.high) if c.memory_request_bytes else (None, None)
     quota = (c.cpu_quota.quota_us, c.cpu_quota.period_us) if c.cpu_quota else (None, None)
     hints = ";".join(map(format_cpuset, c.hints))
     return (
-        *who,
+        *identity,
         c.cpu_milli,
         c.cpu_limit_milli,
         c.memory_limit_bytes,
@@ -173,7 +166,7 @@ def _to_applied(row: Row) -> Applied:
 
 @lru_cache(maxsize=1024)
 def _applied(cpus: str, mems: str, lifted: int) -> Applied:
-    # One object for all who have the same: see `model.grant.alike`.
+    # One object for all equal grants: see `model.grant.alike`.
     return Applied(_cpuset(cpus), _cpuset(mems), bool(lifted))
 
 

@@ -117,7 +117,7 @@ class Store:
         return self._database
 
     def _let_go_if_replaced(self) -> None:
-        """Where what is open is not what lies in the directory any more, nobody will read what is written to it.
+        """Where the open file is not the one in the directory any more, no process will read what is written to it.
 
         Raises:
             StoreError: so it is; the next save opens what is there then.
@@ -134,7 +134,7 @@ class Store:
     def _save(self, before: Node, after: Node, records: Sequence[Record]) -> None:
         self._let_go_if_replaced()
         database = self._opened()
-        if self.missing:  # what is there is from an earlier process, and nobody has read it
+        if self.missing:  # the rows are from an earlier process, and have not been read
             before = database.load(after.topology)
         database.save(before, after, records)
         self.missing = None
@@ -142,7 +142,7 @@ class Store:
     def _run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         if self._closed:
             raise StoreError("the state database is closed: criproxy is shutting down")
-        # Shielded: what the node has become is written even where nobody waits for it any more.
+        # Shielded: the new state of the node is written even if its caller no longer waits.
         return asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, work))
 
 
@@ -169,7 +169,7 @@ def _lock(directory: Path) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_of_all(directory):
             own = "name one of criproxy's own with --state-dir"
-            raise StoreError(f"the state directory {directory} is one for everybody's files: {own}")
+            raise StoreError(f"the state directory {directory} is used by other programs, too: {own}")
         directory.chmod(0o700)
         lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

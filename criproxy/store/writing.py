@@ -1,6 +1,6 @@
 """Writes the rows in which two nodes differ; one that cannot be written for its value is left out, and it alone.
 
-A value that is too large for SQLite, or no text, is no failing disk: whoever retried it would do so for ever. It is
+A value that is too large for SQLite, or no text, is no failing disk: retries would never end. It is
 tried again when the row changes, and forgotten with what it is about.
 """
 

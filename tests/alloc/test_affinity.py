@@ -73,7 +73,7 @@ MATCH: dict[str, Any] = {"key": "name", "operator": "Exists"}
         ({"a": [{"match": MATCH, "weight": "1"}]}, "not '1'"),
         ({"a": [{"match": MATCH, "wieght": 1}]}, "no 'wieght'"),
         ({"a": [{"weight": 1}]}, "a: an affinity needs a match"),
-        ({"b": [{"match": {"key": "name", "operator": "Like"}}]}, "b: 'Like' is no operator"),
+        ({"b": [{"match": {"key": "name", "operator": "Like"}}]}, "b: unknown operator 'Like'"),
     ],
 )
 def test_what_is_no_affinity_is_told(document: object, says: str) -> None:

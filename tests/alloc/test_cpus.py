@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.alloc.cpus import Taste, one_per_core, take_cpus, take_near
+from criproxy.alloc.cpus import Taste, one_per_core, take_cpus
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import Core, Topology
@@ -167,24 +167,6 @@ def test_across_cores() -> None:
     assert format_cpuset(take_cpus(TWO_NODES_SMT, TWO_NODES_SMT.cpus, 6, taste)) == "0-3,8-9"
 
 
-@pytest.mark.parametrize(
-    ("near", "count", "expected"),
-    [
-        pytest.param("5", 1, "5", id="the-cpu-itself"),
-        pytest.param("5", 4, "4-7", id="its-node"),
-        pytest.param("5", 6, "0-1,4-7", id="the-next-node"),
-        pytest.param("12", 9, "0,8-15", id="the-other-package-last"),
-        pytest.param("", 2, "0-1", id="nothing"),
-    ],
-)
-def test_near(near: str, count: int, expected: str) -> None:
-    """What is next to it, the rest of its node, then by distance."""
-    rows = [[10, 12, 20, 20], [12, 10, 20, 20], [20, 20, 10, 12], [20, 20, 12, 10]]
-    topology = replace(FOUR_NODES, distances=tuple(map(tuple, rows)))
-
-    assert format_cpuset(take_near(topology, topology.cpus, count, parse_cpuset(near))) == expected
-
-
 def test_one_thread_of_each_core() -> None:
     """The first of those that are there; a CPU of no core is alone."""
     assert format_cpuset(one_per_core(TWO_NODES_SMT, parse_cpuset("0-1,8,10,99"))) == "0-1,10,99"
@@ -204,17 +186,6 @@ def test_whatever_is_liked(request: tuple[Topology, CpuSet, int], taste: Taste) 
     assert taken <= free
     assert take_cpus(topology, free, count, taste) == taken
     assert len(liked) < count or taken <= liked
-
-
-@given(requests(), st.frozensets(st.integers(0, 31)))
-def test_near_takes_what_is_near(request: tuple[Topology, CpuSet, int], near: CpuSet) -> None:
-    """Exactly as many, only free ones, and nothing far while something near is left."""
-    topology, free, count = request
-    taken = take_near(topology, free, count, near)
-
-    assert len(taken) == count
-    assert taken <= free
-    assert taken <= near or free & near <= taken
 
 
 @given(requests())

@@ -57,12 +57,12 @@ def test_joint_keys(key: str, value: str | None) -> None:
     ("data", "says"),
     [
         ("name", "an expression is"),
-        ({"key": "name", "operator": "Like", "values": []}, "'Like' is no operator; there are Equals"),
-        ({"key": "name", "operator": "Equals", "values": []}, "Equals takes one value, here are 0"),
+        ({"key": "name", "operator": "Like", "values": []}, "unknown operator 'Like'; there are Equals"),
+        ({"key": "name", "operator": "Equals", "values": []}, "Equals takes one value, but has 0"),
         ({"key": "name", "operator": "Exists", "values": ["x"]}, "Exists takes no values"),
         ({"operator": "In", "values": ["x"]}, "In needs a key"),
         ({"key": "name", "operator": "In", "values": "x"}, "the values of an expression are a list"),
-        ({"key": "name", "operator": "In", "valeus": ["x"]}, "no 'valeus'"),
+        ({"key": "name", "operator": "In", "valeus": ["x"]}, "unknown field 'valeus'"),
         ({"key": 1, "operator": "In"}, "both texts"),
     ],
 )

@@ -9,10 +9,10 @@ from criproxy.alloc.expressions import MAX_KEYS, MAX_PATTERN_CHARS, MAX_VALUE_CH
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        pytest.param({"key": ":name" * (MAX_KEYS + 1), "operator": "Exists"}, "at most 8 keys, here are 9", id="keys"),
+        pytest.param({"key": ":name" * (MAX_KEYS + 1), "operator": "Exists"}, "at most 8 keys, not 9", id="keys"),
         pytest.param(
             {"key": "name", "operator": "Matches", "values": ["x" * (MAX_PATTERN_CHARS + 1)]},
-            "at most 256 characters, here is one of 257", id="pattern",
+            "at most 256 characters, not 257", id="pattern",
         ),
         pytest.param({"key": "name", "operator": "x" * 9000, "values": []}, "more characters", id="operator"),
         pytest.param({"key": "name", "operator": "In", "x" * 9000: []}, "more characters", id="name"),

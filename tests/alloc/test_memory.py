@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from criproxy.alloc.memory import MemoryWish, attached_nodes, place_memory, promised_beyond, return_memory, rooms_bytes
+from criproxy.alloc.memory import MemoryWish, attached_nodes, place_memory, return_memory, rooms_bytes
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Applied, Grant, Layout
@@ -14,6 +14,7 @@ from criproxy.model.resources import Interval
 from criproxy.model.topology import MemoryKind, NumaNode, Topology
 from criproxy.model.workload import Container, QosClass
 from criproxy.simulate.machines import GIB, machine
+from tests.laws import promised_beyond
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
 G, B, E = QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.alloc.memory import MemoryWish, place_memory, promised_beyond, return_memory
+from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant
@@ -14,6 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.topology import MemoryKind, Topology
 from criproxy.model.workload import Container, QosClass
 from criproxy.simulate.machines import GIB
+from tests.laws import promised_beyond
 from tests.rigs.properties.machines import machines
 
 Coming = tuple[Container, int, MemoryWish]

@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criproxy.alloc.moving import Placed, allocate, come_back, over_capacity
 from criproxy.alloc.zones import Memory, MemoryRequest, Priority, first_zone
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import MemoryKind, NumaNode, Topology
+from tests.alloc.placed import Placed, allocate, come_back, over_capacity
 
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
 PRIORITIES = {

@@ -15,10 +15,10 @@ from criproxy.cli import main
 from criproxy.model.node import Node
 from criproxy.model.workload import Pod
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from criproxy.store import Store
 from criproxy.store.reader import open_reader
 from tests.cli.test_record import record
+from tests.sysfs import write_sysfs
 
 LONG_AGO_S = 1_700_000_000
 MACHINE = machine(nodes=1, cores=4, threads=1)

@@ -60,7 +60,7 @@ WRONG = [
     pytest.param("onError: pass\n", "1:1: the option 'policy' is missing", id="no-policy"),
     pytest.param(
         "policy: statik\n",
-        f"1:9: policy: there is no policy 'statik'; policies are: {POLICIES}; did you mean 'static'?",
+        f"1:9: policy: unknown policy 'statik'; policies are: {POLICIES}; did you mean 'static'?",
         id="unknown-policy",
     ),
     pytest.param("policy: 3\n", "1:9: policy: must be text, not 3; in quotes it is text", id="number-for-text"),
@@ -68,15 +68,15 @@ WRONG = [
     pytest.param("policy:\n", "1:8: policy: has no value: give one, or leave the line out", id="no-value"),
     pytest.param(
         "policy: static\nreservedcpus: 0\n",
-        "2:1: there is no option 'reservedcpus'; did you mean 'reservedCpus'?",
+        "2:1: unknown option 'reservedcpus'; did you mean 'reservedCpus'?",
         id="wrong-case",
     ),
     pytest.param(
         "policy: static\nreserved_cpus: 0\n",
-        "2:1: there is no option 'reserved_cpus'; did you mean 'reservedCpus'?",
+        "2:1: unknown option 'reserved_cpus'; did you mean 'reservedCpus'?",
         id="underscore",
     ),
-    pytest.param("policy: none\nzzz: 0\n", "2:1: there is no option 'zzz'", id="unknown-option"),
+    pytest.param("policy: none\nzzz: 0\n", "2:1: unknown option 'zzz'", id="unknown-option"),
     pytest.param(
         "policy: none\n\npolicy: static\n", "3:1: 'policy' is given twice, first in line 1", id="duplicate-key"
     ),
@@ -175,11 +175,11 @@ WRONG = [
         "1:9: the tag '!!python/name:os.system' has no meaning here: leave it out, or put a text in quotes",
         id="python-tag",
     ),
-    pytest.param("policy: none\n1: x\n", "2:1: there is no option '1'", id="number-as-key"),
+    pytest.param("policy: none\n1: x\n", "2:1: unknown option '1'", id="number-as-key"),
     pytest.param("policy: none\n[a]: b\n", "2:1: the name of an option must be a plain word", id="list-as-key"),
     pytest.param(
         "policy: none\nonError: *x\n",
-        "2:10: *x repeats what &x marks, but nothing above is marked so",
+        "2:10: *x refers to &x, but nothing above has this anchor",
         id="alias-of-nothing",
     ),
     pytest.param("x: &x [*x]\n", "1:8: nested deeper than 32 levels", id="contains-itself"),
@@ -215,10 +215,10 @@ def test_files_that_are_not_to_be_trusted(tmp_path: Path, host: Path) -> None:
     os.mkfifo(etc / "pipe.yaml")
     files = {
         write(etc / "group.yaml", "policy: none\n", 0o664): "can be written by its group (mode 0664): chmod go-w {}",
-        write(etc / "world.yaml", "policy: none\n", 0o666): "can be written by everybody (mode 0666): chmod go-w {}",
+        write(etc / "world.yaml", "policy: none\n", 0o666): "can be written by every user (mode 0666): chmod go-w {}",
         write(etc / "large.yaml", b"#" * 10_000_000): "has 9.537 MiB, more than the 1 MiB a policy file may have",
         etc / "missing.yaml": "there is no such file or directory",
-        etc / "pipe.yaml": "is no regular file",
+        etc / "pipe.yaml": "is not a regular file",
         etc / "policies" / "link.yaml": f"is a link to {etc}/outside.yaml, out of its directory: "
         "put the file itself there",
     }
@@ -237,7 +237,7 @@ def test_a_directory_that_everybody_can_write(tmp_path: Path, host: Path) -> Non
 
     result = check(host, folder)
 
-    said = f"its directory can be written by everybody (mode 0777): chmod go-w {folder}"
+    said = f"its directory can be written by every user (mode 0777): chmod go-w {folder}"
     assert (result.exit_code, result.stdout) == (1, f"{folder}/default.yaml: {said}\n")
 
 
@@ -316,7 +316,9 @@ def test_a_directory_without_a_file(tmp_path: Path, host: Path) -> None:
     """What was looked for is named."""
     result = check(host, tmp_path, "--hostname", "n", "--group", "g")
 
-    said = f"Error: {tmp_path}: has no policy file for this node: none of n.yaml, group-g.yaml, default.yaml\n"
+    said = (
+        f"Error: {tmp_path}: has no policy file for this node; criproxy looked for n.yaml, group-g.yaml, default.yaml\n"
+    )
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", said)
 
 
@@ -407,9 +409,9 @@ def test_json(tmp_path: Path, host: Path) -> None:
                     {
                         "line": None,
                         "column": None,
-                        "text": f"can be written by everybody (mode 0646): chmod go-w {wrong}",
+                        "text": f"can be written by every user (mode 0646): chmod go-w {wrong}",
                     },
-                    {"line": 2, "column": 1, "text": "there is no option 'x'"},
+                    {"line": 2, "column": 1, "text": "unknown option 'x'"},
                 ],
             },
         ],
@@ -429,7 +431,7 @@ def test_the_program(tmp_path: Path, host: Path) -> None:
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    said = f"{file}:1:9: policy: there is no policy 'nune'; policies are: {POLICIES}; did you mean 'none'?\n"
+    said = f"{file}:1:9: policy: unknown policy 'nune'; policies are: {POLICIES}; did you mean 'none'?\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, said, "")
 
 

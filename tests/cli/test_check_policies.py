@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from criproxy.cli import main
 from criproxy.policy import BUILTIN
 from criproxy.simulate.hosts import shaped
-from criproxy.simulate.sysfs import write_sysfs
 from tests.config.files import write
+from tests.sysfs import write_sysfs
 
 POLICIES = Path(__file__).parents[2] / "policies"
 OPTIONS = {
@@ -51,14 +51,14 @@ OF_ONE = [
     pytest.param(
         "pools",
         "reservedCpus: 0\npools: [{name: a, cpu: 4, instances: 5}]",
-        "pools[0]: there is no room for 'a': it asks for 5 pools of 4 CPUs, of 15 CPUs 3 are left, and 3 fit",
+        "pools[0]: there is no room for 'a': it asks for 5 pools of 4 CPUs, but 3 of 15 are left, and 3 fit",
         id="too-many-pools",
     ),
     pytest.param("pools", "pools: [{name: a, cpu: 0}]", "pools[0].cpu: must be at least one CPU", id="pool-of-none"),
     pytest.param(
         "pools",
         "pools: [{name: a, cpuLists: [{cpuset: 0-3}]}, {name: b, cpuLists: [{cpuset: 2-5}]}]",
-        "pools[1].cpuLists[0].cpuset: CPUs 2-3 are also of pool 'a[0]': a CPU is in one pool only",
+        "pools[1].cpuLists[0].cpuset: CPUs 2-3 are also in pool 'a[0]': a CPU is in one pool only",
         id="pools-overlap",
     ),
     pytest.param(
@@ -76,19 +76,19 @@ OF_ONE = [
     pytest.param(
         "pools",
         "pools: [{name: a, cpu: 2}]\nannotations: {allow: {x: [memory-type]}}",
-        "pools[0].name: nothing can reach it: let annotations.allow pool.podpools for some namespace",
+        "pools[0].name: no container can get this pool: permit pool.podpools in annotations.allow",
         id="pool-that-nobody-may-name",
     ),
     pytest.param(
         "balloons",
         "balloonTypes: [{name: a, minCPUs: 3, maxCPUs: 2}]",
-        "balloonTypes[0].minCPUs: is 3, and maxCPUs is 2: the minimum is larger",
+        "balloonTypes[0].minCPUs: is 3, which is more than maxCPUs (2)",
         id="balloon-sizes",
     ),
     pytest.param(
         "balloons",
         "balloonTypes: [{name: a, minBalloons: 3, maxBalloons: 2}]",
-        "balloonTypes[0].minBalloons: is 3, and maxBalloons is 2: the minimum is larger",
+        "balloonTypes[0].minBalloons: is 3, which is more than maxBalloons (2)",
         id="balloon-numbers",
     ),
     pytest.param(
@@ -106,13 +106,13 @@ OF_ONE = [
     pytest.param(
         "balloons",
         "balloonTypes: [{name: a, namespaces: [team-*]}, {name: b, namespaces: [team-x]}]",
-        "balloonTypes[1].namespaces: never counts: a comes first and takes all of team-x; put b before it",
+        "balloonTypes[1].namespaces: has no effect: a comes first and takes all of team-x; put b before it",
         id="balloon-type-behind-another",
     ),
     pytest.param(
         "balloons",
         "balloonTypes: [{name: a}]\nannotations: {allow: {x: [memory-type]}}",
-        "balloonTypes[0].name: nothing can reach it: give namespaces or matchExpressions, or let annotations.allow",
+        "balloonTypes[0].name: no container can get this type: give namespaces or matchExpressions, or permit",
         id="balloon-type-that-nobody-may-name",
     ),
     pytest.param(

@@ -23,11 +23,11 @@ from criproxy.devices.links import Distance, NvLinks, Peers
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from criproxy.views import devices as inventory
 from criproxy.views.holdings import Facts, Holdings
 from tests.cli.test_status import LIMIT_S, answering
 from tests.control.devices.test_guard import Podresources, create, knows, world
+from tests.sysfs import write_sysfs
 
 PAGE = Path(__file__).parents[2] / "docs/devices.md"
 HEAD: dict[str, Any] = {

@@ -14,9 +14,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from tests.cli.test_status import LIMIT_S, NAMED, answering, places
 from tests.control.world import World, owner, sharer
+from tests.sysfs import write_sysfs
 
 
 async def explain(directory: Path, *arguments: str) -> Result:

@@ -16,9 +16,9 @@ import structlog
 from criproxy.observe.control_socket import ControlServer
 from criproxy.offline import release
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from criproxy.wire.sockets import listen
 from tests.control.world import World, owner, sharer
+from tests.sysfs import write_sysfs
 
 
 @asynccontextmanager

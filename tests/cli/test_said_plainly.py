@@ -183,8 +183,8 @@ def test_an_open_http_address_is_noted(tmp_path: Path, address: str, noted: bool
     defaults = tmp_path / "etc/default/criproxy"
     defaults.parent.mkdir(parents=True)
     defaults.write_text(f'# --http 0.0.0.0:1\nCRIPROXY_OPTIONS="--log-level info --http {address}"\n')
-    from criproxy.simulate.sysfs import write_sysfs
     from tests.cli.test_line_breaks import MACHINE
+    from tests.sysfs import write_sysfs
 
     write_sysfs(tmp_path, MACHINE)
     status, output = said("check", policy(tmp_path, "policy: none\n"), "--host-root", tmp_path)
@@ -253,8 +253,8 @@ def test_the_choice_is_put_into_words(monkeypatch: pytest.MonkeyPatch, options: 
 )
 def test_the_kubelet_has_to_reserve_the_same(tmp_path: Path, kubelet: str | None, noted: str) -> None:
     """Where its configuration can be seen; nothing is guessed."""
-    from criproxy.simulate.sysfs import write_sysfs
     from tests.cli.test_line_breaks import MACHINE
+    from tests.sysfs import write_sysfs
 
     write_sysfs(tmp_path, MACHINE)
     if kubelet is not None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from criproxy.cli import main
 from criproxy.policy.static import StaticPolicy
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
+from tests.sysfs import write_sysfs
 
 CASES = """
 topologies:
@@ -87,14 +87,14 @@ def test_json(file: Path) -> None:
     assert plain["cases"][2]["failure"] == {"line": 19, "text": "pc0: cpus should be 0-3, are 0-7"}
     assert [case["status"] for case in plain["cases"]] == ["ok", "ok", "failed", "unit"]
     assert told["cases"][0]["reasons"][0]["line"] == 12
-    assert "owns CPUs 2-3" in told["cases"][0]["reasons"][0]["text"]
+    assert "gets exclusive CPUs 2-3" in told["cases"][0]["reasons"][0]["text"]
 
 
 def test_the_reasons(file: Path) -> None:
     """What the policy said at which line, below each case."""
     lines = simulate(file, "fits", "-v").stdout.splitlines()
 
-    assert lines[1].startswith("    line 12: default/p/pc0 owns CPUs 2-3: its pod is Guaranteed")
+    assert lines[1].startswith("    line 12: default/p/pc0 gets exclusive CPUs 2-3: its pod is Guaranteed")
 
 
 def test_another_machine(file: Path, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_policy_that_does_not_fit_the_machine(file: Path, tmp_path: Path) -> N
         (["FILE", "fit"], "has no case 'fit'; did you mean 'fits'?"),
         (["FILE", "--machine", "big"], "must be a shape such as 2s/4n/16c/2t"),
         (["FILE", "--machine", "1s/1n/1c/1t", "--host-root", "/"], "give one of them"),
-        (["FILE", "--policy", "FILE"], "there is no option 'vectors'"),
+        (["FILE", "--policy", "FILE"], "unknown option 'vectors'"),
         (["FILE", "--host-root", "FILE"], "is no host root"),
         (["FILE", "--host-root", "nowhere"], "does not exist"),
     ],

@@ -92,7 +92,7 @@ def test_a_policy_that_fails_under_a_load(strangers: Path, policy: str, said: st
 def test_a_policy_that_cannot_be_made(strangers: Path) -> None:
     """With its file and what its code raised: it is judged before anything is played."""
     file = strangers / "my-unmade.yaml"
-    said = f"{file}: the policy 'unmade' cannot be made of these options: OSError('no such file')"
+    said = f"{file}: the policy 'unmade' cannot be built from these options: OSError('no such file')"
 
     loaded = simulate("--load", strangers / "load.yaml", "--policy", file)
     case = simulate(strangers / "cases.yaml", "--policy", file)

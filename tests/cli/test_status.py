@@ -31,11 +31,11 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.observe.control_socket import ControlServer
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from criproxy.views.notices import Notice, Refusal, Trouble
 from criproxy.views.status import Situation, rows, summary
 from criproxy.wire.sockets import listen
 from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.sysfs import write_sysfs
 
 LIMIT_S = 60.0
 NAMED = replace(FAST, policy_name="static")

@@ -15,8 +15,8 @@ from criproxy.cli import main
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
 from criproxy.simulate.machines import GIB, machine
-from criproxy.simulate.sysfs import write_sysfs
 from tests.discovery.tree import plant
+from tests.sysfs import write_sysfs
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -67,7 +67,7 @@ def test_the_group_of_this_machine(tmp_path: Path, group_file: Path) -> None:
     [
         pytest.param("", 0o644, "must hold one word, the group of this node", id="empty"),
         pytest.param("a b\n", 0o644, "must hold one word", id="two-words"),
-        pytest.param("a\n", 0o666, r"group: can be written by everybody \(mode 0666\)", id="writable"),
+        pytest.param("a\n", 0o666, r"group: can be written by every user \(mode 0666\)", id="writable"),
         pytest.param("../x\n", 0o644, r"the group '\.\./x' cannot be part of the name", id="leads-out"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_host_name_that_is_none(tmp_path: Path, hostname: str) -> None:
 
 def test_an_empty_directory(tmp_path: Path) -> None:
     """A directory that says nothing about this node is an error, which names what was looked for."""
-    message = "has no policy file for this node: none of node1.yaml, group-edge.yaml, default.yaml"
+    message = "has no policy file for this node; criproxy looked for node1.yaml, group-edge.yaml, default.yaml"
 
     with pytest.raises(ConfigError, match=message):
         choose(tmp_path, "node1", "edge")
@@ -104,5 +104,5 @@ def test_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
     folder = fill(tmp_path / "policies", ["default.yaml"])
     (folder / "node1.yaml").symlink_to("gone")
 
-    with pytest.raises(ConfigError, match=r"node1\.yaml: is a link to nothing"):
+    with pytest.raises(ConfigError, match=r"node1\.yaml: is a broken link"):
         load(folder, "node1")

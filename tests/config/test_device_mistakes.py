@@ -29,8 +29,8 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("{name: x, resources: [a.b/c], visibleEnv: PATH}"),
-            "devices.classes[0].visibleEnv: PATH is a variable that programs need, and would be taken out of every "
-            "container",
+            "devices.classes[0].visibleEnv: PATH is a variable that programs need, and criproxy would remove it from "
+            "every container",
             id="path",
         ),
         pytest.param(
@@ -62,14 +62,14 @@ def classes(*written: str) -> str:
         ),
         pytest.param(
             classes("nvidia", "{name: x, resources: [nvidia.com/gpu], cdiKinds: [a.b/c]}"),
-            "devices.classes[1].resources[0]: nvidia.com/gpu is already one of the class 'nvidia'",
+            "devices.classes[1].resources[0]: nvidia.com/gpu already belongs to the class 'nvidia'",
             id="one-resource-twice",
         ),
         pytest.param(
             classes(
                 '{name: x, resources: ["a.b/*"], cdiKinds: [a.b/c]}', "{name: y, resources: [a.b/c], cdiKinds: [a.b/d]}"
             ),
-            "devices.classes[1].resources[0]: a.b/c is already one of the class 'x'",
+            "devices.classes[1].resources[0]: a.b/c already belongs to the class 'x'",
             id="a-pattern-and-one-of-it",
         ),
         pytest.param(

@@ -98,7 +98,7 @@ devices:
     [
         pytest.param(
             "devices: {hideUnalocated: off}",
-            "2:11: there is no option 'devices.hideUnalocated'; did you mean 'hideUnallocated'?",
+            "2:11: unknown option 'devices.hideUnalocated'; did you mean 'hideUnallocated'?",
             id="option",
         ),
         pytest.param(
@@ -114,7 +114,7 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [{name: x, resources: [a.b/c], visibelEnv: X}]}",
-            "2:51: there is no option 'devices.classes[0].visibelEnv'; did you mean 'visibleEnv'?",
+            "2:51: unknown option 'devices.classes[0].visibelEnv'; did you mean 'visibleEnv'?",
             id="option-of-a-class",
         ),
         pytest.param(
@@ -124,7 +124,7 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [nvidia, {name: x, resources: [a.b/c], visibleEnv: NVIDIA_VISIBLE_DEVICES}]}",
-            "2:71: devices.classes[1].visibleEnv: NVIDIA_VISIBLE_DEVICES is already that of the class 'nvidia'",
+            "2:71: devices.classes[1].visibleEnv: NVIDIA_VISIBLE_DEVICES already belongs to the class 'nvidia'",
             id="two-with-one-variable",
         ),
         pytest.param(
@@ -134,7 +134,7 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [{name: x, resources: [a.b/c], idFormat: minor}]}",
-            "2:61: devices.classes[0].idFormat: minor needs nodes.perDevice, where the number of a card is read",
+            "2:61: devices.classes[0].idFormat: minor needs nodes.perDevice, the source of a card's number",
             id="minor-of-nothing",
         ),
         pytest.param(
@@ -145,7 +145,7 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [{name: amd, nodes: {perDevice: [/dev/dri/card0]}}]}",
-            "2:53: devices.classes[0].nodes.perDevice[0]: must say once where a card's number stands, as in "
+            "2:53: devices.classes[0].nodes.perDevice[0]: must contain the card's number once, as in "
             "/dev/npu{index}, not '/dev/dri/card0'",
             id="node-without-a-number",
         ),
@@ -161,19 +161,17 @@ devices:
         ),
         pytest.param(
             "devices: {podresources: {socket: kubelet.sock}}",
-            '2:34: devices.podresources.socket: must be an absolute path, or "" where it is not to be looked at, not '
-            "'kubelet.sock'",
+            "2:34: devices.podresources.socket: must be an absolute path, or \"\" to leave it out, not 'kubelet.sock'",
             id="socket",
         ),
         pytest.param(
             "devices: {podresource: {}}",
-            "2:11: there is no option 'devices.podresource'; did you mean 'podresources'?",
+            "2:11: unknown option 'devices.podresource'; did you mean 'podresources'?",
             id="group",
         ),
         pytest.param(
             "devices: {checkpoint: checkpoint}",
-            '2:23: devices.checkpoint: must be an absolute path, or "" where it is not to be looked at, not '
-            "'checkpoint'",
+            "2:23: devices.checkpoint: must be an absolute path, or \"\" to leave it out, not 'checkpoint'",
             id="checkpoint",
         ),
         pytest.param("devices: {classes: 3}", "2:20: devices.classes: must be", id="no-list"),

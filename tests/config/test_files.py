@@ -21,8 +21,8 @@ def said(file: Path) -> list[str]:
     ("mode", "who"),
     [
         pytest.param(0o664, "its group", id="group"),
-        pytest.param(0o646, "everybody", id="world"),
-        pytest.param(0o666, "everybody", id="both"),
+        pytest.param(0o646, "every user", id="world"),
+        pytest.param(0o666, "every user", id="both"),
     ],
 )
 def test_a_file_that_others_can_write(tmp_path: Path, mode: int, who: str) -> None:
@@ -69,7 +69,7 @@ def test_links(tmp_path: Path) -> None:
 
     assert read_text(version / "in.yaml") == (TEXT, [])
     assert said(version / "out.yaml") == [f"is a link to {outside}, out of its directory: put the file itself there"]
-    assert said(version / "nowhere.yaml") == ["is a link to nothing"]
+    assert said(version / "nowhere.yaml") == ["is a broken link"]
     assert said(version / "loop.yaml") == ["cannot be read: Too many levels of symbolic links"]
 
 
@@ -80,7 +80,7 @@ def test_a_link_through_a_directory_that_others_can_write(tmp_path: Path) -> Non
     (tmp_path / "p.yaml").symlink_to("data/p.yaml")
 
     assert said(tmp_path / "p.yaml") == [
-        f"its directory can be written by everybody (mode 0777): chmod go-w {file.parent}"
+        f"its directory can be written by every user (mode 0777): chmod go-w {file.parent}"
     ]
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     write(tmp_path / "file", TEXT)
 
-    assert said(tmp_path / "pipe.yaml") == ["is no regular file"]
+    assert said(tmp_path / "pipe.yaml") == ["is not a regular file"]
     assert said(tmp_path / "folder.yaml") == ["is a directory"]
     assert said(tmp_path / "missing.yaml") == ["there is no such file or directory"]
     assert said(tmp_path / "file" / "p.yaml") == ["cannot be read: Not a directory"]

@@ -34,7 +34,7 @@ def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        pytest.param("pools: [{cpu: 0}]", "2:10: there is no option 'pools[0].cpu'; did you mean 'cpus'?", id="nested"),
+        pytest.param("pools: [{cpu: 0}]", "2:10: unknown option 'pools[0].cpu'; did you mean 'cpus'?", id="nested"),
         pytest.param("pools: [{size: 9}]", "2:9: the option 'pools[0].cpus' is missing", id="missing"),
         pytest.param("pools: [{}]", "2:9: the option 'pools[0].cpus' is missing", id="missing-in-empty"),
         pytest.param(
@@ -44,7 +44,7 @@ def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ),
         pytest.param(
             "byName: {a: {cpus: 0, sise: 1}}",
-            "2:23: there is no option 'byName.a.sise'; did you mean 'size'?",
+            "2:23: unknown option 'byName.a.sise'; did you mean 'size'?",
             id="in-a-mapping",
         ),
         pytest.param("byName: [a]", "2:9: byName: must be a group of options, indented on", id="no-mapping"),
@@ -60,7 +60,7 @@ def test_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.param("title: {a: 1}", "2:8: title: must be text, not a group of options", id="group-for-text"),
         pytest.param("kind: sqare", "'round' or 'square', not 'sqare'; did you mean 'square'?", id="choice"),
         pytest.param("mode: outo", "2:7: mode: must be 'auto', not 'outo'; did you mean 'auto'?", id="union"),
-        pytest.param("poolz: []", "2:1: there is no option 'poolz'; did you mean 'pools'?", id="top"),
+        pytest.param("poolz: []", "2:1: unknown option 'poolz'; did you mean 'pools'?", id="top"),
         pytest.param("pools: [{cpus: 9}]", "2:16: pools[0].cpus: CPU 9 is not online in this", id="not-in-machine"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_name_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     install(tmp_path, monkeypatch, points="x = acme:ENTRY\nstatic = acme:ENTRY", name="acme")
     install(tmp_path, monkeypatch, points="x = other:ENTRY", name="other")
 
-    with pytest.raises(ConfigError, match=r"the policy 'x' is in acme 1\.0 and in other 1\.0: all but one must be"):
+    with pytest.raises(ConfigError, match=r"the policy 'x' is in acme 1\.0 and in other 1\.0: uninstall all but one"):
         find("x")
     with pytest.raises(ConfigError, match=r"the policy 'static' is in criproxy itself and in acme 1\.0"):
         find("static")
@@ -121,7 +121,7 @@ def test_an_unknown_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     install(tmp_path, monkeypatch, points="fixed = acme:ENTRY", name="acme")
 
     assert told(tmp_path, "policy: fixt\n") == [
-        f"1:9: policy: there is no policy 'fixt'; policies are: {', '.join(BUILTIN)}, fixed; did you mean 'fixed'?"
+        f"1:9: policy: unknown policy 'fixt'; policies are: {', '.join(BUILTIN)}, fixed; did you mean 'fixed'?"
     ]
 
 

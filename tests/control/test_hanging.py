@@ -18,7 +18,7 @@ from criproxy.control.devices.evidence import EvidenceGatherer
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.cards import find_cards
-from criproxy.emulator.allocations import Allocated, Allocations
+from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import RULES, VOID, Podresources, create, envs, host, knows, world
 from tests.control.devices.test_guard_faults import wrong
 from tests.control.world import FAST, World

@@ -79,7 +79,7 @@ def request(cgroup_parent: str = "", **resources: int | str) -> tuple[api.LinuxC
                 "no CPU request (no cpu_shares)",
                 "no CPU limit",
                 "no memory limit",
-                "class BestEffort: the message tells none",
+                "class BestEffort: the message names none",
                 "the kubelet sent CPUs 0-3 of its own, which are not used",
             ),
             id="crictl-with-a-cpuset",

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from criproxy.cri.podresources import LARGEST_REPLY_BYTES, PodresourcesClient, PodresourcesError
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.errors import StatusCode
+from tests.allocations import Allocated, Allocations
 
 PATIENT_S = 60.0
 GPU = "nvidia.com/gpu"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from criproxy.devices.checkpoint import BadCheckpoint, Checkpoint, Ids, read_checkpoint
-from criproxy.emulator.allocations import Allocated, Allocations
+from tests.allocations import Allocated, Allocations
 
 GPU = "nvidia.com/gpu"
 

@@ -106,7 +106,7 @@ def test_memory_of_a_card_is_no_place_for_cpus() -> None:
     ("ids", "expected"),
     [
         ("GPU-b", "nvidia: GPU-b (0000:af:00.0) is next to NUMA node 1"),
-        ("GPU-d", "nvidia: GPU-d (0000:b1:00.0) is nobody knows where"),
+        ("GPU-d", "nvidia: GPU-d (0000:b1:00.0) is next to no known NUMA node"),
     ],
 )
 def test_sentences(ids: str, expected: str) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.translate import cgroup_in
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
+from tests.allocations import Allocated, Allocations
 from tests.e2e.scene import ALL, Scene, proxied
 
 GREEDY = "criproxy.test/greedy:1"

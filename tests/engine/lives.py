@@ -26,8 +26,10 @@ from criproxy.engine.events import (
     UnknownOutcome,
     UpdateApplied,
 )
+from criproxy.engine.kept import NOTHING, owned_by
 from criproxy.engine.step import step
 from criproxy.errors import Refused
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
@@ -38,6 +40,11 @@ from criproxy.simulate.machines import GIB, machine
 RESERVATIONS = [f"r{i}" for i in range(6)]
 PODS = ["s0", "s1"]
 KEYS = RESERVATIONS + [f"id-{key}" for key in RESERVATIONS]
+
+
+def pod_cpus(node: Node, uid: str) -> CpuSet:
+    """All CPUs that the pod *uid* has alone: those of its containers, and those that are kept for it."""
+    return owned_by(node, uid) | node.kept.get(uid, NOTHING).cpus
 
 
 @st.composite

@@ -118,7 +118,7 @@ def test_a_resize_that_does_not_fit_changes_nothing() -> None:
     """The sentence counts its own CPUs among those that it could have."""
     node = running(asking("a", 2), asking("b", 3))
 
-    with pytest.raises(NotEnough, match=r"a asks for 5 exclusive CPUs, but 4 are available: .*, its own included"):
+    with pytest.raises(NotEnough, match=r"a asks for 5 exclusive CPUs, but 4 are available; .*, its own included"):
         resize(node, "a", 5)
     assert cpus(resize(node, "a", 4).node)["a"] == "[1-3,7]"
 
@@ -196,7 +196,7 @@ def test_a_new_policy_for_all() -> None:
     }
     assert [update.key for update in decision.updates] == ["a", "b", "c"]
     assert decision.sentences[0] == "the policy has changed: 3 of 3 containers move"
-    assert any(text.startswith("b owns CPUs 6-7") for text in decision.sentences)
+    assert any(text.startswith("b gets exclusive CPUs 6-7") for text in decision.sentences)
 
 
 def test_a_new_policy_places_who_had_none() -> None:

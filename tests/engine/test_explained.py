@@ -7,7 +7,6 @@ import pytest
 
 from criproxy.alloc.rank import Unit
 from criproxy.engine.events import ContainerCreating, ContainerStarted
-from criproxy.engine.explained import explanation_is_true
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
 from criproxy.policy.candidates import Candidates, Measure, Row
@@ -15,6 +14,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
+from tests.explained import explanation_is_true
 
 NODE = Node(machine(nodes=2, cores=4, threads=1))
 

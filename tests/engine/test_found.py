@@ -178,7 +178,7 @@ def test_under_watch_others_stay_and_nobody_owns_their_cpus() -> None:
     assert watched.node.applied["b"].cpus == {1, 2, 3}
     assert placed.grant is not None
     assert placed.grant.exclusive == {4}
-    with pytest.raises(NotEnough, match="on CPUs 1-3 run containers that criproxy does not move"):
+    with pytest.raises(NotEnough, match="containers that criproxy does not move run on CPUs 1-3"):
         step(placed.node, ContainerCreating(replace(newcomer, key="q", name="m", cpu_milli=4000)), POLICY)
     assert step(placed.node, ContainerExited("b"), POLICY).node.watched_cpus == frozenset()
 

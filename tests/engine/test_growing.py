@@ -6,7 +6,6 @@ import pytest
 
 from criproxy.engine.events import ContainerResized
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.laws import memory_is_promised_once
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Grant
@@ -19,6 +18,7 @@ from criproxy.policy.options import Options
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import GIB, machine
+from tests.laws import memory_is_promised_once
 
 MACHINE = machine(nodes=4, cores=2, threads=1, memory_bytes=4 * GIB)
 PRESERVE = {"preserve": {"matchExpressions": [{"key": "name", "operator": "Exists"}]}}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event, PodCreated
 from criproxy.engine.invariants import violations
-from criproxy.engine.laws import departure_undoes_arrival
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet, parse_cpuset
@@ -21,6 +20,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.options import Options
 from criproxy.simulate.machines import machine
 from tests.engine.lives import containers, live, lives, lives_with_found, machines
+from tests.laws import departure_undoes_arrival
 
 reserved_sets = st.sampled_from(["", "0", "0,3", "77"]).map(parse_cpuset)
 policies = st.sampled_from(sorted(BUILTIN))

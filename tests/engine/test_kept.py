@@ -32,7 +32,6 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.invariants import violations
-from criproxy.engine.kept import pod_cpus
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
@@ -43,6 +42,7 @@ from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
+from tests.engine.lives import pod_cpus
 
 MACHINE = machine(nodes=1, cores=8, threads=1)
 GUARANTEED = QosClass.GUARANTEED

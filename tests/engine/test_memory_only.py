@@ -6,7 +6,6 @@ import pytest
 
 from criproxy.engine.events import ContainerResized
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.laws import memory_is_promised_once
 from criproxy.engine.step import placing, step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
@@ -17,6 +16,7 @@ from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.simulate.machines import GIB, machine
+from tests.laws import memory_is_promised_once
 
 MACHINE = machine(nodes=2, cores=4, threads=1, memory_bytes=8 * GIB)
 OPTIONS: Mapping[str, Mapping[str, object]] = {

@@ -17,13 +17,13 @@ from criproxy.engine.events import (
     TopologyChanged,
 )
 from criproxy.engine.invariants import violations
-from criproxy.engine.kept import pod_cpus
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.grant import Applied
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
 from criproxy.simulate.machines import machine
+from tests.engine.lives import pod_cpus
 from tests.engine.test_kept import MACHINE, build, container, exits, key_of, live, pod, runs
 
 A, B, C = container("a", 2), container("b", 2), container("c", 2)

@@ -18,7 +18,6 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.invariants import violations
-from criproxy.engine.laws import memory_stays
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Grant
@@ -32,6 +31,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import GIB, machine
 from tests.engine.lives import live, lives_with_found, machines
+from tests.laws import memory_stays
 
 MACHINE = machine(nodes=2, cores=4, threads=1)  # node 0: 0-3
 STATIC = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))

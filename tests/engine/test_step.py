@@ -320,7 +320,7 @@ def test_who_must_not_be_updated_is_only_watched_once_it_runs() -> None:
 
     assert not decision.node.grants
     assert decision.node.applied["share"].cpus == decision.node.watched_cpus == EMPTY.topology.cpus
-    with pytest.raises(NotEnough, match="on CPUs 0-7 run containers that criproxy does not move"):
+    with pytest.raises(NotEnough, match="containers that criproxy does not move run on CPUs 0-7"):
         run(decision.node, ContainerCreating(owner()))
     assert not run(decision.node, ContainerExited("share")).node.watched_cpus
 

@@ -15,7 +15,6 @@ import pytest
 from criproxy.cli.render import explain as explain_text
 from criproxy.control.settings import OnError
 from criproxy.model.node import Node
-from criproxy.simulate.sysfs import write_sysfs
 from criproxy.store import Store
 from criproxy.wire.calls import OutcomeKind
 from tests.cli import test_changes_nothing as changes_nothing
@@ -38,6 +37,7 @@ from tests.discovery import test_patience as patience
 from tests.planted import plants
 from tests.rigs.tenant import test_tenant as tenant
 from tests.rigs.tenant.hostile import Attempt
+from tests.sysfs import write_sysfs
 from tests.views import test_holdings as holdings
 
 SOON_S = 2.0

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import pytest
 
 from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerResized, Event
-from criproxy.engine.explained import explanation_is_true
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
@@ -20,6 +19,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.template import TemplateOptions, TemplatePolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
+from tests.explained import explanation_is_true
 
 MACHINE = machine(nodes=2, cores=2, threads=1)
 FILE = {"availableResources": {"cpu": "cpuset:0-1"}}

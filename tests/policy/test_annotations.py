@@ -29,10 +29,9 @@ NODE = Node(machine(nodes=1, cores=2), pods={"s": POD})
 
 
 def test_values_have_types() -> None:
-    """Truth in any case, words without spaces, nothing where nothing is said."""
+    """Truth in any case, texts, nothing where nothing is said."""
     wishes = Wishes(NODE, MAIN)
     assert wishes.boolean("prefer-shared-cpus") is True
-    assert wishes.words("memory-type") == ("dram", "hbm")
     assert wishes.text("memory-type") == "dram, hbm"
     assert wishes.boolean("hide-hyperthreads") is None
     assert wishes.ignored == []

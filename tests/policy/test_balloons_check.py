@@ -22,17 +22,17 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
     [
         pytest.param(
             [{"name": "a", "minCPUs": 3, "maxCPUs": 2}],
-            "balloonTypes.0.minCPUs: is 3, and maxCPUs is 2: the minimum is larger",
+            "balloonTypes.0.minCPUs: is 3, which is more than maxCPUs (2)",
             id="sizes",
         ),
         pytest.param(
             [{"name": "a"}, {"name": "b", "minBalloons": 2, "maxBalloons": 1}],
-            "balloonTypes.1.minBalloons: is 2, and maxBalloons is 1: the minimum is larger",
+            "balloonTypes.1.minBalloons: is 2, which is more than maxBalloons (1)",
             id="numbers",
         ),
         pytest.param(
             [{"name": "a"}, {"name": "a"}],
-            "balloonTypes.1.name: is also the name of balloonTypes[0]: each has its own",
+            "balloonTypes.1.name: is also the name of balloonTypes[0]: give each type a name of its own",
             id="same-name",
         ),
         pytest.param(
@@ -42,37 +42,37 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
         ),
         pytest.param(
             [{"name": "a", "components": [{"balloonType": "a"}]}],
-            "balloonTypes.0.components: a is a part of itself: it would have no end",
+            "balloonTypes.0.components: a contains itself",
             id="cycle",
         ),
         pytest.param(
             [{"name": "a", "componentCreation": "all"}],
-            "balloonTypes.0.componentCreation: needs components, and there are none",
+            "balloonTypes.0.componentCreation: has no effect without components",
             id="no-components",
         ),
         pytest.param(
             [{"name": "b"}, {"name": "a", "components": ["b"], "preferIsolCpus": True}],
-            "balloonTypes.1.preferIsolCpus: is of no use in a type with components: give it to the components",
+            "balloonTypes.1.preferIsolCpus: has no effect in a type with components: set it in the types of these",
             id="choice-of-a-composite",
         ),
         pytest.param(
             [{"name": "a", "loads": ["avx"]}],
-            "balloonTypes.0.loads.0: 'avx' is in no loadClasses; there are none",
+            "balloonTypes.0.loads.0: there is no load class 'avx'; there are none",
             id="unknown-load",
         ),
         pytest.param(
             [{"name": "a", "namespaces": ["*"]}, {"name": "b", "namespaces": ["team"]}],
-            "balloonTypes.1.namespaces: never counts: a comes first and takes all of team; put b before it",
+            "balloonTypes.1.namespaces: has no effect: a comes first and takes all of team; put b before it",
             id="shadowed",
         ),
         pytest.param(
             [{"name": "a", "namespaces": ["team-*"]}, {"name": "b", "namespaces": ["team-x", "team-?a*"]}],
-            "balloonTypes.1.namespaces: never counts: a comes first and takes all of team-x, team-?a*; put b before it",
+            "balloonTypes.1.namespaces: has no effect: a comes first and takes all of team-x, team-?a*",
             id="shadowed-by-a-pattern",
         ),
         pytest.param(
             [{"name": "a", "namespaces": ["kube-system"]}],
-            "balloonTypes.0.namespaces: never counts: reserved comes first and takes all of kube-system",
+            "balloonTypes.0.namespaces: has no effect: reserved comes first and takes all of kube-system",
             id="shadowed-by-reserved",
         ),
         pytest.param(
@@ -80,17 +80,17 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
                 {"name": "a", "matchExpressions": [{"operator": "AlwaysTrue"}]},
                 {"name": "b", "matchExpressions": [{"key": "name", "operator": "Exists"}]},
             ],
-            "balloonTypes.1.matchExpressions: never counts: a comes first and takes all of the containers there are",
+            "balloonTypes.1.matchExpressions: has no effect: a comes first and takes all of the containers",
             id="shadowed-by-everything",
         ),
         pytest.param(
             [{"name": "a", "matchExpressions": [{"key": ":name:nam", "operator": "Exists"}]}],
-            "balloonTypes.0.matchExpressions.0: no container has a 'nam'; there are name, namespace, qosclass",
+            "balloonTypes.0.matchExpressions.0: no container has the key 'nam'; there are name, namespace, qosclass",
             id="unknown-key",
         ),
         pytest.param(
             [{"name": "a", "groupBy": "${pod/labels/app}-$pod/label"}],
-            "balloonTypes.0.groupBy: no container has a 'pod/label'; there are name",
+            "balloonTypes.0.groupBy: no container has the key 'pod/label'; there are name",
             id="unknown-group",
         ),
         pytest.param(
@@ -159,7 +159,7 @@ def test_types_that_nobody_may_name() -> None:
 
     assert mistakes(*types, annotations=somebody) == []
     (mistake,) = mistakes(*types, annotations=nobody)
-    assert mistake.startswith("balloonTypes.0.name: nothing can reach it")
+    assert mistake.startswith("balloonTypes.0.name: no container can get this type")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_key_of_what_is_left_alone() -> None:
     """What is to be preserved is told by the same keys."""
     (mistake,) = mistakes(preserve={"matchExpressions": [{"key": "pod", "operator": "Exists"}]})
 
-    assert mistake.startswith("preserve.matchExpressions.0: no container has a 'pod'")
+    assert mistake.startswith("preserve.matchExpressions.0: no container has the key 'pod'")
 
 
 def test_everything_at_once_is_fine() -> None:

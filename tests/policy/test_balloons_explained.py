@@ -33,7 +33,7 @@ def shop(*milli: int) -> World:
     ("there", "milli", "expected"),
     [
         pytest.param([], 400, "*two[0]", id="the-first"),
-        pytest.param([1500], 400, "*two[0], two[1]; it is found sooner", id="with-room-before-new"),
+        pytest.param([1500], 400, "*two[0], two[1]; an earlier rule finds it", id="with-room-before-new"),
         pytest.param([1500], 600, f"*two[1], two[0] -100m: {LIMIT}", id="new"),
         pytest.param([1500, 1800], 200, f"*two[0], two[1], {FULL}; it has more room", id="more-room"),
         pytest.param([1500, 1800], 1000, f"two[0] -500m: {LIMIT}, two[1] -800m: {LIMIT}, {FULL}", id="refused"),
@@ -62,8 +62,8 @@ def test_the_way_in_which_each_is_found_is_told() -> None:
 @pytest.mark.parametrize(
     ("namespace", "annotation", "note", "expected"),
     [
-        pytest.param("shop", "", "balloon type two is for it", "*two[0]", id="by-namespace"),
-        pytest.param("other", "", "no balloon type is for it but default", "*default[0]", id="default"),
+        pytest.param("shop", "", "balloon type two matches it", "*two[0]", id="by-namespace"),
+        pytest.param("other", "", "no balloon type but default matches it", "*default[0]", id="default"),
         pytest.param("other", "three", "its pod names the balloon type three", "*three[0]", id="by-annotation"),
         pytest.param("other", "none", "its pod names the balloon type none, whose maxCPUs is -1", "", id="refused"),
     ],

@@ -308,7 +308,7 @@ def test_static_says_where_it_looked() -> None:
     candidates = shown(life.node, life.asking("new", GPUS - 1), life.by)
 
     assert candidates is not None
-    assert candidates.note == "only those nearest to its devices on NUMA node 3 were looked at"
+    assert candidates.note == "only parts nearest to its devices on NUMA node 3 were compared"
     assert candidates.chosen == "NUMA node 3"
 
 

@@ -137,7 +137,7 @@ def test_the_reserved_pool_is_not_for_everybody() -> None:
     cluster = Cluster(reservedPoolNamespaces=["ops-*"])
 
     assert cluster.run("a", pool="reserved") == "1-15"
-    assert cluster.reasons[-1] == "its namespace may not use the pool 'reserved': annotations.allow does not say so"
+    assert cluster.reasons[-1] == "its namespace may not use the pool 'reserved': annotations.allow does not permit it"
     assert cluster.run("b", pool="reserved", namespace="ops-1") == "0"
     assert cluster.run("c", namespace="kube-system") == "0"
     allowing = Cluster(annotations={"allow": {"shop": ["pool.podpools"]}})
@@ -171,7 +171,7 @@ def test_a_resize_moves_nobody() -> None:
     cluster.end("a/c0")
 
     assert cluster.resize("b/c0", 1500) == "2"
-    assert cluster.reasons[-1] == "one[1] is overbooked: its 1 CPUs are asked for 1500m"
+    assert cluster.reasons[-1] == "one[1] is overbooked: its containers ask for 1500m, and it has 1 CPU"
 
 
 def test_exclusive_pools() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy.pools import PoolsOptions
-from criproxy.policy.pools.plan import make_plan
+from criproxy.policy.pools.plan import Plan, make_plan
 from criproxy.simulate.machines import machine
 from tests.policy.pools_files import pools_options
 from tests.policy.shapes import n4c16
@@ -18,10 +18,15 @@ from tests.rigs.properties.machines import machines
 SINGLE, DUAL = {"name": "one", "cpu": 1, "instances": "3 CPUs"}, {"name": "two", "cpu": 2, "instances": "50 %"}
 
 
+def plan_of(options: PoolsOptions, topology: Topology) -> Plan:
+    """The pools by *options* on the part of a machine that these use."""
+    usable = options.usable(topology)
+    return make_plan(options.pools, options.reserved(usable), usable)
+
+
 def planned(options: PoolsOptions, topology: Topology | None = None) -> dict[str, str]:
     """The CPUs of each pool."""
-    usable = options.usable(topology or n4c16())
-    return {instance.name: format_cpuset(instance.cpus) for instance in make_plan(options, usable).instances}
+    return {each.name: format_cpuset(each.cpus) for each in plan_of(options, topology or n4c16()).instances}
 
 
 @pytest.mark.parametrize(
@@ -147,12 +152,12 @@ def test_threads_of_a_core_stay_together() -> None:
     [
         pytest.param(
             {"name": "x", "cpu": 17},
-            "pools.0: there is no room for 'x': it asks for 17 CPUs, of 15 CPUs 15 are left",
+            "pools.0: there is no room for 'x': it asks for 17 CPUs, but 15 of 15 are left",
             id="larger-than-the-machine",
         ),
         pytest.param(
             {"name": "x", "cpu": 4, "instances": 4},
-            "pools.0: there is no room for 'x': it asks for 4 pools of 4 CPUs, of 15 CPUs 3 are left, and 3 fit",
+            "pools.0: there is no room for 'x': it asks for 4 pools of 4 CPUs, but 3 of 15 are left, and 3 fit",
             id="one-too-many",
         ),
         pytest.param(
@@ -201,7 +206,7 @@ def test_what_a_machine_has_not(pool: dict[str, object], said: str | None) -> No
         ),
         pytest.param(
             [{"name": "x", "cpuLists": [{"cpuset": "1-3"}]}, {"name": "y", "cpuLists": [{"cpuset": "3-4"}]}],
-            "pools.1.cpuLists.0.cpuset: CPUs 3 are also of pool 'x[0]'",
+            "pools.1.cpuLists.0.cpuset: CPUs 3 are also in pool 'x[0]'",
             id="overlap",
         ),
         pytest.param(
@@ -248,7 +253,7 @@ def test_pools_that_nobody_may_name() -> None:
     )
 
     assert [*nobody.contradictions()] == [
-        (("pools", 0, "name"), "nothing can reach it: let annotations.allow pool.podpools for some namespace")
+        (("pools", 0, "name"), "no container can get this pool: permit pool.podpools in annotations.allow")
     ]
     assert not [*somebody.contradictions()]
 
@@ -266,7 +271,7 @@ def test_pools_as_static_pools_writes_them() -> None:
 def test_no_cpu_is_in_two_pools(topology: Topology, sizes: list[tuple[int, int]], reserved: int) -> None:
     """Whatever the machine; and every pool that is there has a CPU."""
     kinds = [{"name": f"p{place}", "cpu": cpu, "instances": count} for place, (cpu, count) in enumerate(sizes)]
-    plan = make_plan(options := pools_options(*kinds, reserved=reserved), options.usable(topology))
+    plan = plan_of(pools_options(*kinds, reserved=reserved), topology)
     own = [instance for instance in plan.instances if instance.name not in ("reserved", "default")]
 
     assert all(instance.cpus for instance in plan.instances)

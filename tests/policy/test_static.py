@@ -98,7 +98,7 @@ def test_reasons_say_what_was_asked_and_given() -> None:
     burstable = policy().place(node, container("c", 2000, QosClass.BURSTABLE)).reasons
 
     assert own == (
-        "shop/web/c owns CPUs 1,9: its pod is Guaranteed and it asks for 2",
+        "shop/web/c gets exclusive CPUs 1,9: its pod is Guaranteed and it asks for 2",
         "memory from NUMA node 0, near its CPUs",
     )
     assert fraction == ("shop/web/c shares CPUs 0-15: it asks for 2500m, which is no whole number of CPUs",)
@@ -108,12 +108,14 @@ def test_reasons_say_what_was_asked_and_given() -> None:
 @pytest.mark.parametrize(
     ("reserved", "asked", "expected"),
     [
-        pytest.param("0", 16, "15 are available: free are 1-3,8-11 on NUMA node 0, 4-7,12-15 on NUMA node 1", id="all"),
         pytest.param(
-            "", 16, "15 are available: free are 0-3,8-11 on NUMA node 0, 4-7,12-15 on NUMA node 1 (one", id="last"
+            "0", 16, "15 are available; free CPUs: 1-3,8-11 on NUMA node 0, 4-7,12-15 on NUMA node 1", id="all"
         ),
-        pytest.param("0-14", 2, "1 is available: free are 15 on NUMA node 1", id="one"),
-        pytest.param("0-15", 1, "0 are available: free are none on any NUMA node", id="everything-reserved"),
+        pytest.param(
+            "", 16, "15 are available; free CPUs: 0-3,8-11 on NUMA node 0, 4-7,12-15 on NUMA node 1 (one", id="last"
+        ),
+        pytest.param("0-14", 2, "1 is available; free CPUs: 15 on NUMA node 1", id="one"),
+        pytest.param("0-15", 1, "0 are available; free CPUs: none on any NUMA node", id="everything-reserved"),
     ],
 )
 def test_refusal_says_what_is_free_and_where(reserved: str, asked: int, expected: str) -> None:
@@ -179,7 +181,7 @@ def test_shared_remainder() -> None:
     assert format_cpuset(node.grants["a"].exclusive) == "1,9"
     assert by.release(node, "b").grants["a"].cpus == MACHINE.cpus
     assert by.release(node, "a").grants["b"] is node.grants["b"]
-    assert "owns CPUs 1,9 and shares CPUs 0,2-8,10-15: its pod is Burstable and it asks for 2500m" in (
+    assert "gets exclusive CPUs 1,9 and shares CPUs 0,2-8,10-15: its pod is Burstable and it asks for 2500m" in (
         by.place(Node(MACHINE, containers={"a": mixed}), mixed).reasons_about("a")[0].text
     )
 
@@ -206,10 +208,10 @@ def test_full_cores_only() -> None:
 
     three = container("a", 3000)
     layout = by.place(Node(MACHINE, containers={"a": three}), three)
-    assert layout.reasons[-1] == "it has a core together with others: cores have 2 threads"
+    assert layout.reasons[-1] == "it shares a core with others: cores have 2 threads"
     six = container("a", 6000)
     layout = by.place(Node(MACHINE, containers={"a": six}), six)
-    assert layout.reasons[-1] == "it has a core together with others: only 4 CPUs of free cores are left"
+    assert layout.reasons[-1] == "it shares a core with others: only 4 CPUs of free cores are left"
 
 
 def test_across_nodes_and_cores() -> None:
@@ -287,7 +289,7 @@ def test_strict_reservation() -> None:
 
     assert places(by, MACHINE, container("a", 100), container("b", 2000)) == ["3-7,11-15", "2,10"]
     assert places(by, MACHINE, container("a", 100), container("b", 11_000))[0] in {"3", "11", "15"}
-    with pytest.raises(NotEnough, match=r"11 are available: .*one of them stays"):
+    with pytest.raises(NotEnough, match=r"11 are available; .*one of them stays"):
         places(by, MACHINE, container("b", 12_000))
 
 

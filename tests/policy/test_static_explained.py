@@ -12,7 +12,7 @@ from tests.policy.shapes import n4c16, n4c32
 from tests.policy.tables import shown, shown_resize, text
 from tests.policy.test_static import MACHINE, container, place, policy
 
-SPARE = "that those who share can spare"
+SPARE = "that shared containers can spare"
 
 
 def by(**options: Any) -> StaticPolicy:  # noqa: ANN401

@@ -160,7 +160,7 @@ class TestVectors:
         assert world.owned("two") == 0
         assert world.reasons[0] == (
             "kube-system/web/two shares CPUs 4-6,8-10,12-13 of the machine: "
-            "the reserved CPUs, which are kept for such containers, have 1200m left"
+            "the reserved CPUs, which are for such containers, have 1200m left"
         )
 
     def test_v11_isolated_cpus(self) -> None:
@@ -393,15 +393,16 @@ def test_a_sharer_that_outgrows_its_cache_moves_within_its_node() -> None:
         pytest.param(
             [("a", 500, B)],
             16_000,
-            "container shop/web/c asks for 16 exclusive CPUs, but 14 are available: free are 1-3,8-11 on NUMA node 0, "
-            "4-7,12-15 on NUMA node 1, and 1 of them must stay with those who share, who were granted 500m",
+            "container shop/web/c asks for 16 exclusive CPUs, but 14 are available; free CPUs: 1-3,8-11 on "
+            "NUMA node 0, 4-7,12-15 on NUMA node 1, and 1 of them must stay with shared containers, which were granted "
+            "500m",
             id="more-than-there-is",
         ),
         pytest.param(
             [("a", 5000, G), ("b", 7000, G), ("s", 2500, B)],
             1000,
-            "container shop/web/c asks for 1 exclusive CPU, but 0 are available: free are 7,14-15 on NUMA node 1, "
-            "and 3 of them must stay with those who share, who were granted 2500m",
+            "container shop/web/c asks for 1 exclusive CPU, but 0 are available; free CPUs: 7,14-15 on NUMA node 1, "
+            "and 3 of them must stay with shared containers, which were granted 2500m",
             id="promised-to-sharers",
         ),
     ],
@@ -443,13 +444,13 @@ def test_reasons() -> None:
     world = World(n4c16(), policy()).come("a", milli=1000)
     place, memory = world.reasons
     assert place == (
-        "shop/web/a owns CPU 4 in NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
+        "shop/web/a gets exclusive CPU 4 in NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
         "and NUMA node 1 comes first of several that are alike"
     )
     assert memory == "memory from NUMA node 1, near its CPUs"
     assert world.come("b", milli=1500).reasons[0] == (
-        "shop/web/b owns CPU 8 and shares CPUs 9-11 in NUMA node 2: its pod is Guaranteed and it asks for 1500m, "
-        "and NUMA node 2 comes first of several that are alike"
+        "shop/web/b gets exclusive CPU 8 and shares CPUs 9-11 in NUMA node 2: its pod is Guaranteed and it asks for "
+        "1500m, and NUMA node 2 comes first of several that are alike"
     )
     assert world.come("c", milli=300, qos=B).reasons[0] == (
         "shop/web/c shares CPUs 12-15 of NUMA node 3: it asks for 300m, "
@@ -486,7 +487,7 @@ def test_only_isolated_and_reserved_cpus() -> None:
     reserved = World(n4c16(allowed="8-11", isolated="8-9"), policy("10-11")).come("a", milli=500).come("b", milli=1000)
     assert reserved.cpus("a", "b") == ["10-11", "8"]
     with pytest.raises(
-        NotEnough, match="asks for 2 exclusive CPUs, but none can be owned: all CPUs that pods may use are"
+        NotEnough, match="asks for 2 exclusive CPUs, but no CPU can be exclusive: all CPUs that pods may use are"
     ):
         reserved.come("c", milli=2000)
 

@@ -123,7 +123,7 @@ def test_cpus_that_those_who_share_need_are_no_room() -> None:
 
     assert candidates is not None
     lacks = {row.name: row.lacks for row in candidates.rows}
-    assert lacks["the machine"] == "3 CPUs that those who share can spare"
+    assert lacks["the machine"] == "3 CPUs that shared containers can spare"
     assert lacks["socket 0"] == "1 CPU"
     assert candidates.chosen == ""
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.alloc.capacity import pool_of
-from criproxy.alloc.memory import promised_beyond
 from criproxy.alloc.pools import build_pools
 from criproxy.engine.events import (
     ContainerCreating,
@@ -27,6 +26,7 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import GIB, machine
 from tests.engine.lives import live
+from tests.laws import promised_beyond
 from tests.policy.shapes import c4pmem4, n4c16, n4c32
 
 NAMES = [f"c{i}" for i in range(12)]

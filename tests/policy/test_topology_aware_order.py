@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.engine.events import ContainerCreating, Event
-from criproxy.engine.explained import explanation_is_true
 from criproxy.engine.step import placing
 from criproxy.errors import BadAnnotation
 from criproxy.model.node import Node
@@ -14,6 +13,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from tests.engine.lives import PODS, containers, events, live
+from tests.explained import explanation_is_true
 from tests.rigs.properties.machines import machines
 from tests.rigs.properties.wishes import annotated
 

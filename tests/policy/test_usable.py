@@ -70,7 +70,7 @@ def test_a_cgroup_says_which() -> None:
     assert wanted.usable(topology).cpus == topology.cpus
     assert format_cpuset(wanted.resolved(HostReader(lambda _: parse_cpuset("1-4"))).usable(topology).cpus) == "1-4"
     assert [text for _, text in wanted.resolved(HostReader(lambda _: None)).misfits(n4c16())] == [
-        "there is no cgroup '/pods' that says which CPUs are its"
+        "there is no cgroup '/pods' with a cpuset"
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from criproxy.errors import UsageError
 from criproxy.simulate.hosts import of_host, shaped
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
+from tests.sysfs import write_sysfs
 
 MACHINE = machine(nodes=4, cores=2, threads=2, packages=2)
 

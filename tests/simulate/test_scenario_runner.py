@@ -155,7 +155,7 @@ def test_a_mistake_in_the_configuration_has_its_line() -> None:
     """The case fails, and says where the option is."""
     result = outcome("- create: {pod: p}", CASE.replace("reserved:", "reserv:"))
 
-    assert result.failure.startswith("the policy does not start: there is no option 'reserv'; did you mean")
+    assert result.failure.startswith("the policy does not start: unknown option 'reserv'; did you mean")
     assert result.line == 9
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from criproxy.discovery import discover
 from criproxy.model.topology import CpuKind, Die, MemoryKind, NumaNode, Topology
 from criproxy.simulate.machines import GIB, machine
-from criproxy.simulate.sysfs import write_sysfs
+from tests.sysfs import write_sysfs
 
 
 @st.composite

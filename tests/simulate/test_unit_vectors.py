@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from criproxy.alloc.memory import nodes_near
+from criproxy.alloc.memory import with_attached
 from criproxy.alloc.pools import build_pools
 from criproxy.config.document import parse
 from criproxy.engine.events import ContainerCreating, PodCreated
 from criproxy.engine.step import step
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.resources import MAX_SHARES_MILLI, milli_to_shares, shares_to_milli
 from criproxy.model.topology import Topology
@@ -47,10 +48,15 @@ def server112(file: Path) -> Topology:
     return read_machine(At(document, ("topologies", "server112"), document.data["topologies"]["server112"]))
 
 
+def nodes_near(topology: Topology, cpus: CpuSet) -> CpuSet:
+    """The NUMA nodes of *cpus*, and the memory-only ones that belong to these."""
+    return with_attached(topology, topology.nodes_of(cpus))
+
+
 def test_every_unit_vector_has_a_test(vectors: dict[str, Any]) -> None:
-    """One here or beside the function that it is about."""
+    """One here or beside the function that it is about, but for V29: criproxy has no policy dynamic-pools."""
     sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
-    missing = {name for name in vectors if not any(name in source for source in sources)}
+    missing = {name for name in vectors.keys() - {"V29"} if not any(name in source for source in sources)}
 
     assert not missing
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,7 +24,7 @@ from criproxy.model.workload import Container, Desired, Miss, Missed, Pod, QosCl
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store import Kind, Record, Store, database
-from criproxy.store.rows import changed, tables
+from criproxy.store.rows import changes, tables
 from criproxy.store.schema import VERSION
 from tests.engine.lives import live, lives
 
@@ -165,14 +164,10 @@ def test_only_what_differs_is_written() -> None:
         node = step(node, ContainerCreating(replace(SHARER, key=f"r{i}", name=f"c{i}")), POLICY).node
     after = step(node, ContainerCreating(replace(SHARER, key="new", name="new")), POLICY).node
 
-    touched = {
-        table.name: ([row[0] for row in rows], gone)
-        for table in tables()
-        for rows, gone in [changed(table, node, after)]
-    }
+    touched = {table.name: changes(table, node, after) for table in tables()}
 
-    new: tuple[list[Any], list[tuple[str]]] = (["new"], [])
-    nothing: tuple[list[Any], list[tuple[str]]] = ([], [])
+    nothing: tuple[list[str], list[str]] = ([], [])
+    new: tuple[list[str], list[str]] = (["new"], [])
     assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
 
 
@@ -235,7 +230,7 @@ def test_a_directory_of_everybody_is_left_as_it_is(tmp_path: Path) -> None:
     """A mistyped `--state-dir /tmp` does not close /tmp to all others, nor do they get at the state."""
     (tmp_path / "of-another").touch()
     tmp_path.chmod(0o1777)
-    with pytest.raises(StoreError, match="is one for everybody's files: name one of criproxy's own with --state-dir"):
+    with pytest.raises(StoreError, match="is used by other programs, too: name one of criproxy's own with --state-dir"):
         Store(tmp_path)
 
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
@@ -382,7 +377,7 @@ def execute(path: Path, statement: str) -> None:
     [
         pytest.param(spoil_text, "file is not a database", id="no-database"),
         pytest.param(spoil_pages, "damaged", id="damaged"),
-        pytest.param(spoil_version, f"version {VERSION + 1}, newer than {VERSION}", id="newer"),
+        pytest.param(spoil_version, f"version {VERSION + 1} is newer than {VERSION}", id="newer"),
         pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
         pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
         pytest.param(spoil_texts, "table pods cannot be read: .* is no map of texts", id="no-labels"),

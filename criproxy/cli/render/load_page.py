@@ -5,8 +5,7 @@ from html import escape
 
 from criproxy.cli.render.load_measures import DECIDING, TELLING, Measure, best, telling
 from criproxy.cli.render.load_pictures import LEGEND, LINES, STYLE, chart, clock, heatmap
-from criproxy.cli.render.load_verdict import headline, reasons
-from criproxy.cli.simulate_load import heading
+from criproxy.cli.render.load_verdict import heading, headline, reasons
 from criproxy.simulate.load import Load
 from criproxy.simulate.load_run import Outcome
 

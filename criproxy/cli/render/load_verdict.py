@@ -3,7 +3,21 @@
 from collections.abc import Iterator, Sequence
 
 from criproxy.cli.render.load_measures import DECIDING, MEASURES, Measure, as_good, best, decided, recommended, telling
+from criproxy.simulate.load import Load
 from criproxy.simulate.load_run import Outcome
+
+
+def heading(load: Load, outcomes: Sequence[Outcome]) -> str:
+    """What was played, in a line."""
+    machine = load.topology
+    parts = [
+        f"{load.name}: {outcomes[0].asked:,} containers in {load.duration_s / 3600:.3g} h",
+        *([f"{load.nodes:,} nodes alike"] if load.nodes > 1 else []),
+        f"{len(machine.cpus)} CPUs on {len(machine.nodes)} NUMA nodes",
+    ]
+    if load.turned_away:
+        parts.append(f"{load.turned_away:,} pods not sent as the node was full")
+    return ", ".join(parts)
 
 
 def headline(outcomes: Sequence[Outcome]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.devices.boundary import Boundary, Finding, Word
-from criproxy.devices.cards import TOLD_IDS
+from criproxy.devices.cards import SHOWN_IDS
 from criproxy.devices.evidence import Evidence, Given
 from criproxy.devices.nearness import Whereabouts
 from criproxy.devices.rules import DeviceRules
@@ -63,7 +63,7 @@ class DevicePublisher:
         self.holdings.note(container.pod, container.name, facts)
         if not findings:
             return
-        places = [card.sentence for card in cards if card.nodes][:TOLD_IDS]
+        places = [card.sentence for card in cards if card.nodes][:SHOWN_IDS]
         sentences = [*(finding.sentence for finding in findings), *places]
         self.context.state.note(container, Kind.DEVICES, *sentences, **facts)
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()

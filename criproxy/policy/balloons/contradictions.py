@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from pydantic.alias_generators import to_camel
 
+from criproxy.policy.balloons.fields import RESERVED, BalloonsFields, BalloonType
 from criproxy.policy.balloons.kinds import is_device
-from criproxy.policy.balloons.options import RESERVED, BalloonsOptions, BalloonType
 from criproxy.policy.balloons.reach import unreachable
 from criproxy.policy.options import Misfit, Path
 
@@ -22,7 +22,7 @@ _FOR_SIMPLE_TYPES = (
 """Options about the choice of CPUs, which the components of a composite type make."""
 
 
-def balloon_contradictions(options: BalloonsOptions) -> Iterator[Misfit]:
+def balloon_contradictions(options: BalloonsFields) -> Iterator[Misfit]:
     """A sentence for each, with the option that it is about."""
     seen: dict[str, int] = {}
     types = {kind.name: kind for kind in options.balloon_types}
@@ -30,7 +30,8 @@ def balloon_contradictions(options: BalloonsOptions) -> Iterator[Misfit]:
     for index, kind in enumerate(options.balloon_types):
         path = ("balloonTypes", index)
         if seen.setdefault(kind.name, index) != index:
-            yield Misfit((*path, "name"), f"is also the name of balloonTypes[{seen[kind.name]}]: each has its own")
+            text = f"is also the name of balloonTypes[{seen[kind.name]}]: give each type a name of its own"
+            yield Misfit((*path, "name"), text)
         yield from _sizes(path, kind)
         yield from _components(path, kind, types)
         yield from _names(path, kind, classes)
@@ -39,9 +40,9 @@ def balloon_contradictions(options: BalloonsOptions) -> Iterator[Misfit]:
 
 def _sizes(path: Path, kind: BalloonType) -> Iterator[Misfit]:
     if kind.max_cpus > 0 and kind.min_cpus > kind.max_cpus:
-        yield Misfit((*path, "minCPUs"), f"is {kind.min_cpus}, and maxCPUs is {kind.max_cpus}: the minimum is larger")
+        yield Misfit((*path, "minCPUs"), f"is {kind.min_cpus}, which is more than maxCPUs ({kind.max_cpus})")
     if kind.max_balloons and kind.min_balloons > kind.max_balloons:
-        text = f"is {kind.min_balloons}, and maxBalloons is {kind.max_balloons}: the minimum is larger"
+        text = f"is {kind.min_balloons}, which is more than maxBalloons ({kind.max_balloons})"
         yield Misfit((*path, "minBalloons"), text)
     if kind.name == RESERVED:
         for option, value in (("minBalloons", kind.min_balloons), ("maxBalloons", kind.max_balloons)):
@@ -55,19 +56,19 @@ def _components(path: Path, kind: BalloonType, types: Types) -> Iterator[Misfit]
             text = f"there is no balloon type {part.balloon_type!r}; there are {', '.join(types)}"
             yield Misfit((*path, "components", place), text)
     if kind.name in _reached(kind, types):
-        yield Misfit((*path, "components"), f"{kind.name} is a part of itself: it would have no end")
+        yield Misfit((*path, "components"), f"{kind.name} contains itself")
     if kind.component_creation and not kind.components:
-        yield Misfit((*path, "componentCreation"), "needs components, and there are none")
+        yield Misfit((*path, "componentCreation"), "has no effect without components")
     for name in _FOR_SIMPLE_TYPES if kind.components else ():
         if getattr(kind, name) not in (None, False, ()):
-            text = "is of no use in a type with components: give it to the components"
+            text = "has no effect in a type with components: set it in the types of these"
             yield Misfit((*path, to_camel(name)), text)
 
 
 def _names(path: Path, kind: BalloonType, classes: list[str]) -> Iterator[Misfit]:
     for place, load in enumerate(kind.loads):
         if load not in classes:
-            text = f"{load!r} is in no loadClasses; there are {', '.join(classes) or 'none'}"
+            text = f"there is no load class {load!r}; there are {', '.join(classes) or 'none'}"
             yield Misfit((*path, "loads", place), text)
     for place, device in enumerate(kind.prefer_close_to_devices):
         if not is_device(device):

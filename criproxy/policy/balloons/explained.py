@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
+from criproxy.model.amounts import counted
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.balloons.fields import ANNOTATION, DEFAULT
 from criproxy.policy.balloons.filling import Filling, Way
 from criproxy.policy.balloons.kinds import Kind
-from criproxy.policy.balloons.options import ANNOTATION, DEFAULT
 from criproxy.policy.balloons.sizes import Shape, shape_of
 from criproxy.policy.balloons.state import Balloon, asked_milli
 from criproxy.policy.candidates import Candidates, Row, compared
@@ -15,16 +16,14 @@ OF, STAYS = "balloons", "it is there already"
 
 
 def why_kind(kind: Kind, wishes: Wishes) -> str:
-    """Why a container is for balloons of a type."""
+    """Why a container goes into balloons of a type."""
     if wishes.text(ANNOTATION) is not None:
         return f"its pod names the balloon type {kind.name}"
-    return (
-        f"no balloon type is for it but {kind.name}" if kind.name == DEFAULT else f"balloon type {kind.name} is for it"
-    )
+    return f"{'no balloon type but' if kind.name == DEFAULT else 'balloon type'} {kind.name} matches it"
 
 
 def stays_in(own: Balloon, note: str) -> Candidates:
-    """One that is in a balloon which can have the size that it needs: no other is looked at."""
+    """A container in a balloon that can have the size that it needs: no other balloon is compared."""
     return Candidates(OF, (), (Row(own.name, note=STAYS),), own.name, note)
 
 
@@ -63,7 +62,7 @@ def _names(way: Way, new: Balloon | None) -> Iterator[str]:
 def _candidate(filling: Filling, balloon: Balloon, place: int, way: Way) -> Candidate:
     room, few, instance = filling.order(balloon, inflated=way.inflated)
     criteria = (
-        Criterion("it is found sooner", place, Unit.FEWER),
+        Criterion("an earlier rule finds it", place, Unit.FEWER),
         Criterion("it has more room", room, Unit.MORE_MILLI),
         Criterion("it has fewer containers", few, Unit.FEWER),
     )
@@ -81,7 +80,7 @@ def lacks(filling: Filling, balloon: Balloon) -> str:
         return ""
     if sizes is None:
         return _over(balloon.shape, milli)
-    return _cpus(missing) if missing > 0 else "the NUMA nodes of its memory"
+    return counted(missing, "CPU") if missing > 0 else "the NUMA nodes of its memory"
 
 
 def _lacks_new(filling: Filling) -> str:
@@ -91,7 +90,7 @@ def _lacks_new(filling: Filling) -> str:
     milli = max(asked_milli(filling.container), 1)
     shape = shape_of(filling.kind, filling.state.counts() if filling.kind.chooses else {})
     sizes = shape.sizes(milli)
-    return _over(shape, milli) if sizes is None else _cpus(sum(sizes) - len(filling.state.free))
+    return _over(shape, milli) if sizes is None else counted(sum(sizes) - len(filling.state.free), "CPU")
 
 
 def _over(shape: Shape, milli: int) -> str:
@@ -99,7 +98,3 @@ def _over(shape: Shape, milli: int) -> str:
     limit = shape.limit or 0
     over = milli - 1000 * limit
     return f"{over}m: its type allows {limit} CPUs" if over > 0 else "CPUs that its parts may have"
-
-
-def _cpus(count: int) -> str:
-    return f"{count} CPU{'s' * (count != 1)}"

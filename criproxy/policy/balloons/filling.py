@@ -1,4 +1,4 @@
-"""Which balloon a container comes into: the first of several ways to fill balloons that finds one with room."""
+"""Which balloon a container goes into: the first of several ways to fill balloons that finds one with room."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.annotations import Wishes
 from criproxy.policy.attributes import attribute_of
+from criproxy.policy.balloons.fields import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.kinds import Catalogue, Kind
-from criproxy.policy.balloons.options import ANNOTATION, DEFAULT, RESERVED, SYSTEM_NAMESPACE
 from criproxy.policy.balloons.state import Balloon, State, asked_milli, members, worth_keeping
 from criproxy.policy.hints import hints_of, near_words, nodes_of
 
@@ -35,21 +35,21 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One of the ways in which a balloon is looked for."""
+    """One of the ways to find a balloon."""
 
     why: str
-    """Half a sentence about the one that is found."""
+    """Half a sentence about the balloon that is found."""
     balloons: Collection[Balloon] | None = None
-    """Among which; None: an empty one or a new one."""
+    """The balloons to choose from; None: an empty one or a new one."""
     inflated: bool = False
-    """Whether what they can grow to counts, and not what they have."""
+    """Whether the size to which they can grow counts, and not their size now."""
     near: CpuSet | None = None
-    """The NUMA nodes where the balloon has to be with the container in it; None: anywhere."""
+    """The NUMA nodes on which the balloon must be with the container in it; None: any."""
 
 
 @dataclass(frozen=True)
 class Filling:
-    """One container that looks for a balloon of one type."""
+    """The search of one container for a balloon of one type."""
 
     node: Node
     """With the container in it."""
@@ -58,7 +58,7 @@ class Filling:
     container: Container
     kind: Kind
     within: CpuSet = NO_CPUS
-    """Where its memory is: it may only go where the balloon is next to these NUMA nodes; none: anywhere."""
+    """The NUMA nodes of its memory, next to which its balloon must be; empty: any."""
 
     def fill(self) -> Filled:
         """The best balloon with the container in it.
@@ -87,7 +87,7 @@ class Filling:
             return self._overbooked(joined) if self.kind.overbooked else None
         rather = worth_keeping(self.node, joined, sizes)
         state, near = self.state, self._device_cpus(balloon)
-        if self.kind.name == RESERVED and not balloon.keys:  # it is where others left room, and nobody is in it yet
+        if self.kind.name == RESERVED and not balloon.keys:  # an empty one may move
             state, joined = state.crowded(), replace(joined, home=NO_CPUS)
             near = (self.state.catalogue.counted, *near)
         return self._kept_near(state.resize(joined, sizes, near, rather))
@@ -102,7 +102,7 @@ class Filling:
         return balloon
 
     def _overbooked(self, balloon: Balloon) -> Balloon | None:
-        """As large as it can be: CRI-RM's default balloon takes everybody for whom it has a CPU."""
+        """As large as it can be: CRI-RM's default balloon takes every container as long as it has a CPU."""
         most, limit = len(self.state.free | balloon.home), balloon.shape.limit
         each, more = divmod(most if limit is None else min(most, limit), len(balloon.shape.leaves))
         sizes = tuple(each + (place < more) for place in range(len(balloon.shape.leaves)))
@@ -126,7 +126,7 @@ class Filling:
         except BadAnnotation:
             if container is self.container:
                 raise
-            return container.hints, False  # it was found running: nobody could refuse it
+            return container.hints, False  # an adopted container, which cannot be refused
 
     def _device_cpus(self, balloon: Balloon | None = None) -> tuple[CpuSet, ...]:
         """The CPUs next to the devices of the container and of those in a *balloon*.
@@ -142,7 +142,7 @@ class Filling:
         return tuple(reversed(parts[:-1] or parts))
 
     def _where_it_is(self) -> tuple[CpuSet, ...]:
-        """The CPUs that the container has, and those next to its memory, which does not move; none for a newcomer."""
+        """The CPUs of a placed container, and those next to its memory, which does not move; else none."""
         had = self.node.grants.get(self.container.key)
         if had is None:
             return ()
@@ -196,13 +196,13 @@ class Filling:
         return self._with(lambda container: self._group(container) == group)
 
     def _group(self, container: Container) -> tuple[str, ...]:
-        """The values of the keys, each for itself: put together, one's label could reach into another's namespace."""
+        """The values of the keys, one by one: joined, a label of one pod could equal the namespace of another."""
         attribute = attribute_of(self.node, container)
         keys = chain.from_iterable(map(keys_of, keys_in(self.kind.type.group_by)))
         return tuple(attribute(key) or "" for key in keys)
 
     def order(self, balloon: Balloon, *, inflated: bool) -> tuple[int, int, int]:
-        """By what one balloon comes before another: the most room, then the fewest containers; negative is more."""
+        """The sort key of balloons: the most room, then the fewest containers; negative is more."""
         room = self._most_milli(balloon) - balloon.milli if inflated else balloon.free_milli
         few = len(balloon.keys) if self.state.catalogue.options.rules == "nri" else 0
         return -room, few, balloon.instance
@@ -278,7 +278,7 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
     name = wishes.text(ANNOTATION)
     if name == RESERVED and not _may_have_reserved(catalogue, container):
         wishes.ignored.append(
-            f"its namespace may not use the balloon type {RESERVED!r}: annotations.allow does not say so"
+            f"its namespace may not use the balloon type {RESERVED!r}: annotations.allow does not permit it"
         )
         name = None
     if name is not None and name in catalogue.by_name:
@@ -298,7 +298,7 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
 
 
 def _may_have_reserved(catalogue: Catalogue, container: Container) -> bool:
-    """Whether it may name the type of the balloon whose CPUs keep the node alive."""
+    """Whether it may name the type of the reserved balloon, whose CPUs keep the node alive."""
     options, kind = catalogue.options, catalogue.by_name[RESERVED].type
     if options.annotations.allow or kind.annotation_namespaces:
         return True

@@ -15,17 +15,17 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
-from criproxy.policy.balloons.options import (
+from criproxy.policy.balloons.fields import (
     DEFAULT,
+    PRIORITIES,
     REFUSED,
     RESERVED,
     SYSFS,
     SYSTEM_NAMESPACE,
-    BalloonsOptions,
+    BalloonsFields,
     BalloonType,
 )
 
-PRIORITIES = ("high", "normal", "low", "none")
 POD_RESOURCES = "podresourceapi:"
 """Instead of a path: the devices of a balloon's own containers, to which every balloon is close anyway."""
 _NODE = r"/sys/devices/system/node/node(\d+)"
@@ -42,9 +42,9 @@ class Kind:
     type: BalloonType
     wants: Wants = field(default_factory=Wants)
     fixed: CpuSet = NO_CPUS
-    """All CPUs that its only balloon ever has; none: as many as it needs."""
+    """All CPUs that its only balloon ever has; empty: as many as it needs."""
     overbooked: bool = False
-    """Whether its only balloon takes everybody, however much is asked for."""
+    """Whether its only balloon takes every container, however large their requests."""
     loads: Mapping[str, str] = field(default_factory=dict)
     """What its containers load: classes, each with its level."""
     parts: tuple["Kind", ...] = ()
@@ -91,16 +91,16 @@ class Kind:
 class Catalogue:
     """All types on one machine."""
 
-    options: BalloonsOptions
+    options: BalloonsFields
     topology: Topology
     kinds: Sequence[Kind]
     """In the order in which a container's type is looked for."""
     reserved: CpuSet
     """CPUs that are named as reserved."""
     named: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What names of pools stand for, as far as somebody has looked: a memory of `reading.read`."""
+    """The balloons that names of pools stand for, as far as `reading.read` has parsed them: one of its caches."""
     last_read: list[Any] = field(default_factory=list, compare=False)
-    """What it has read last: another of its memories."""
+    """What it has read last: its other cache."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Kind]:
@@ -109,7 +109,7 @@ class Catalogue:
 
     @cached_property
     def counted(self) -> CpuSet:
-        """CPUs of which all else says that they are reserved, by name or for an amount: who shares may be there."""
+        """The CPUs that count as reserved, by name or for an amount: shared containers may be there."""
         return self.options.reserved(self.topology) & self.topology.cpus
 
     @cached_property
@@ -149,7 +149,7 @@ class Surroundings:
 
 
 @remembered(4)
-def catalogue(options: BalloonsOptions, topology: Topology) -> Catalogue:
+def catalogue(options: BalloonsFields, topology: Topology) -> Catalogue:
     """The types in force on the machine *topology*, which is all that the policy may use."""
     types = list(_with_builtin(options, topology))
     reserved = options.reserved(topology) & topology.cpus if _reserves_by_name(options) else NO_CPUS
@@ -185,7 +185,7 @@ def _either(own: bool | None, *, default: bool) -> bool:
     return default if own is None else own
 
 
-def _with_builtin(options: BalloonsOptions, topology: Topology) -> Iterator[BalloonType]:
+def _with_builtin(options: BalloonsFields, topology: Topology) -> Iterator[BalloonType]:
     """The types of the file, with the reserved one before all and the default one after all, unless they are there."""
     names = {kind.name for kind in options.balloon_types}
     if RESERVED not in names:
@@ -197,7 +197,7 @@ def _with_builtin(options: BalloonsOptions, topology: Topology) -> Iterator[Ball
         yield BalloonType.model_validate({"name": DEFAULT, "allocatorPriority": "low", **one})
 
 
-def _reserved(kind: BalloonType, options: BalloonsOptions, topology: Topology) -> BalloonType:
+def _reserved(kind: BalloonType, options: BalloonsFields, topology: Topology) -> BalloonType:
     """The type of the one balloon that has the reserved CPUs, or as many CPUs as are reserved."""
     count = len(options.reserved(topology) & topology.cpus)
     update: dict[str, object] = {
@@ -212,13 +212,13 @@ def _reserved(kind: BalloonType, options: BalloonsOptions, topology: Topology) -
     return kind.model_copy(update=update)
 
 
-def _reserves_by_name(options: BalloonsOptions) -> bool:
+def _reserves_by_name(options: BalloonsFields) -> bool:
     asked = options.reserved_resources.cpu
     return bool(options.reserved_cpus) if asked is None else asked.cpus is not None
 
 
-def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
-    """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take everybody."""
+def _by_crirm(kind: Kind, options: BalloonsFields, topology: Topology) -> Kind:
+    """CRI-RM's two special balloons: that of the reserved CPUs never grows, and both take every container."""
     if kind.name == RESERVED:
         fixed = options.reserved(topology) & topology.cpus
         return replace(kind, fixed=fixed, overbooked=bool(fixed))
@@ -229,7 +229,7 @@ def _by_crirm(kind: Kind, options: BalloonsOptions, topology: Topology) -> Kind:
 
 
 def _devices(
-    kind: BalloonType, topology: Topology, reserved: CpuSet, options: BalloonsOptions
+    kind: BalloonType, topology: Topology, reserved: CpuSet, options: BalloonsFields
 ) -> list[tuple[str, CpuSet]]:
     """What balloons of a type are close to, most important first: a name, and the CPUs next to it."""
     found = [(RESERVED, reserved)] if kind.name == RESERVED and reserved else []
@@ -258,7 +258,7 @@ def is_device(path: str) -> bool:
     return path.startswith((POD_RESOURCES, SYSFS)) and ".." not in path
 
 
-def device_cpus(path: str, topology: Topology, options: BalloonsOptions) -> CpuSet:
+def device_cpus(path: str, topology: Topology, options: BalloonsFields) -> CpuSet:
     """The CPUs next to a NUMA node, a CPU, one of its caches or a device; none where the machine has no such thing."""
     if found := fullmatch(_NODE, path):
         node = topology.node_by_id.get(int(found[1]))

@@ -1,285 +1,56 @@
-"""Options of the policy ``balloons``, with the names and values that they have in CRI-RM and nri-plugins.
+"""The options of the policy ``balloons`` and what is wrong with them, by themselves or on a machine."""
 
-What cannot be is found by `contradictions`, what a machine cannot give by `feasible`.
-"""
+from collections.abc import Iterator
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
-    WithJsonSchema,
-    model_serializer,
-)
-from pydantic.alias_generators import to_camel
-from pydantic.fields import FieldInfo
-
-from criproxy.alloc.expressions import OPERATORS, Expression, to_expression
-from criproxy.model.cpuset import CpuSet
-from criproxy.model.topology import MemoryKind, Topology
-from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, Path
-from criproxy.policy.unheeded import option_notes
-from criproxy.policy.usable import HostReader
-
-RESERVED, DEFAULT = "reserved", "default"
-"""Types that are always there."""
-SYSTEM_NAMESPACE = "kube-system"
-REFUSED = -1
-"""As maxCPUs: no container runs in such a balloon on this node."""
-
-SYSFS = "/sys/"
-"""With which the paths of devices begin."""
-
-_PRIORITIES = ("high", "normal", "low", "none")
-_FORBIDDEN_IN_NAMES = "[]/"
+from criproxy.model.amounts import are
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.node import Node
+from criproxy.model.topology import Topology
+from criproxy.policy.balloons.contradictions import balloon_contradictions
+from criproxy.policy.balloons.fields import BalloonsFields
+from criproxy.policy.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus
+from criproxy.policy.balloons.reading import read
+from criproxy.policy.balloons.sizes import shape_of, smallest
+from criproxy.policy.balloons.state import State
+from criproxy.policy.options import Misfit
 
 
-def _to_priority(value: object) -> object:
-    return _PRIORITIES[value] if type(value) is int and 0 <= value < len(_PRIORITIES) else value
-
-
-def _checked_name(name: str) -> str:
-    if not name or name != name.strip() or any(character in _FORBIDDEN_IN_NAMES for character in name):
-        raise ValueError(f"must be a name without {' '.join(_FORBIDDEN_IN_NAMES)} and without spaces around it")
-    return name
-
-
-def _plain(expression: Expression) -> dict[str, object]:
-    return {"key": expression.key, "operator": expression.operator, "values": list(expression.values)}
-
-
-_EXPRESSION_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "key": {"type": "string"},
-        "operator": {"enum": list(OPERATORS)},
-        "values": {"type": "array", "items": {"type": ["string", "number", "boolean"]}},
-    },
-    "required": ["operator"],
-    "additionalProperties": False,
-}
-_PRIORITY_SCHEMA = {"enum": [*_PRIORITIES, *range(len(_PRIORITIES))]}
-
-Name = Annotated[str, AfterValidator(_checked_name)]
-ExpressionOption = Annotated[
-    Expression,
-    BeforeValidator(lambda value: value if isinstance(value, Expression) else to_expression(value)),
-    PlainSerializer(_plain, return_type=dict[str, object]),
-    WithJsonSchema(_EXPRESSION_SCHEMA),
-]
-PriorityOption = Annotated[
-    Literal["high", "normal", "low", "none"], BeforeValidator(_to_priority), WithJsonSchema(_PRIORITY_SCHEMA)
-]
-MemoryKindOption = Annotated[
-    MemoryKind, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
-]
-LevelOption = Literal["system", "package", "die", "numa", "l2cache", "core", "thread"]
-
-
-def _names(fields: Mapping[str, FieldInfo], key: str, serialized: Mapping[str, object]) -> list[str]:
-    """The name of a field in what is serialized: as in files, or as in the source."""
-    return [name for name in (fields[key].alias or key, key) if name in serialized][:1]
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
-
-    @model_serializer(mode="wrap")
-    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Only what the file says: of thirty options of a balloon type most have their defaults."""
-        fields = type(self).model_fields
-        named: dict[str, object] = serialize(self)
-        return {
-            name: named[name] for key in fields if key in self.model_fields_set for name in _names(fields, key, named)
-        }
-
-
-class Component(_Group):
-    """A part of a composite balloon."""
-
-    balloon_type: Name
-    """The name of its type."""
-
-
-def _to_component(value: object) -> object:
-    return {"balloonType": value} if isinstance(value, str) else value
-
-
-_COMPONENT_SCHEMA = {
-    "anyOf": [
-        {"type": "string"},
-        {
-            "type": "object",
-            "properties": {"balloonType": {"type": "string"}},
-            "required": ["balloonType"],
-            "additionalProperties": False,
-        },
-    ]
-}
-ComponentOption = Annotated[Component, BeforeValidator(_to_component), WithJsonSchema(_COMPONENT_SCHEMA)]
-
-
-class LoadClass(_Group):
-    """A kind of load that slows down whatever shares some hardware with it."""
-
-    name: Name
-    """By which balloon types refer to it."""
-    level: Literal["core", "l2cache"]
-    """What is shared: balloons with the same load keep off each other's cores or level 2 caches."""
-    overloads_level_in_balloon: bool = False
-    """Whether also two CPUs of one balloon should not share it."""
-
-
-class Preserve(_Group):
-    """Containers that are left alone."""
-
-    match_expressions: tuple[ExpressionOption, ...] = ()
-    """A container that meets any of these is not placed: it runs on all CPUs of the machine that are not exclusive,
-    and its memory stays as the kubelet sent it."""
-
-
-class BalloonType(_Group):
-    """Balloons of one kind."""
-
-    name: Name
-    """For annotations and other options. The types `reserved` and `default` are always there and can be given here."""
-    namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose containers go into such balloons; * and ? stand for anything. The first such type counts."""
-    annotation_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose pods may name this type in an annotation; * and ? stand for anything. A pod of another one that
-    does is refused. Where nothing is said: all that annotations.allow lets; of the type reserved, only those whose
-    containers go into it anyway, unless annotations.allow says something."""
-    match_expressions: tuple[ExpressionOption, ...] = ()
-    """A container that meets any of these goes into such a balloon."""
-    group_by: str = ""
-    """A text such as ${pod/labels/app}: containers with the same values share a balloon."""
-    min_balloons: int = Field(0, ge=0)
-    """How many balloons there are even without containers."""
-    max_balloons: int = Field(0, ge=0)
-    """How many there may be; 0: as many as fit."""
-    min_cpus: int = Field(0, ge=0, alias="minCPUs")
-    """The size of the smallest balloon."""
-    max_cpus: int = Field(0, ge=REFUSED, alias="maxCPUs")
-    """The size of the largest balloon; 0: no limit; -1: such containers are refused on this node."""
-    prefer_new_balloons: bool = False
-    """Whether a new balloon is better than one that has room."""
-    prefer_per_namespace_balloon: bool = False
-    """Whether each namespace has balloons of its own as long as there are CPUs."""
-    prefer_spreading_pods: bool = False
-    """Whether containers of a pod may be in different balloons; else they are in one if it has room."""
-    prefer_spread_on_physical_cores: bool | None = None
-    """Whether a balloon takes one thread each of many cores; like the option of the policy where nothing is said."""
-    allocator_topology_balancing: bool | None = None
-    """Whether balloons are spread over the machine; like the option of the policy where nothing is said."""
-    allocator_priority: PriorityOption = "high"
-    """Types with a higher one get the CPUs of their minBalloons first: high, normal, low, none or 0 to 3."""
-    share_idle_cpus_in_same: LevelOption | None = Field(None, alias="shareIdleCPUsInSame")
-    """Its containers may also run on CPUs in no balloon that are in the same part of the machine as the balloon."""
-    hide_hyperthreads: bool = False
-    """Whether its containers see one thread of each core only."""
-    memory_types: tuple[MemoryKindOption, ...] = ()
-    """The kinds of memory for its containers; that of the NUMA nodes of their CPUs where nothing is said."""
-    pin_memory: bool | None = None
-    """Whether memory is kept near the CPUs; like the option of the policy where nothing is said."""
-    components: tuple[ComponentOption, ...] = ()
-    """Types that a balloon of this type is made of: its CPUs are those of all its parts."""
-    component_creation: Literal["all", "balance-balloons"] | None = None
-    """Whether a balloon has a part of each component, or one part: of the component with the fewest balloons."""
-    loads: tuple[str, ...] = ()
-    """Names of loadClasses: what its containers load heavily."""
-    prefer_close_to_devices: tuple[str, ...] = ()
-    """Its CPUs are close to these, all others' are not: paths in sysfs of NUMA nodes, CPUs, their caches
-    (/sys/devices/system/cpu/cpu0/cache/index3) and devices (/sys/class/net/eth0); or podresourceapi:*, the devices of
-    its containers, to which all balloons are close anyway."""
-    prefer_isol_cpus: bool = False
-    """Whether it takes CPUs that the kernel keeps free (isolcpus); all others avoid them."""
-    prefer_core_type: Literal["efficient", "performance"] | None = None
-    """Which cores it takes on a machine that has two kinds; others avoid them."""
-    cpu_class: str = ""
-    """Not acted on: criproxy sets no frequencies."""
-    scheduling_class: str = ""
-    """Not acted on: criproxy sets no scheduling."""
-    irq_mode: str = ""
-    """Not acted on: criproxy moves no interrupts."""
-    irq_claim: tuple[Any, ...] = ()
-    """Not acted on: criproxy moves no interrupts."""
-    show_containers_in_nrt: bool | None = None
-    """Not acted on: criproxy exports no NodeResourceTopology."""
-
-
-class BalloonsOptions(Options):
+class BalloonsOptions(BalloonsFields):
     """Options of the policy ``balloons``."""
-
-    reserved_cpus: CpuSetOption = frozenset()
-    """The CPUs of the balloon for containers that keep the node itself alive, of the type reserved."""
-    balloon_types: tuple[BalloonType, ...] = ()
-    """The kinds of balloons. Their order counts: the first one that a container fits is its type."""
-    reserved_pool_namespaces: tuple[NamespacePattern, ...] = ()
-    """Namespaces whose containers go into the reserved balloon, beside kube-system; * and ? stand for anything."""
-    pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers are kept to the CPUs of their balloon."""
-    pin_memory: bool = True
-    """Whether the memory of containers may be kept to the NUMA nodes of their balloon."""
-    allocator_topology_balancing: bool = False
-    """Whether new balloons go where the most CPUs are free, spread over the machine; else they are packed."""
-    prefer_spread_on_physical_cores: bool = False
-    """Whether a balloon takes one thread each of many cores; else whole cores."""
-    load_classes: tuple[LoadClass, ...] = ()
-    """Kinds of load that balloon types refer to."""
-    preserve: Preserve = Preserve()
-    """Containers that are left alone."""
-    idle_cpu_class: str = Field("", alias="idleCPUClass")
-    """Not acted on: criproxy sets no frequencies."""
-    cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
-    """Not acted on: criproxy sets no frequencies."""
-    turbo_domain: str = ""
-    """Not acted on: criproxy sets no frequencies."""
-    controllable_interrupts: tuple[str, ...] = ()
-    """Not acted on: criproxy moves no interrupts."""
-    scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """Not acted on: criproxy sets no scheduling."""
-    show_containers_in_nrt: bool = False
-    """Not acted on: criproxy exports no NodeResourceTopology."""
-
-    @cached_property
-    def device_cpus(self) -> Mapping[str, CpuSet]:
-        """The CPUs next to devices that balloon types name, as far as somebody has looked; by their paths."""
-        return {}
-
-    def resolved(self, host: HostReader) -> Self:
-        """These options with what the host says about the cgroup and the devices that they name."""
-        copy = super().resolved(host).model_copy()
-        paths = {path for kind in self.balloon_types for path in kind.prefer_close_to_devices if path.startswith(SYSFS)}
-        copy.__dict__["device_cpus"] = {path: cpus for path in sorted(paths) if (cpus := host.device(path))}
-        return copy
 
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask that no machine can give."""
-        from criproxy.policy.balloons.contradictions import balloon_contradictions
-
         yield from super().contradictions()
         yield from balloon_contradictions(self)
 
-    def notes(self) -> Iterator[Misfit]:
-        """The options that are understood, and have no effect."""
-        groups: list[tuple[Path, BaseModel]] = [((), self)]
-        groups += [(("balloonTypes", index), kind) for index, kind in enumerate(self.balloon_types)]
-        yield from option_notes(groups)
-
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """What these options ask that the machine *topology* has not."""
-        from criproxy.policy.balloons.feasible import balloon_misfits
-
+        """Balloons and devices that the machine *topology* cannot have."""
         yield from super().misfits(topology)
-        yield from balloon_misfits(self, topology)
+        for index, each in enumerate(self.balloon_types):
+            for place, path in enumerate(each.prefer_close_to_devices):
+                if not path.startswith(POD_RESOURCES) and not device_cpus(path, topology, self):
+                    where = ("balloonTypes", index, "preferCloseToDevices", place)
+                    yield Misfit(where, f"{path} is not in this machine, or has no CPUs")
+        types = catalogue(self, self.usable(topology))
+        state = read(types, Node(types.topology), {})
+        index_of = {each.name: index for index, each in enumerate(self.balloon_types)}
+        for kind in types.kinds:
+            yield from _too_large(state, kind, index_of.get(kind.name))
 
 
-ANNOTATION = "balloon.balloons"
-"""Which names the type of the balloon for a container."""
+def _too_large(state: State, kind: Kind, index: int | None) -> Iterator[Misfit]:
+    """Whether the machine has not enough CPUs for the smallest balloon, or for all that have to be there."""
+    cpus = state.catalogue.topology.cpus
+    least, there = sum(smallest(shape_of(kind))), len(state.of(kind))
+    machine, free = f"{len(cpus)} ({format_cpuset(cpus)})", len(state.free)
+    left = f"{free} {are(free)} left of {machine}"
+    others = ", ".join(f"{b.name} has {format_cpuset(b.home)}" for b in state.balloons.values() if b.home)
+    if kind in state.catalogue.created and there < kind.type.min_balloons:
+        path: tuple[str | int, ...] = ("reservedCpus",) if index is None else ("balloonTypes", index, "minBalloons")
+        text = f"{kind.type.min_balloons} balloons of type {kind.name} need {least} CPUs each, but {left}"
+        text += f": {others}" if others else ""
+        yield Misfit(path, text)
+    elif index is not None and not there and not kind.refused and least > len(state.free):
+        has = f"{left}: {others}" if others else f"there are {machine}"
+        text = f"a balloon of type {kind.name} needs {least} CPUs, but {has}"
+        yield Misfit(("balloonTypes", index, "minCPUs"), text)

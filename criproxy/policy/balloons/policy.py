@@ -1,4 +1,4 @@
-"""The policy ``balloons``: containers in groups of CPUs that grow and shrink with what is asked for in them."""
+"""The policy ``balloons``: containers in groups of CPUs that grow and shrink with the requests of their containers."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -27,15 +27,15 @@ HIDE = "hide-hyperthreads"
 
 
 class BalloonsPolicy:
-    """Containers in balloons: groups of CPUs, apart from each other, that grow and shrink with what is asked for."""
+    """Containers in balloons: disjoint groups of CPUs that grow and shrink with the requests of their containers."""
 
     def __init__(self, options: BalloonsOptions) -> None:
         self.options = options
 
     def place(self, node: Node, container: Container) -> Layout:
-        """The balloon of its type that suits best, which grows for it, and where safe the memory next to its CPUs.
+        """The best balloon of its type, which grows for it, and where safe the memory next to its CPUs.
 
-        One that has a place stays in its balloon if that can have the size it needs now.
+        A container that has a place stays in its balloon if that can get the size that it needs now.
         """
         seen = self.options.within(node)
         wishes = self._wishes(seen, container)
@@ -94,7 +94,7 @@ class BalloonsPolicy:
             return "its pod asks for that (cpu.preserve)"
         expressions = self.options.preserve.match_expressions
         if expressions and any(each.matches(attribute_of(node, container)) for each in expressions):
-            return "it meets an expression of preserve.matchExpressions"
+            return "it matches preserve.matchExpressions"
         return ""
 
     def _cpus(self, state: State, balloon: Balloon, node: Node, *, hide: bool) -> CpuSet:
@@ -109,7 +109,7 @@ class BalloonsPolicy:
         return memory_wish(wishes, MemoryWish(frozenset(kind.type.memory_types), usual=frozenset()), pinned=pin)
 
     def _relaid(self, state: State, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """*grants* with everybody but *key* in the CPUs that their balloon has now; those that are so are the same."""
+        """*grants* with all but *key* on the CPUs that their balloon has now; grants that are right stay the same."""
         changed: dict[str, Grant] = {}
         for balloon in state.balloons.values():
             if balloon.keys and balloon.home:
@@ -119,7 +119,7 @@ class BalloonsPolicy:
     def _repinned(
         self, state: State, balloon: Balloon, node: Node, grants: Mapping[str, Grant], key: str
     ) -> Mapping[str, Grant]:
-        """The grants of all but *key* in *balloon* who have others than its CPUs now."""
+        """The new grants of all but *key* in *balloon* whose CPUs are not those of the balloon now."""
         whole = self._cpus(state, balloon, node, hide=False)
         home = NO_CPUS if whole == balloon.home else balloon.home
         plain = self.options.pin_cpu and not home and not balloon.kind.type.hide_hyperthreads
@@ -157,7 +157,7 @@ class BalloonsPolicy:
     def _hides(self, node: Node, container: Container, *, default: bool) -> bool:
         try:
             hide = self._wishes(node, container).boolean(HIDE)
-        except BadAnnotation:  # it was found running: nobody could refuse it
+        except BadAnnotation:  # an adopted container, which cannot be refused
             return default
         return default if hide is None else hide
 
@@ -185,19 +185,19 @@ def _others(state: State, node: Node, own: Balloon | None, container: Container)
 
 
 def _staying(node: Node, state: State, own: Balloon, container: Container) -> tuple[Filling, Balloon]:
-    """How a container looks for room in its *own* balloon, and that balloon without it."""
+    """The search of a container for room in its *own* balloon, and that balloon without it."""
     keys = tuple(key for key in own.keys if key != container.key)
     shrunk = replace(own, milli=own.milli - asked_milli(container), keys=keys)
     return Filling(node, state.with_balloon(shrunk), container, own.kind), shrunk
 
 
 def _moving(node: Node, state: State, own: Balloon, container: Container) -> Filling:
-    """How a container looks for another balloon of its type than its *own*, next to its memory."""
+    """The search of a container for another balloon of its type than its *own*, next to its memory."""
     return Filling(node, _others(state, node, own, container), container, own.kind, node.topology.nodes_of(own.home))
 
 
 def _filled(types: Catalogue, node: Node, container: Container, kind: Kind) -> tuple[State, Filled]:
-    """The balloons without the container, and the one that it comes into, with it."""
+    """The balloons without the container, and the one that it goes into, with it."""
     state, own = _with_own(types, node, container)
     if own is None or own.kind is not kind:
         left = _others(state, node, own, container)
@@ -240,7 +240,7 @@ def _grant(balloon: Balloon, cpus: CpuSet, memory: Grant) -> Grant:
 def _reason(container: Container, filled: Filled, cpus: CpuSet) -> str:
     balloon = filled.balloon
     lent = cpus - balloon.home
-    also = f", and is lent {format_cpuset(lent)}" if lent else ""
+    also = f" and on idle CPUs {format_cpuset(lent)}" if lent else ""
     asks = f"{balloon.milli}m" if balloon.milli else "nothing"
     return (
         f"{container.title} runs in balloon {balloon.name} on CPUs {format_cpuset(cpus - lent)}{also}: {filled.why}; "

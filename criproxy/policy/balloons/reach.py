@@ -5,15 +5,15 @@ from fnmatch import fnmatchcase
 
 from criproxy.alloc.expressions import keys_of
 from criproxy.policy.attributes import KEYS, is_key
-from criproxy.policy.balloons.filling import keys_in
-from criproxy.policy.balloons.options import (
+from criproxy.policy.balloons.fields import (
     ANNOTATION,
     DEFAULT,
     RESERVED,
     SYSTEM_NAMESPACE,
-    BalloonsOptions,
+    BalloonsFields,
     BalloonType,
 )
+from criproxy.policy.balloons.filling import keys_in
 from criproxy.policy.options import Misfit, Path, may_use
 
 EVERYTHING = "*"
@@ -22,7 +22,7 @@ Taken = list[tuple[str, str]]
 """Patterns of namespaces, each with the type that takes them."""
 
 
-def unreachable(options: BalloonsOptions) -> Iterator[Misfit]:
+def unreachable(options: BalloonsFields) -> Iterator[Misfit]:
     """A sentence for each type into which no container can come as its author means it, and for each unknown key."""
     types = options.balloon_types
     parts = {part.balloon_type for kind in types for part in kind.components}
@@ -43,25 +43,25 @@ def unreachable(options: BalloonsOptions) -> Iterator[Misfit]:
         yield from _unknown(("preserve", "matchExpressions", place), keys_of(expression.key), expression.operator)
 
 
-def _taken_by_reserved(options: BalloonsOptions) -> Taken:
+def _taken_by_reserved(options: BalloonsFields) -> Taken:
     return [(pattern, RESERVED) for pattern in (SYSTEM_NAMESPACE, *options.reserved_pool_namespaces)]
 
 
 def _unreached(path: Path, kind: BalloonType, taken: Taken, *, named: bool) -> Iterator[Misfit]:
-    """Whether earlier types take whatever this one asks for, or it asks for nothing and nobody may name it."""
+    """Whether earlier types take every container of this one, or it has no condition and no pod may name it."""
     if not (kind.namespaces or kind.match_expressions):
         if not named:
-            text = "nothing can reach it: give namespaces or matchExpressions, or let annotations.allow"
-            yield Misfit((*path, "name"), f"{text} {ANNOTATION} for some namespace")
+            text = "no container can get this type: give namespaces or matchExpressions, or permit"
+            yield Misfit((*path, "name"), f"{text} {ANNOTATION} in annotations.allow")
         return
     first = [_first(pattern, taken) for pattern in kind.namespaces]
-    everybody = _first(EVERYTHING, taken)
-    if not all(first) or (kind.match_expressions and not everybody):
+    all_taken_by = _first(EVERYTHING, taken)
+    if not all(first) or (kind.match_expressions and not all_taken_by):
         return
-    by = next(filter(None, first), everybody)
-    what = ", ".join(kind.namespaces) or "the containers there are"
+    by = next(filter(None, first), all_taken_by)
+    what = ", ".join(kind.namespaces) or "the containers"
     option = "namespaces" if kind.namespaces else "matchExpressions"
-    yield Misfit((*path, option), f"never counts: {by} comes first and takes all of {what}; put {kind.name} before it")
+    yield Misfit((*path, option), f"has no effect: {by} comes first and takes all of {what}; put {kind.name} before it")
 
 
 def _first(pattern: str, taken: Taken) -> str:
@@ -86,4 +86,4 @@ def _unknown_keys(path: Path, kind: BalloonType) -> Iterator[Misfit]:
 def _unknown(path: Path, keys: Sequence[str], operator: str = "") -> Iterator[Misfit]:
     for key in keys if operator != "AlwaysTrue" else ():
         if not is_key(key):
-            yield Misfit(path, f"no container has a {key!r}; there are {KEYS}")
+            yield Misfit(path, f"no container has the key {key!r}; there are {KEYS}")

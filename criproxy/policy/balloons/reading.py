@@ -21,7 +21,7 @@ from criproxy.policy.balloons.state import Balloon, State, asked_milli, members,
 
 
 class _Reading(NamedTuple):
-    """A layout, and what was read of it."""
+    """A layout, and its balloons."""
 
     containers: Mapping[str, Container]
     grants: Mapping[str, Grant]
@@ -47,7 +47,7 @@ def read(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant]) -> State
 
 
 def _as_granted(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant], last: _Reading) -> Mapping[str, Balloon]:
-    """The balloons by name, as the *grants* say. Those in which nobody has changed since the *last* time are kept."""
+    """The balloons by name, as the *grants* say. Those without a change since the *last* time are kept."""
     changed = {*changed_keys(last.grants, grants), *changed_keys(last.containers, node.containers)}
     names = {each[key].pool for each in (last.grants, grants) for key in changed if key in each}
     found = {name: balloon for name, balloon in last.balloons.items() if name not in names}
@@ -64,7 +64,7 @@ def _as_granted(catalogue: Catalogue, node: Node, grants: Mapping[str, Grant], l
 
 
 def _filled(empty: Balloon, keys: Sequence[str], node: Node, grants: Mapping[str, Grant]) -> Balloon:
-    """The balloon of those with these *keys*."""
+    """The balloon of the containers with these *keys*."""
     homes = {grants[key].home or grants[key].cpus for key in keys}
     milli = sum(asked_milli(each) for each in members(node, keys))
     home = next(iter(homes)) if len(homes) == 1 else NO_CPUS.union(*homes)
@@ -72,7 +72,7 @@ def _filled(empty: Balloon, keys: Sequence[str], node: Node, grants: Mapping[str
 
 
 def _are_apart(balloons: Mapping[str, Balloon], usable: CpuSet) -> bool:
-    """Whether no two of them have the same CPU, and none one that it must not have: so it should always be."""
+    """Whether no CPU is in two balloons or outside *usable*, as it should always be."""
     homes = [balloon.home for balloon in balloons.values()]
     together = NO_CPUS.union(*homes)
     return together <= usable and len(together) == sum(map(len, homes))

@@ -15,8 +15,8 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
+from criproxy.policy.balloons.fields import RESERVED
 from criproxy.policy.balloons.kinds import Catalogue, Kind
-from criproxy.policy.balloons.options import RESERVED
 from criproxy.policy.balloons.sizes import Shape, resized, shape_of, smallest
 
 
@@ -55,7 +55,7 @@ class State:
 
     catalogue: Catalogue
     usable: CpuSet
-    """CPUs that balloons may have: nobody owns them."""
+    """CPUs that balloons may have: they are not exclusive."""
     balloons: Mapping[str, Balloon]
     """By name: those with containers, then those that are there without."""
     free: CpuSet
@@ -63,7 +63,7 @@ class State:
     by_kind: Mapping[int, Sequence[Balloon]]
     """By the index of the type, the balloons of it by instance."""
     strangers: CpuSet = NO_CPUS
-    """Where containers run that are in no balloon, others' or of an earlier policy: balloons take these last."""
+    """CPUs of containers that are in no balloon, unmanaged or of an earlier policy: balloons take these last."""
 
     @cached_property
     def idle(self) -> CpuSet:
@@ -110,7 +110,7 @@ class State:
         return replace(self, balloons=balloons, free=free, by_kind={**self.by_kind, kind.index: those})
 
     def settled(self) -> "State":
-        """The same with exactly those empty balloons that have to be there, on CPUs that follow from the others."""
+        """The same with exactly those empty balloons that must exist, on CPUs that follow from the others."""
         state = self.crowded()
         for kind in self.catalogue.created:
             missing = kind.type.min_balloons - len(state.of(kind))
@@ -175,7 +175,7 @@ class State:
 
 
 def asked_milli(container: Container) -> int:
-    """What counts of a request: the least that CRI can say is none, as in CRI-RM."""
+    """The request as it counts: the smallest that CRI can express counts as none, as in CRI-RM."""
     return container.cpu_milli if container.cpu_milli > MIN_REQUEST_MILLI else 0
 
 
@@ -194,7 +194,7 @@ def _free(catalogue: Catalogue, usable: CpuSet, balloons: Iterable[Balloon]) -> 
 
 
 def worth_keeping(node: Node, balloon: Balloon, sizes: Sequence[int]) -> tuple[CpuSet, ...]:
-    """Which CPUs a *balloon* that shrinks to these sizes keeps rather, for `State.resize`; nothing where it grows.
+    """Which CPUs a *balloon* that shrinks to these sizes prefers to keep, for `State.resize`; none where it grows.
 
     Those next to memory that all its containers have, of them those next to memory that any has: memory in use does not
     follow. Containers whose memory comes from everywhere do not count.

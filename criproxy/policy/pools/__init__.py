@@ -1,6 +1,6 @@
 """The policy ``pools``: parts of the machine that are fixed in the policy file, and whole pods in one of them.
 
-It is CRI-RM's podpools and static-pools in one; `plan` says which CPUs a pool has, `policy` who runs where.
+It is CRI-RM's podpools and static-pools in one; `plan` gives each pool its CPUs, `policy` puts containers into pools.
 """
 
 from criproxy.policy.entry import Entry

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import numbered
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates, Row, compared
@@ -16,7 +16,7 @@ OF = "pools"
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A container that looks for a pool among those of a kind, which pods share."""
+    """The search of a container for a pool among those of a kind, which pods share."""
 
     kind: Sequence[Instance]
     node: Node
@@ -57,13 +57,13 @@ def shared_compared(among: Among, chosen: Instance, why: str) -> Candidates:
     return compared(OF, order, full, note=why)
 
 
-def all_owned(kind: Sequence[Instance], why: str) -> Candidates:
-    """The pools of a kind that pods share, where containers of an earlier policy own all CPUs."""
-    return compared(OF, (), [Row(each.name, lacks="a CPU that nobody owns") for each in kind], note=why)
+def all_exclusive(kind: Sequence[Instance], why: str) -> Candidates:
+    """The pools of a kind that pods share, where all CPUs are exclusive since an earlier policy."""
+    return compared(OF, (), [Row(each.name, lacks="a CPU that is not exclusive") for each in kind], note=why)
 
 
 def alone_compared(alone: Alone, kind: Sequence[Instance], why: str) -> Candidates:
-    """The pools of a kind each of which a container owns."""
+    """The pools of a kind each of which is for one container alone."""
     order = ranked(_own(alone, index, each) for index, each in enumerate(kind) if alone.may_have(each))
     taken = [Row(each.name, lacks=_taken(alone, each)) for each in kind if not alone.may_have(each)]
     return compared(OF, order, taken, note=why)
@@ -82,5 +82,5 @@ def _full(instance: Instance) -> str:
 
 def _taken(alone: Alone, instance: Instance) -> str:
     if taken := instance.cpus & alone.taken:
-        return f"{'CPUs' if len(taken) > 1 else 'CPU'} {format_cpuset(taken)}"
-    return "a CPU that it leaves to those who share"
+        return numbered("CPU", taken)
+    return "a CPU for shared containers"

@@ -1,107 +1,18 @@
 """Options of the policy ``pools``: their names are those of CRI-RM's podpools and static-pools."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from re import IGNORECASE, fullmatch
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
-from criproxy.policy.options import CpuSetOption, Misfit, NamespacePattern, Options, may_use, missing_cpus
+from criproxy.policy.options import Misfit, NamespacePattern, Options, may_use, missing_cpus
+from criproxy.policy.pools.fields import DEFAULT, RESERVED, Amount, CpuList, Pool
+from criproxy.policy.pools.plan import make_plan
 
-RESERVED, DEFAULT = "reserved", "default"
-"""The pools that there are always."""
 ANNOTATION = "pool.podpools"
-"""Which names the pool of a container."""
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A number of pools or CPUs, or a share of the machine."""
-
-    text: str
-    """As in the policy file."""
-    number: int
-    unit: Literal["", "cpus", "%"] = ""
-
-    def cpus(self, of: int) -> int:
-        """How many CPUs this is *of* so many that are not reserved."""
-        return of * self.number // 100 if self.unit == "%" else self.number
-
-    def pools(self, of: int, size: int) -> int:
-        """How many pools of *size* CPUs this is: those that fit into a share or a number of CPUs, or their number."""
-        return self.cpus(of) // max(size, 1) if self.unit else self.number
-
-
-def _amount(value: object, words: str, example: str) -> Amount:
-    if isinstance(value, Amount):
-        return value
-    text = "" if isinstance(value, bool) else str(value).strip()
-    found = fullmatch(rf"([0-9]{{1,4}})\s*({words})?", text, IGNORECASE)
-    if not found or not isinstance(value, int | str):
-        raise ValueError(f"must be {example}, not {value!r}")
-    number, unit = int(found[1]), (found[2] or "").lower()
-    if unit == "%" and number > 100:
-        raise ValueError(f"{text!r} is more than all CPUs")
-    return Amount(text, number, "%" if unit == "%" else "cpus" if unit else "")
-
-
-def _schema(words: str, *examples: str | int) -> WithJsonSchema:
-    pattern = rf"^\s*[0-9]{{1,4}}\s*({words})?\s*$"
-    any_of = [{"type": "integer", "minimum": 0, "maximum": 9999}, {"type": "string", "pattern": pattern}]
-    return WithJsonSchema({"anyOf": any_of, "examples": list(examples)})
-
-
-_AS_WRITTEN = PlainSerializer(lambda value: value.text, return_type=str)
-CpuAmount = Annotated[
-    Amount,
-    BeforeValidator(lambda value: _amount(value, "%", 'a number of CPUs or a share of them such as "50 %"')),
-    _AS_WRITTEN,
-    _schema("%", 2, "50 %"),
-]
-PoolAmount = Annotated[
-    Amount,
-    BeforeValidator(lambda value: _amount(value, "%|cpus?", 'a number of pools, or "8 CPUs", or "50 %"')),
-    _AS_WRITTEN,
-    _schema("%|[cC][pP][uU][sS]?", 3, "8 CPUs", "50 %"),
-]
-PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$", max_length=63)]
-
-
-class CpuList(BaseModel):
-    """The CPUs of one pool, one by one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
-
-    cpuset: CpuSetOption
-    """These CPUs."""
-    socket: int | None = None
-    """The socket that they are in, to be checked; nobody needs to say it."""
-
-
-class Pool(BaseModel):
-    """A kind of pools, all of the same size."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
-
-    name: PoolName
-    """What annotations call it; reserved and default are there without being named here."""
-    cpu: CpuAmount | None = None
-    """How many CPUs each has, or a share of those that are not reserved."""
-    cpu_lists: tuple[CpuList, ...] = ()
-    """In place of cpu: for each of these pools its CPUs."""
-    instances: PoolAmount | None = None
-    """How many pools: a number, as many as fit into a number of CPUs (8 CPUs) or into a share of those that are not
-    reserved (50 %); one where nothing is said."""
-    fill_order: Literal["Balanced", "Packed", "FirstFree"] = "Balanced"
-    """Which of them the next pod gets: the one with the fewest pods, with the most, or the first with room."""
-    max_pods: int = Field(default=0, ge=-1)
-    """How many pods fit into each: 0 any number, -1 none."""
-    exclusive: bool = False
-    """Whether each of these pools is for one container alone, as in static-pools."""
+"""The annotation that names the pool of a container."""
 
 
 def _by_name(value: object) -> object:
@@ -115,11 +26,11 @@ class PoolsOptions(Options):
     """Options of the policy ``pools``."""
 
     pools: Annotated[tuple[Pool, ...], BeforeValidator(_by_name)] = ()
-    """The pools, in the order in which they get their CPUs; what is left is the default pool's."""
+    """The pools, in the order in which they get their CPUs; the default pool gets what is left."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ("kube-system",)
     """Namespaces whose pods run in the reserved pool; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers are kept to the CPUs of their pool."""
+    """Whether containers run only on the CPUs of their pool."""
     pin_memory: bool = True
     """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
 
@@ -134,18 +45,18 @@ class PoolsOptions(Options):
             yield from _wrong_size(pool, path)
             yield from _unreachable(pool, path, named=may_use(self, ANNOTATION))
             if pool.exclusive and not self.pin_cpu:
-                yield Misfit((*path, "exclusive"), "needs pinCPU: who is not kept to CPUs cannot have them alone")
+                yield Misfit((*path, "exclusive"), "needs pinCPU: without it no container has CPUs alone")
             for number, cpus in enumerate(each.cpuset for each in pool.cpu_lists):
                 place = (*path, "cpuLists", number, "cpuset")
                 if both := {cpu: taken[cpu] for cpu in sorted(cpus & taken.keys())}:
-                    what = f"CPUs {format_cpuset(both.keys())} are also of pool {next(iter(both.values()))!r}"
+                    what = f"CPUs {format_cpuset(both.keys())} are also in pool {next(iter(both.values()))!r}"
                     yield Misfit(place, f"{what}: a CPU is in one pool only")
                 elif not cpus:
                     yield Misfit(place, "names no CPU")
                 taken |= dict.fromkeys(cpus, f"{pool.name}[{number}]")
 
     def misfits(self, topology: Topology) -> Iterator[Misfit]:
-        """Which CPUs a machine has not, and which pools it has no room for."""
+        """CPUs that a machine lacks, and pools for which it has no room."""
         yield from super().misfits(topology)
         usable = self.usable(topology)
         for index, pool in enumerate(self.pools):
@@ -157,9 +68,7 @@ class PoolsOptions(Options):
                 if beyond := (each.cpuset & topology.cpus) - usable.cpus:
                     text = f"CPUs {format_cpuset(beyond)} are not among the available ones"
                     yield Misfit((*path, "cpuset"), text)
-        from criproxy.policy.pools.plan import make_plan
-
-        for name, text in make_plan(self, usable).shortages:
+        for name, text in make_plan(self.pools, self.reserved(usable), usable).shortages:
             index = next(index for index, pool in enumerate(self.pools) if pool.name == name)
             yield Misfit(("pools", index), text)
 
@@ -184,10 +93,10 @@ def _wrong_size(pool: Pool, path: tuple[str | int, ...]) -> Iterator[Misfit]:
 
 def _unreachable(pool: Pool, path: tuple[str | int, ...], *, named: bool) -> Iterator[Misfit]:
     if not named and pool.name not in (RESERVED, DEFAULT):
-        yield Misfit((*path, "name"), f"nothing can reach it: let annotations.allow {ANNOTATION} for some namespace")
+        yield Misfit((*path, "name"), f"no container can get this pool: permit {ANNOTATION} in annotations.allow")
     several = len(pool.cpu_lists) > 1 or (pool.instances is not None and pool.instances != Amount("1", 1))
     if pool.exclusive and pool.name in (RESERVED, DEFAULT):
-        yield Misfit((*path, "exclusive"), f"the pool {pool.name!r} is for all who have no other")
+        yield Misfit((*path, "exclusive"), f"the pool {pool.name!r} is for all containers without another")
     elif several and not pool.max_pods and not pool.exclusive and pool.fill_order != "Balanced":
         text = f"all but the first pool {pool.name!r} stay empty: with {pool.fill_order}, give maxPods"
         yield Misfit((*path, "fillOrder"), text)

@@ -1,14 +1,15 @@
-"""Which CPUs each pool has: a function of the options and the machine."""
+"""Which CPUs each pool has: a function of the policy file and the machine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from criproxy.alloc.partition import cut
+from criproxy.model.amounts import are
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
-from criproxy.policy.pools.options import DEFAULT, RESERVED, Pool, PoolsOptions
+from criproxy.policy.pools.fields import DEFAULT, RESERVED, Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Plan:
     instances: Sequence[Instance]
     """Kind by kind: the reserved pool, the default one, then in the order of the policy file."""
     shortages: Sequence[tuple[str, str]]
-    """By name of the kind, what there was no room for."""
+    """By name of the kind, a sentence on what had no room."""
 
     @cached_property
     def by_kind(self) -> Mapping[str, Sequence[Instance]]:
@@ -47,31 +48,32 @@ class Plan:
 
     @property
     def default(self) -> Instance:
-        """The pool of all who have no other."""
+        """The pool of all containers without another."""
         return self.by_kind[DEFAULT][0]
 
 
 @remembered(4)
-def make_plan(options: PoolsOptions, topology: Topology) -> Plan:
+def make_plan(pools: Sequence[Pool], reserved: CpuSet, topology: Topology) -> Plan:
     """Give every pool its CPUs.
 
     Reserved CPUs are the reserved pool's, those in lists belong to their pool, and the others are cut in the order of
     the policy file; what is left is the default pool's. CPUs that the kernel keeps free (isolcpus) are for lists only.
 
     Args:
-        options: the pools.
+        pools: the kinds of pools, in the order of the policy file.
+        reserved: the reserved CPUs; those that are not in *topology* do not count.
         topology: the machine, as far as the policy uses it.
     """
-    return _Cutting(options, topology).plan()
+    return _Cutting(pools, reserved, topology).plan()
 
 
 class _Cutting:
     """The work on one plan: which CPUs are free still."""
 
-    def __init__(self, options: PoolsOptions, topology: Topology) -> None:
-        self.options, self.topology = options, topology
-        self.reserved = options.reserved(topology) & topology.cpus
-        listed = frozenset[int]().union(*(each.cpuset for pool in options.pools for each in pool.cpu_lists))
+    def __init__(self, pools: Sequence[Pool], reserved: CpuSet, topology: Topology) -> None:
+        self.pools, self.topology = pools, topology
+        self.reserved = reserved & topology.cpus
+        listed = frozenset[int]().union(*(each.cpuset for pool in pools for each in pool.cpu_lists))
         plain = topology.cpus - self.reserved
         self.base = (plain - topology.isolated_cpus) or plain
         """What shares and numbers of CPUs are of: nothing reserved, nothing isolated."""
@@ -79,7 +81,7 @@ class _Cutting:
         self.shortages: list[tuple[str, str]] = []
 
     def plan(self) -> Plan:
-        by_name = {pool.name: pool for pool in self.options.pools}
+        by_name = {pool.name: pool for pool in self.pools}
         own = {pool.name: list(self._cpus(pool)) for pool in self._in_order()}
         reserved = self.reserved or _first(own.get(RESERVED, []))
         default = _first(own.get(DEFAULT, [])) | self.free or reserved or self._any(own)
@@ -97,7 +99,7 @@ class _Cutting:
 
     def _in_order(self) -> Iterator[Pool]:
         """The kinds of pools, the reserved one first if it gets its CPUs here."""
-        yield from sorted(self.options.pools, key=lambda pool: pool.name != RESERVED)
+        yield from sorted(self.pools, key=lambda pool: pool.name != RESERVED)
 
     def _cpus(self, pool: Pool) -> Iterator[CpuSet]:
         """The CPUs of each pool of a kind."""
@@ -110,7 +112,7 @@ class _Cutting:
             yield from self._cut(pool, pool.cpu.cpus(len(self.base)))
 
     def _compare(self, pool: Pool) -> None:
-        """The reserved pool has the reserved CPUs: what else is said about it must say the same."""
+        """The reserved pool has the reserved CPUs: its other options must agree with that."""
         size = pool.cpu.cpus(len(self.base)) if pool.cpu else len(self.reserved)
         listed = pool.cpu_lists[0].cpuset if pool.cpu_lists else self.reserved
         if size != len(self.reserved) or listed != self.reserved:
@@ -137,19 +139,19 @@ class _Cutting:
             return f"there is no room for {pool.name!r}: {said.text if said else 0} of {base} CPUs is less than {small}"
         more = f", and {made} fit" if made else ""
         wants = f"{wanted} pools of {size} CPUs" if wanted > 1 else f"{size} CPUs"
-        return f"there is no room for {pool.name!r}: it asks for {wants}, of {base} CPUs {left} are left{more}"
+        return f"there is no room for {pool.name!r}: it asks for {wants}, but {left} of {base} {are(left)} left{more}"
 
     def _any(self, own: dict[str, list[CpuSet]]) -> CpuSet:
-        """Where the default pool is if nothing is left: with all pools that are not for single containers."""
+        """The default pool if no CPU is left: on all pools that are not for single containers."""
         if DEFAULT not in own:
             self._crowded()
-        exclusive = [cpus for pool in self.options.pools if pool.exclusive for cpus in own[pool.name]]
+        exclusive = [cpus for pool in self.pools if pool.exclusive for cpus in own[pool.name]]
         return self.base.difference(*exclusive) or self.topology.cpus
 
     def _crowded(self) -> None:
-        if self.options.pools:
-            text = "leaves no CPU for pods that name no pool, and none is reserved for them: they share those of others"
-            self.shortages.append((self.options.pools[-1].name, text))
+        if self.pools:
+            text = "leaves no CPU for pods that name no pool, and none is reserved: they share the CPUs of other pools"
+            self.shortages.append((self.pools[-1].name, text))
 
 
 def _first(cpus: Sequence[CpuSet]) -> CpuSet:

@@ -1,4 +1,4 @@
-"""Who runs in which pool: whole pods, by the name that their annotation gives, else by their namespace."""
+"""The pool in which each pod runs: by the name in its annotation, else by its namespace."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from criproxy.alloc.memory import MemoryWish, place_memory, return_memory
 from criproxy.errors import NotEnough
+from criproxy.model.amounts import counted
 from criproxy.model.cpuset import CpuSet, format_cpuset, interned
 from criproxy.model.entries import Entries, with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
@@ -16,8 +17,9 @@ from criproxy.policy.annotations import Wishes
 from criproxy.policy.candidates import Candidates
 from criproxy.policy.memory import memory_wish
 from criproxy.policy.parts import no_shared_cpu
-from criproxy.policy.pools.explained import Among, all_owned, alone_compared, shared_compared
-from criproxy.policy.pools.options import ANNOTATION, DEFAULT, RESERVED, PoolsOptions
+from criproxy.policy.pools.explained import Among, all_exclusive, alone_compared, shared_compared
+from criproxy.policy.pools.fields import DEFAULT, RESERVED
+from criproxy.policy.pools.options import ANNOTATION, PoolsOptions
 from criproxy.policy.pools.plan import Instance, Plan, make_plan
 from criproxy.policy.pools.room import Alone, has_room, pods_by_pool
 
@@ -41,7 +43,7 @@ class PoolsPolicy:
 
     def pools(self, topology: Topology) -> Mapping[str, tuple[Grant, ...]]:
         """The CPUs of each pool and the NUMA nodes that these are of, by the pool's name in the policy file."""
-        plan = make_plan(self.options, self.options.usable(topology))
+        plan = self._plan(self.options.usable(topology))
         found: dict[str, tuple[Grant, ...]] = {}
         for instance in plan.instances:
             grant = Grant(instance.cpus, topology.nodes_of(instance.cpus) & topology.mems, pool=instance.name)
@@ -51,7 +53,7 @@ class PoolsPolicy:
     def place(self, node: Node, container: Container) -> Layout:
         """The CPUs of its pod's pool, and where safe the memory next to them."""
         node = self.options.within(node)
-        plan, old = make_plan(self.options, node.topology), node.grants.get(container.key)
+        plan, old = self._plan(node.topology), node.grants.get(container.key)
         wishes = Wishes.by(self.options, node, container)
         choice = self._choose(plan, node, wishes)
         alone, had = choice.instance.kind.exclusive, old.exclusive if old else NO_CPUS
@@ -66,18 +68,22 @@ class PoolsPolicy:
             grants = self._settled(plan, node, grants, container.key)
         wish = memory_wish(wishes, NEAR, pinned=self.options.pin_memory)
         layout = place_memory(node, grants, container, node.topology.nodes_of(choice.instance.cpus), wish)
-        verb = "owns" if alone else "shares"
+        verb = "gets exclusive" if alone else "shares"
         reason = f"{container.title} {verb} CPUs {format_cpuset(cpus)} of {choice.instance.name}: {choice.why}"
         notes = wishes.notes() + (() if alone else _overbooked(choice.instance, node, container))
         return Layout(layout.grants, (reason, *layout.reasons, *notes))
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; where it owned CPUs, those who share these again get them back."""
+        """The layout without *key*; shared containers get its exclusive CPUs back."""
         node = self.options.within(node)
         left = without(node.grants, (key,))
         if key in node.grants and node.grants[key].exclusive:
-            left = self._settled(make_plan(self.options, node.topology), node, left, key)
+            left = self._settled(self._plan(node.topology), node, left, key)
         return return_memory(node, left)
+
+    def _plan(self, topology: Topology) -> Plan:
+        """The pools of this machine."""
+        return make_plan(self.options.pools, self.options.reserved(topology), topology)
 
     def _choose(self, plan: Plan, node: Node, wishes: Wishes) -> Choice:
         """The pool of a container."""
@@ -100,13 +106,13 @@ class PoolsPolicy:
             BadAnnotation: its pod asks for something in a way that cannot be understood.
         """
         node = self.options.within(node)
-        plan, wishes = make_plan(self.options, node.topology), Wishes.by(self.options, node, container)
+        plan, wishes = self._plan(node.topology), Wishes.by(self.options, node, container)
         kind, why = self._of_kind(plan, wishes)
         if kind[0].kind.exclusive:
             return alone_compared(Alone.of(node, container, self.options.reserved(node.topology)), kind, why)
         old = node.grants.get(container.key)
         if node.topology.cpus <= node.exclusive_cpus - (old.exclusive if old else NO_CPUS):
-            return all_owned(kind, why)
+            return all_exclusive(kind, why)
         chosen = _choose(plan, kind, node, container, why).instance
         return shared_compared(Among(kind, node, container, pods_by_pool(node, container)), chosen, why)
 
@@ -116,7 +122,8 @@ class PoolsPolicy:
         system = any(fnmatchcase(wishes.container.namespace, each) for each in patterns)
         named = wishes.text(ANNOTATION)
         if named == RESERVED and not system and not self.options.annotations.allow:
-            wishes.ignored.append(f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not say so")
+            text = f"its namespace may not use the pool {RESERVED!r}: annotations.allow does not permit it"
+            wishes.ignored.append(text)
             named = None
         if named:
             return named, "its pod names that pool"
@@ -128,7 +135,7 @@ class PoolsPolicy:
         """A pool for the container alone: the one that it has, else one next to those of its pod, else the first.
 
         Raises:
-            NotEnough: all of them are owned.
+            NotEnough: none of them is free.
         """
         alone = Alone.of(node, container, self.options.reserved(node.topology))
         free = [index for index, instance in enumerate(kind) if alone.may_have(instance)]
@@ -140,19 +147,19 @@ class PoolsPolicy:
         return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)
 
     def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:
-        """The CPUs of those in a pool: what is owned by somebody since an earlier policy is not among them.
+        """The CPUs of the containers in a pool, without those that are exclusive since an earlier policy.
 
-        Empty where that is everything.
+        Empty where all CPUs are exclusive.
         """
         if not self.options.pin_cpu:
             return topology.cpus - owned
         return (instance.cpus - owned) or (plan.default.cpus - owned) or (topology.cpus - owned)
 
     def _settled(self, plan: Plan, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
-        """Change *grants* so that everybody who shares has what nobody owns of their pool.
+        """Change *grants* so that shared containers have the CPUs of their pool that are not exclusive.
 
-        Who is in no pool, because the policy was another, shares the default one from then on. Where all has an owner,
-        since an earlier policy, who shares is elsewhere and stays.
+        Containers of an earlier policy, which are in no pool, share the default one from then on. Where all CPUs are
+        exclusive since an earlier policy, shared containers are elsewhere and stay there.
         """
         owned = NO_CPUS.union(*(grant.exclusive for grant in grants.values() if grant.exclusive))
         moved: dict[tuple[CpuSet, CpuSet, CpuSet, str], Grant | None] = {}
@@ -162,7 +169,7 @@ class PoolsPolicy:
         for other, grant in grants.items():
             if grant.exclusive and not grant.shares:
                 continue
-            if grant.exclusive:  # since an earlier policy it owns CPUs beside those that it shares
+            if grant.exclusive:  # since an earlier policy it has exclusive CPUs beside the shared ones
                 cpus = (grant.cpus & grant.exclusive) | self._shared(plan, plan.default, node.topology, owned)
                 if cpus != grant.cpus:
                     grants[other] = replace(grant, cpus=cpus)
@@ -216,9 +223,10 @@ def _by_order(kind: Sequence[Instance], room: Sequence[int], pods: Mapping[str, 
 
 
 def _overbooked(instance: Instance, node: Node, container: Container) -> tuple[str, ...]:
-    """What there is to say if more is asked for in a pool than it has."""
+    """A sentence if the containers of a pool ask for more than it has."""
     keys = (key for key, grant in node.grants.items() if grant.pool == instance.name and key != container.key)
     asked = sum(node.containers[key].cpu_milli for key in keys if key in node.containers) + container.cpu_milli
     if asked <= len(instance.cpus) * 1000:
         return ()
-    return (f"{instance.name} is overbooked: its {len(instance.cpus)} CPUs are asked for {asked}m",)
+    has = counted(len(instance.cpus), "CPU")
+    return (f"{instance.name} is overbooked: its containers ask for {asked}m, and it has {has}",)

@@ -29,19 +29,19 @@ def has_room(instance: Instance, pods: Mapping[str, Collection[str]], container:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A container that looks for a pool of its own."""
+    """The search of a container for a pool of its own."""
 
     node: Node
     had: CpuSet
-    """The CPUs that it owns already."""
+    """Its exclusive CPUs so far."""
     taken: CpuSet
-    """Those that it cannot own: others do, or run there unmanaged, or they are reserved."""
+    """CPUs that it cannot get: exclusive ones of others, those of unmanaged containers, and reserved ones."""
     near: CpuSet
-    """The NUMA nodes of what its pod owns."""
+    """The NUMA nodes of the exclusive CPUs of its pod."""
 
     @classmethod
     def of(cls, node: Node, container: Container, reserved: CpuSet) -> Self:
-        """How *container* looks at *node*."""
+        """The search of *container* on *node*."""
         old = node.grants.get(container.key)
         had = old.exclusive if old else NO_CPUS
         siblings = (node.grants[each.key] for each in node.containers_of(container.pod) if each.key in node.grants)
@@ -49,7 +49,7 @@ class Alone:
         return cls(node, had, (node.exclusive_cpus | node.watched_cpus) - had | reserved, near)
 
     def may_have(self, instance: Instance) -> bool:
-        """Whether a pool is free, and leaves a CPU to those who share."""
+        """Whether a pool is free, and leaves a CPU to shared containers."""
         return instance.cpus.isdisjoint(self.taken) and bool((self.node.shared_cpus | self.had) - instance.cpus)
 
     def order(self, instance: Instance) -> tuple[bool, bool]:

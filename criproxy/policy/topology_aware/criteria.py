@@ -1,7 +1,7 @@
 """How pools compare for a container: named criteria in the order in which they count, a total order.
 
-The order is nri-plugins', or CRI-RM's where the policy file says so. Ours are the first ones: CPUs that somebody needs
-are taken last, and who has a place stays there.
+The order is nri-plugins', or CRI-RM's where the policy file says so. Criproxy's own come first: CPUs that
+shared containers need are taken last, and a container with a place stays there.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from criproxy.policy.topology_aware.request import Request
 
 @dataclass(frozen=True)
 class Choosing:
-    """A container that looks for a pool."""
+    """The search of a container for a pool."""
 
     division: Division
     room: Capacity
@@ -35,13 +35,13 @@ class Choosing:
     container: Container
     request: Request
     home: str
-    """The name of the pool that it is in already; empty for a newcomer."""
+    """The name of the pool that it is in already; empty for a new container."""
     is_nri: bool
     """Whether nri-plugins' rules count where they are others than CRI-RM's."""
 
     @cached_property
     def liked(self) -> CpuSet:
-        """The CPUs that it would rather own than others; none where all are as good."""
+        """The exclusive CPUs that it prefers; none where it prefers none."""
         return cpus_of_priority(self.room.tree.topology, self.request.priority) if self.request.owned else NO_CPUS
 
     @cached_property
@@ -93,7 +93,7 @@ class Choosing:
 
     @property
     def wanted_milli(self) -> int:
-        """What a pool has for one who shares, if there is one with so much: by CRI-RM's rules not the very last."""
+        """What a pool has for a shared container, if it has that much: by CRI-RM's rules not all that is left."""
         return self.request.shared_milli + (not self.is_nri)
 
     def _sharing_criteria(self, pool: Pool) -> tuple[Criterion, ...]:
@@ -123,7 +123,7 @@ class Choosing:
         )
 
     def owning(self, isolated: CpuSet) -> list[Candidate]:
-        """The pools with CPUs to be owned, *isolated* ones or some of those who share.
+        """The pools with CPUs that can become exclusive, *isolated* ones or shared ones.
 
         Args:
             isolated: those that the container may get; empty where it wants none.
@@ -152,13 +152,13 @@ class Choosing:
         return self.missing_cpus(pool) <= 0
 
     def missing_cpus(self, pool: Pool) -> int:
-        """How many CPUs to be owned a pool lacks, whatever those who share need; 0 or less where it has them."""
+        """How many exclusive CPUs a pool lacks, whatever shared containers need; 0 or less where it has them."""
         left = len(self.room.shared[pool.index]) - bool(self.request.shared_milli)
         return self.request.owned - min(left, len(self.room.ownable(pool.index)))
 
     def _owning_criteria(self, pool: Pool, quiet: bool, isolated: int) -> tuple[Criterion, ...]:
         return (
-            Criterion("it leaves more to those who share", self._short(pool, quiet=quiet), Unit.FEWER),
+            Criterion("it leaves more to shared containers", self._short(pool, quiet=quiet), Unit.FEWER),
             Criterion("it does not become empty", int(self._is_emptied(pool, quiet=quiet))),
             Criterion("it is there already", int(pool.name != self.home)),
             *self._memory_fits[pool.index],
@@ -172,16 +172,16 @@ class Choosing:
         )
 
     def _of_kind(self, pool: Pool, *, quiet: bool) -> tuple[Criterion, ...]:
-        """How many of the CPUs that it would own are of the kind that it prefers."""
+        """How many of its exclusive CPUs there would be of the kind that it prefers."""
         if not self.liked:
             return ()
         there = 0 if quiet else min(self.request.owned, len(self.room.ownable(pool.index) & self.liked))
         return (Criterion("it has more CPUs of the kind that it prefers", -there, Unit.MORE),)
 
     def _short(self, pool: Pool, *, quiet: bool) -> int:
-        """How many CPUs are missing in *pool* to those who share there, itself included."""
+        """How many CPUs the shared containers in *pool* lack then, this container included."""
         request, room = self.request, self.room
-        if quiet:  # it takes from those who share only what it shares itself
+        if quiet:  # it takes from shared containers only what it shares itself
             return -(-max(0, request.shared_milli - room.free_milli(pool.index)) // 1000)
         return max(0, request.owned - room.spare(pool.index, request.shared_milli))
 
@@ -193,5 +193,5 @@ class Choosing:
 
 
 def available(room: Capacity, shared_milli: int) -> int:
-    """How many CPUs of the machine can be owned, beside those that stay with those who share."""
+    """How many CPUs of the machine can become exclusive, beside those that must stay shared."""
     return max(0, min(len(room.ownable(0)), len(room.shared[0]) - room.needed(0, shared_milli)))

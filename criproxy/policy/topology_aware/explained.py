@@ -4,10 +4,12 @@ from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.pools import Pool
 from criproxy.alloc.rank import ranked
 from criproxy.alloc.sharing import RESERVED, Division
+from criproxy.model.amounts import counted
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.candidates import Candidates, Row, compared
+from criproxy.policy.parts import lacks_beside_shared
 from criproxy.policy.topology_aware.criteria import Choosing, available
 from criproxy.policy.topology_aware.reserved import reserved_pool
 
@@ -19,15 +21,11 @@ def pools_compared(choosing: Choosing, isolated: CpuSet) -> Candidates:
     owns, pools = bool(choosing.request.owned), choosing.room.tree.pools
     order = ranked(choosing.owning(isolated) if owns else choosing.sharing())
     fitting = {candidate.index for candidate in order}
-    lacking = [
-        Row(pool.name, lacks=_lacks_to_own(choosing, pool, isolated) if owns else _lacks_to_share(choosing, pool))
-        for pool in pools
-        if pool.index not in fitting
-    ]
+    lacking = [Row(pool.name, lacks=_lacks(choosing, pool, isolated)) for pool in pools if pool.index not in fitting]
     shared = choosing.division.shared_by(pools[0].name, choosing.others.exclusive_cpus)
     if order or owns or choosing.request.strict or not shared:
         return compared(OF, order, lacking)
-    note = "no pool has that much left: those who share have more than there is"
+    note = "no pool has that much left: shared containers ask for more than there is"
     return compared(OF, order, lacking, chosen=pools[0].name, note=note)
 
 
@@ -42,28 +40,26 @@ def reserved_compared(division: Division, others: Node, container: Container) ->
     return Candidates(OF, (), tuple(rows), pool, note)
 
 
-def _lacks_to_share(choosing: Choosing, pool: Pool) -> str:
+def _lacks(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
     if not choosing.allows(pool):
         return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
+    return _lacks_exclusive(choosing, pool, isolated) if choosing.request.owned else _lacks_shared(choosing, pool)
+
+
+def _lacks_shared(choosing: Choosing, pool: Pool) -> str:
     if not choosing.room.shared[pool.index]:
         return "CPUs to share"
     milli, free = choosing.request.shared_milli, choosing.room.free_milli(pool.index)
     return f"{(milli if free < milli else choosing.wanted_milli) - free}m"
 
 
-def _lacks_to_own(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
+def _lacks_exclusive(choosing: Choosing, pool: Pool, isolated: CpuSet) -> str:
     request = choosing.request
-    if not choosing.allows(pool):
-        return "closeness to its devices" if choosing.is_around_home(pool) else "the NUMA nodes of its memory"
     if request.isolated_only:
         missing = request.owned - len(isolated & pool.cpus)
-        return _cpus(missing, "isolated ") if missing > 0 else "CPUs to share"
+        return counted(missing, "isolated CPU") if missing > 0 else "CPUs to share"
     if not choosing.division.own_sharable():
-        return "CPUs that can be owned"
+        return "CPUs that can be exclusive"
     if (missing := choosing.missing_cpus(pool)) > 0:
-        return _cpus(missing)
-    return f"{_cpus(request.owned - available(choosing.room, request.shared_milli))} that those who share can spare"
-
-
-def _cpus(count: int, kind: str = "") -> str:
-    return f"{count} {kind}CPU{'s' * (count != 1)}"
+        return counted(missing, "CPU")
+    return lacks_beside_shared(request.owned - available(choosing.room, request.shared_milli))

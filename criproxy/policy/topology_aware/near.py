@@ -1,4 +1,4 @@
-"""How near each pool is to what a container wants to be near: other containers by affinity, devices by their hints."""
+"""How near each pool is to what a container should be near: other containers by affinity, devices by hints."""
 
 from collections.abc import Callable, Sequence
 

@@ -27,30 +27,30 @@ class TopologyAwareOptions(Options):
     """Options of the policy ``topology-aware``."""
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that no container owns: those of the namespaces in reservedPoolNamespaces run there, and they keep the node
-    itself alive."""
+    """CPUs that are never exclusive: containers of the namespaces in reservedPoolNamespaces run there, and they keep
+    the node itself alive."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = (SYSTEM_NAMESPACE,)
     """Namespaces whose containers share the reserved CPUs; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers are kept to the CPUs of their pool; otherwise the pool decides about their memory only."""
+    """Whether containers run only on the CPUs of their pool; otherwise the pool decides about their memory only."""
     pin_memory: bool = True
     """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
     prefer_isolated_cpus: bool = Field(default=True, alias="preferIsolatedCPUs")
-    """Whether owners of a single CPU get one of those that the kernel keeps free (isolcpus), as long as there are."""
+    """Whether containers with a single exclusive CPU get an isolated one (isolcpus), as long as there is one."""
     default_cpu_priority: Literal["high", "normal", "low", "none"] = Field(default="none", alias="defaultCPUPriority")
-    """Which CPUs owners get first where a machine has several kinds: the fastest (high), usual ones (normal),
-    efficiency cores (low), or any (none); the annotation prefer-cpu-priority says it for a pod."""
+    """Which CPUs become exclusive first where a machine has several kinds: the fastest (high), usual ones (normal),
+    efficiency cores (low), or any (none); the annotation prefer-cpu-priority sets it for a pod."""
     prefer_shared_cpus: bool = Field(default=False, alias="preferSharedCPUs")
-    """Whether everybody shares, Guaranteed pods that ask for whole CPUs included."""
+    """Whether all containers are shared, also those of Guaranteed pods that ask for whole CPUs."""
     colocate_pods: bool = False
     """Whether the containers of a pod are placed near each other, unless they have affinities of their own."""
     colocate_namespaces: bool = False
     """Whether the containers of a namespace are placed near each other, unless they have affinities of their own."""
     unlimited_burstable: BurstLevel = "package"
-    """How large the part of the machine is in which Burstable containers without a CPU limit run, if it can be had: all
-    of it (system), a socket (package), a die, a NUMA node (numa) or what shares a level 3 cache (l3cache)."""
+    """How large the part of the machine is in which Burstable containers without a CPU limit run, if there is room: all
+    of it (system), a socket (package), a die, a NUMA node (numa) or the CPUs of a level 3 cache (l3cache)."""
     exclusive: Exclusive = Exclusive()
-    """What becomes of exclusive CPUs when their container ends."""
+    """What happens to exclusive CPUs when their container ends."""
     cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
     """Not acted on: criproxy sets no frequencies."""
     shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")

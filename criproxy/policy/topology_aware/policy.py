@@ -1,7 +1,7 @@
 """Placing containers: each in the smallest part of the machine that has room for it.
 
-A container of a Guaranteed pod that asks for whole CPUs owns them; all others share what nobody owns of their pool: a
-level 3 cache, a NUMA node, a die, a socket or the machine.
+A container of a Guaranteed pod that asks for whole CPUs gets them exclusively; all others share the other CPUs of their
+pool: a level 3 cache, a NUMA node, a die, a socket or the machine.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from criproxy.alloc.rank import ranked
 from criproxy.alloc.resize import resize_cpus
 from criproxy.alloc.sharing import RESERVED, Division, divide
 from criproxy.errors import BadAnnotation, NotEnough
-from criproxy.model.cpuset import CpuSet, format_cpuset, interned
+from criproxy.model.cpuset import CpuSet, format_cpuset, interned, numbered
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
@@ -34,7 +34,7 @@ from criproxy.policy.topology_aware.explained import pools_compared, reserved_co
 from criproxy.policy.topology_aware.options import TopologyAwareOptions
 from criproxy.policy.topology_aware.request import Request, hides_threads, is_left_alone, is_reserved, request_of
 from criproxy.policy.topology_aware.reserved import reserved_pool
-from criproxy.policy.topology_aware.words import cpus_words, refusal, sharing_refusal, why_first
+from criproxy.policy.topology_aware.words import refusal, sharing_refusal, why_first
 
 HIDING = "hide-hyperthreads"
 NO_ROOM = "no pool has that much left"
@@ -61,12 +61,12 @@ class TopologyAwarePolicy:
         self._pessimistic = options.rules == "crirm"
 
     def place(self, node: Node, container: Container) -> Layout:
-        """Its own CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
+        """Exclusive CPUs or the shared ones of a pool or both, and where safe the memory of the pool's NUMA nodes."""
         machine, node = node, self.options.within(node)
         wishes = self._wishes(node, container)
         if is_left_alone(wishes):
             left = self.release(machine, container.key).grants if container.key in node.grants else node.grants
-            return Layout(left, (f"{container.title} is left alone: cpu.preserve says so", *wishes.notes()))
+            return Layout(left, (f"{container.title} is left alone: cpu.preserve is true", *wishes.notes()))
         division = _divided(self.options, node.topology)
         others = _others(node, container.key) if container.key in node.grants else node
         grant, reason = self._decide(division, others, wishes, node.grants.get(container.key))
@@ -77,7 +77,7 @@ class TopologyAwarePolicy:
         return Layout(self._settled(division, node, layout.grants) if owners_differ else layout.grants, reasons)
 
     def release(self, node: Node, key: str) -> Layout:
-        """The layout without *key*; what it owned is shared again by those around."""
+        """The layout without *key*; its exclusive CPUs become shared again."""
         node = self.options.within(node)
         left = return_memory(node, without(node.grants, (key,)), pessimistic=self._pessimistic)
         if key in node.grants and node.grants[key].exclusive:
@@ -95,10 +95,10 @@ class TopologyAwarePolicy:
         container, answers = node.containers.get(key), _hiding(self.options, node.pods)
         if container is None or container.pod not in answers:
             return False
-        of_pod, who = answers[container.pod], (container.namespace, container.name)
-        if who not in of_pod:
-            of_pod[who] = self._says_hide(node, container)
-        return of_pod[who]
+        of_pod, name = answers[container.pod], (container.namespace, container.name)
+        if name not in of_pod:
+            of_pod[name] = self._says_hide(node, container)
+        return of_pod[name]
 
     def _says_hide(self, node: Node, container: Container) -> bool:
         try:
@@ -143,21 +143,21 @@ class TopologyAwarePolicy:
         own = old.exclusive if old else NO_CPUS
         room = division.capacity(others, others.watched_cpus - own if request.owned else NO_CPUS)
         isolated = division.isolated - others.exclusive_cpus - room.watched if request.isolated else NO_CPUS
-        if isolated - own and not others.shared_cpus - isolated:  # all others are owned: who shares is on these
+        if isolated - own and not others.shared_cpus - isolated:  # shared containers are on these: one stays
             isolated -= {max(isolated - own)}
         home = self._home(division, old)
         return Choosing(division, room, others, container, request, home, self.options.rules == "nri"), isolated
 
     @staticmethod
     def _home(division: Division, old: Grant | None) -> str:
-        """The pool that a container has to stay in if it can: its own; for who shares, in it that around its memory."""
+        """The pool in which a container stays if it can: its own; if shared, the part of it around its memory."""
         if old is None:
             return ""
         tree = division.tree
         own = tree.by_name.get(old.pool)
         if old.exclusive:
             return (own or tree.home(old.exclusive)).name
-        # Who comes from another policy may have any pool, or none; its memory stays where it is.
+        # A container of another policy may have any pool, or none; its memory stays where it is.
         around = tree.home(tree.topology.cpus_of(old.mems) & tree.topology.cpus)
         if own is None:
             return around.name if around.index else ""
@@ -176,12 +176,12 @@ class TopologyAwarePolicy:
 
 
 def _others(node: Node, key: str) -> Node:
-    """The node without the place of *key*, and without where it is: else its CPUs would count as a stranger's."""
+    """The node without the place of *key*, granted and applied: else its CPUs would count as unmanaged ones."""
     return node.replace(grants=without(node.grants, (key,)), applied=without(node.applied, (key,)))
 
 
 def _without_own(request: Request, container: Container) -> Request:
-    """What a container for the reserved CPUs gets where there are none left: all of it shared."""
+    """The request of a container for the reserved CPUs where none are left: all of it shared."""
     return replace(request, owned=0, shared_milli=shared_milli(container))
 
 
@@ -189,10 +189,10 @@ def _reserved(division: Division, others: Node, container: Container, request: R
     """The reserved CPUs while they have room, else the shared ones of the whole machine."""
     pool, free = reserved_pool(division, others, container)
     cpus = division.seen(NO_CPUS, division.shared_by(pool, others.exclusive_cpus), hides=request.hides)
-    why = "they are kept for such containers"
+    why = "they are for such containers"
     if pool != RESERVED:
-        why = f"{RESERVED}, which are kept for such containers, have {max(free, 0)}m left"
-    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {cpus_words(cpus)} of {pool}: {why}"
+        why = f"{RESERVED}, which are for such containers, have {max(free, 0)}m left"
+    return Grant(cpus, NO_CPUS, pool=pool), f"{container.title} shares {numbered('CPU', cpus)} of {pool}: {why}"
 
 
 def _share(choosing: Choosing) -> tuple[Grant, str]:
@@ -207,12 +207,12 @@ def _share(choosing: Choosing) -> tuple[Grant, str]:
         raise no_shared_cpu(others.topology, choosing.container)
     cpus = division.seen(NO_CPUS, shared, hides=request.hides)
     asks = f"asks for {request.shared_milli}m" if request.shared_milli else "asks for nothing"
-    reason = f"{choosing.container.title} shares {cpus_words(cpus)} of {pool.name}: it {asks}, and {why}"
+    reason = f"{choosing.container.title} shares {numbered('CPU', cpus)} of {pool.name}: it {asks}, and {why}"
     return Grant(cpus, NO_CPUS, pool=pool.name), reason
 
 
 def _own(choosing: Choosing, isolated: CpuSet, had: CpuSet) -> tuple[Grant, str]:
-    """CPUs of its own, *isolated* ones if there are enough, and of those that it *had* as many as possible."""
+    """Exclusive CPUs, *isolated* ones if there are enough, and as many as possible of those that it *had*."""
     division, others, room, request = choosing.division, choosing.others, choosing.room, choosing.request
     order = ranked(choosing.owning(isolated))
     if not order:
@@ -221,16 +221,16 @@ def _own(choosing: Choosing, isolated: CpuSet, had: CpuSet) -> tuple[Grant, str]
     own = _taken(choosing, pool, isolated & pool.cpus, had)
     shared = division.shared_by(pool.name, others.exclusive_cpus | own) if request.shared_milli else NO_CPUS
     cpus = division.seen(own, shared, hides=request.hides)
-    also = f" and shares {cpus_words(shared)}" if shared else ""
-    seen = f", of which it sees {format_cpuset(cpus)}" if cpus != own | shared else ""
+    also = f" and shares {numbered('CPU', shared)}" if shared else ""
+    seen = f", of which it runs on {format_cpuset(cpus)}" if cpus != own | shared else ""
     asks = f"its pod is Guaranteed and it asks for {container.cpu_milli}m"
     why = why_first(order, only=len(room.tree.pools) == 1)
-    reason = f"{container.title} owns {cpus_words(own)}{also} in {pool.name}{seen}: {asks}, and {why}"
+    reason = f"{container.title} gets exclusive {numbered('CPU', own)}{also} in {pool.name}{seen}: {asks}, and {why}"
     return Grant(cpus, NO_CPUS, own, pool.name), reason
 
 
 def _taken(choosing: Choosing, pool: Pool, isolated: CpuSet, had: CpuSet) -> CpuSet:
-    """CPUs of *pool* to be owned: *isolated* ones if they suffice, and of those that it *had* as many as possible."""
+    """Exclusive CPUs of *pool*: *isolated* ones if they suffice, and as many as possible of those that it *had*."""
     topology, room, request = choosing.room.tree.topology, choosing.room, choosing.request
     if len(isolated) >= request.owned:
         if request.by_hint and not had:

@@ -27,11 +27,11 @@ class Request:
     """CPUs."""
     shared_milli: int
     isolated: bool = False
-    """Whether what it owns should be isolated CPUs."""
+    """Whether its exclusive CPUs should be isolated ones."""
     isolated_only: bool = False
-    """Whether it must be."""
+    """Whether they must be."""
     priority: Priority = Priority.NONE
-    """Of the CPUs that it owns."""
+    """Of its exclusive CPUs."""
     limit_milli: int | None = None
     """What a Burstable container may use at most, where the rules look at it."""
     burst: Level | None = None
@@ -66,7 +66,7 @@ def is_reserved(options: TopologyAwareOptions, wishes: Wishes) -> bool:
 def request_of(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> Request:
     """What *container* is to be given; raises BadAnnotation.
 
-    The rule is nri-plugins': of 1500m one CPU is owned and the rest shared, 2500m are all shared.
+    The rule is nri-plugins': of 1500m one CPU is exclusive and the rest shared, 2500m are all shared.
     """
     owned, rest = _split(container, options, wishes)
     isolated, isolated_only = _isolation(owned, options, wishes)
@@ -95,7 +95,7 @@ def hides_threads(wishes: Wishes) -> bool:
 
 
 def _split(container: Container, options: TopologyAwareOptions, wishes: Wishes) -> tuple[int, int]:
-    """The CPUs that it owns, and what it shares in milli-CPU."""
+    """The number of its exclusive CPUs, and what it shares in milli-CPU."""
     milli = shared_milli(container)
     whole, rest = divmod(milli, 1000)
     wish = wishes.boolean("prefer-shared-cpus")
@@ -115,7 +115,7 @@ def _isolation(owned: int, options: TopologyAwareOptions, wishes: Wishes) -> tup
         return required, required
     if preferred is not None:
         return preferred, False
-    # Processes on several isolated CPUs have to spread by themselves: only who says so gets them.
+    # Processes on several isolated CPUs have to spread by themselves: only pods that ask for them get them.
     return options.prefer_isolated_cpus and owned == 1, False
 
 

@@ -1,4 +1,4 @@
-"""Who shares the reserved CPUs, and who has to go elsewhere because they are full."""
+"""The pool of containers for the reserved CPUs: these, or another one where these are full."""
 
 from criproxy.alloc.capacity import shared_milli
 from criproxy.alloc.sharing import RESERVED, Division

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 
 from criproxy.alloc.rank import Candidate, decider
+from criproxy.model.amounts import are, counted
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.policy.hints import near_words
+from criproxy.policy.parts import by_node
 from criproxy.policy.topology_aware.criteria import Choosing, available
-
-
-def cpus_words(cpus: CpuSet) -> str:
-    """``CPU 4``, ``CPUs 4-6``."""
-    return f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
 
 
 def why_first(order: Sequence[Candidate], *, only: bool) -> str:
@@ -24,7 +21,7 @@ def why_first(order: Sequence[Candidate], *, only: bool) -> str:
 
 
 def refusal(choosing: Choosing, isolated: CpuSet) -> str:
-    """Why a container that is to own CPUs has no place, with what it asked and what is free where.
+    """Why a container gets no exclusive CPUs, with what it asked for and the free CPUs of each NUMA node.
 
     Args:
         choosing: the container.
@@ -32,37 +29,30 @@ def refusal(choosing: Choosing, isolated: CpuSet) -> str:
     """
     request, room = choosing.request, choosing.room
     also = f" and {request.shared_milli}m of shared ones" if request.shared_milli else ""
-    count = f"{request.owned} exclusive CPU{'s' * (request.owned > 1)}{also}"
-    asks = f"container {choosing.container.title} asks for {count}"
+    asks = f"container {choosing.container.title} asks for {counted(request.owned, 'exclusive CPU')}{also}"
     if request.isolated_only and not choosing.owning_anywhere(isolated):
-        there = f"free are {_by_node(choosing, isolated)}" if isolated else "none is free"
-        return f"{asks}, but only isolated CPUs will do (require-isolated-cpus), and {there}"
+        there = f"the free ones are {by_node(room.tree.topology, isolated)}" if isolated else "none is free"
+        return f"{asks}, isolated CPUs only (require-isolated-cpus), but {there}"
     if request.strict and choosing.owning_anywhere(isolated):
         return f"{asks}, {_strictly(choosing, room.ownable(0))}"
     if not choosing.division.own_sharable():
-        return f"{asks}, but none can be owned: all CPUs that pods may use are reserved or isolated"
+        return f"{asks}, but no CPU can be exclusive: all CPUs that pods may use are reserved or isolated"
     load, needed = room.loads[0], room.needed(0, request.shared_milli)
-    granted = f", who were granted {load.granted_milli}m" if load.granted_milli else ""
-    stay = f", and {needed} of them must stay with those who share{granted}" if needed else ""
+    granted = f", which were granted {load.granted_milli}m" if load.granted_milli else ""
+    stay = f", and {needed} of them must stay with shared containers{granted}" if needed else ""
     if room.watched:
-        stay += f", and on CPUs {format_cpuset(room.watched)} run containers that criproxy does not move"
-    where = _by_node(choosing, room.shared[0])
-    count_free = available(room, request.shared_milli)
-    return f"{asks}, but {count_free} {'is' if count_free == 1 else 'are'} available: free are {where}{stay}"
+        stay += f", and containers that criproxy does not move run on CPUs {format_cpuset(room.watched)}"
+    where, count = by_node(room.tree.topology, room.shared[0]), available(room, request.shared_milli)
+    return f"{asks}, but {count} {are(count)} available; free CPUs: {where}{stay}"
 
 
 def sharing_refusal(choosing: Choosing) -> str:
-    """Why a container that shares has no place: only because it must be close to something."""
+    """Why a shared container has no place: only because it must be close to something."""
     asks = f"container {choosing.container.title} asks for {choosing.request.shared_milli}m"
     return f"{asks}, {_strictly(choosing, choosing.room.shared[0])}"
 
 
 def _strictly(choosing: Choosing, free: CpuSet) -> str:
-    near, where = near_words(choosing.request.hints), _by_node(choosing, free)
-    return f"strictly close to its devices on {near}, but places with room elsewhere fail strict hint: free are {where}"
-
-
-def _by_node(choosing: Choosing, free: CpuSet) -> str:
-    nodes = choosing.room.tree.topology.nodes
-    where = ", ".join(f"{format_cpuset(n.cpus & free)} on NUMA node {n.id}" for n in nodes if n.cpus & free)
-    return where or "none on any NUMA node"
+    near, where = near_words(choosing.request.hints), by_node(choosing.room.tree.topology, free)
+    strict = f"strictly close to its devices on {near}, but places with room elsewhere fail strict hint"
+    return f"{strict}; free CPUs: {where}"

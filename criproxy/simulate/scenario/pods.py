@@ -1,7 +1,7 @@
 """The pods of a scenario file → pods and containers as the proxy would see them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from criproxy.config.words import did_you_mean
@@ -18,7 +18,7 @@ from criproxy.model.resources import (
     request_to_oom_score_adj,
     shares_to_milli,
 )
-from criproxy.model.workload import QosClass, Sizes
+from criproxy.model.workload import Container, Pod, QosClass, Sizes
 from criproxy.simulate.scenario.place import At
 
 QOS = {"guaranteed": QosClass.GUARANTEED, "burstable": QosClass.BURSTABLE, "besteffort": QosClass.BEST_EFFORT}
@@ -49,6 +49,19 @@ class ContainerPlan:
     init: bool = False
     """Whether it ends before the next one is created."""
 
+    def container(self, key: str, pod: Pod, capacity_bytes: int, cards: Iterable[CpuSet] = ()) -> Container:
+        """The container with this key in *pod*; *cards*: the NUMA nodes next to each card that it gets."""
+        found = Container(
+            key=key,
+            pod=pod.key,
+            name=self.name,
+            pod_name=pod.name,
+            namespace=pod.namespace,
+            qos=pod.qos,
+            hints=(*self.hints, *cards),
+        )
+        return found.resized(seen_sizes(self.amounts, pod.qos, capacity_bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
@@ -69,6 +82,19 @@ class PodPlan:
         inits = [each.amounts.cpu_request_milli for each in self.containers if each.init]
         regular = sum(each.amounts.cpu_request_milli for each in self.containers if not each.init)
         return seen_milli(self.pod_cpu_milli or max(regular, *inits, 0))
+
+    def pod(self, key: str, name: str) -> Pod:
+        """The pod with this key and name."""
+        return Pod(
+            key=key,
+            uid=f"uid-{key}",
+            name=name,
+            namespace=self.namespace,
+            qos=self.qos,
+            labels=self.labels,
+            annotations=self.annotations,
+            cpu_total_milli=self.cpu_total_milli,
+        )
 
 
 def seen_milli(cpu_milli: int) -> int:

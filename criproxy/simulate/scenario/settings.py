@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criproxy.config.document import Document
-from criproxy.config.mistake import Mistake, told
+from criproxy.config.mistake import Mistake, reported
 from criproxy.config.settings import Settings, to_settings
 from criproxy.errors import ConfigError
 from criproxy.model.topology import Topology
@@ -72,7 +72,7 @@ def settings(configuration: Configuration, rules: str, topology: Topology) -> Se
     for option, (_, source) in translated.items():
         _copy_places(document, option, source)
     _, mistakes = to_settings(document, configuration.file, topology)
-    raise Unusable(told(mistakes))
+    raise Unusable(reported(mistakes))
 
 
 def _translated(configuration: Configuration, rules: str) -> dict[str, tuple[object, At]]:

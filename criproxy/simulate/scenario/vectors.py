@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from criproxy.config.document import parse
-from criproxy.config.mistake import Mistake, told
+from criproxy.config.mistake import Mistake, reported
 from criproxy.config.words import did_you_mean
 from criproxy.errors import UsageError
 from criproxy.model.topology import Topology
@@ -59,7 +59,7 @@ class Contents:
     @property
     def all_mistakes(self) -> list[Mistake]:
         """Each once, in the order of the file."""
-        return told([*self.mistakes, *self.wrong.values()])
+        return reported([*self.mistakes, *self.wrong.values()])
 
 
 def load(file: Path, ids: Collection[str] = ()) -> list[Vector]:

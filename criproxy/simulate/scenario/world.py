@@ -22,10 +22,10 @@ from criproxy.engine.step import step
 from criproxy.errors import ConfigError, Refused
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod
+from criproxy.model.workload import Pod
 from criproxy.policy.api import Policy
 from criproxy.policy.memory import cold_start_s
-from criproxy.simulate.faults import told
+from criproxy.simulate.faults import raised
 from criproxy.simulate.scenario.assertions import Assertion
 from criproxy.simulate.scenario.expected import ExpectedPools
 from criproxy.simulate.scenario.pods import ContainerPlan, PodPlan, seen_sizes
@@ -199,40 +199,18 @@ class World:
             raise Failure(f"{name} should be refused, and is {done}", self._line)
 
     def _run_pod(self, plan: PodPlan) -> None:
-        sandbox = f"{plan.name}-{self._next()}"
-        self._apply(
-            PodCreated(
-                Pod(
-                    key=sandbox,
-                    uid=f"uid-{sandbox}",
-                    name=plan.name,
-                    namespace=plan.namespace,
-                    qos=plan.qos,
-                    labels=plan.labels,
-                    annotations=plan.annotations,
-                    cpu_total_milli=plan.cpu_total_milli,
-                )
-            )
-        )
+        pod = plan.pod(f"{plan.name}-{self._next()}", plan.name)
+        self._apply(PodCreated(pod))
         for container in plan.containers:
-            self._run_container(plan, sandbox, container)
+            self._run_container(pod, container)
 
-    def _run_container(self, plan: PodPlan, sandbox: str, planned: ContainerPlan) -> None:
+    def _run_container(self, pod: Pod, planned: ContainerPlan) -> None:
         reservation, key = f"r{self._next()}", f"{planned.name}-{self._serial}"
-        newcomer = Container(
-            key=reservation,
-            pod=sandbox,
-            name=planned.name,
-            pod_name=plan.name,
-            namespace=plan.namespace,
-            qos=plan.qos,
-            hints=planned.hints,
-        ).resized(seen_sizes(planned.amounts, plan.qos, self.topology.capacity_bytes))
-        self._apply(ContainerCreating(newcomer))
+        self._apply(ContainerCreating(planned.container(reservation, pod, self.topology.capacity_bytes)))
         self._keys[planned.name] = key
         self._apply(ContainerCreated(reservation, key))
         self._apply(ContainerStarted(key))
-        cold_s = cold_start_s(plan.annotations, planned.name)
+        cold_s = cold_start_s(pod.annotations, planned.name)
         if cold_s is not None:
             self._warm_at_s[key] = self._clock_s + cold_s
         if planned.init:
@@ -280,7 +258,7 @@ class World:
             self._remember(event, self._policy, refused=True)
             raise
         except Exception as error:  # whatever is wrong with a policy, other cases go on
-            raise Failure(f"the policy is at fault at {type(event).__name__}: {told(error)}", self._line) from error
+            raise Failure(f"the policy is at fault at {type(event).__name__}: {raised(error)}", self._line) from error
         self._remember(event, self._policy, refused=False)
         self._node = decision.node
         if decision.reasons:

@@ -119,7 +119,7 @@ async def test_apply_all_moves_who_is_here(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        pytest.param('policy: statik\nreservedCpus: "0-1"\n', ":1:9: policy: there is no policy 'statik'", id="name"),
+        pytest.param('policy: statik\nreservedCpus: "0-1"\n', ":1:9: policy: unknown policy 'statik'", id="name"),
         pytest.param("policy: static\nreservedCpus: [x]\n", ":2:15: reservedCpus: must be CPUs such as", id="value"),
         pytest.param("policy: static\n  odd\n: [", ":", id="no-yaml"),
         pytest.param(None, ": there is no such file or directory", id="gone"),

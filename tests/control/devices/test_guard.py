@@ -252,7 +252,7 @@ async def test_cdi_devices_stay_as_they_are(tmp_path: Path) -> None:
 async def test_refused_until_somebody_can_tell(tmp_path: Path) -> None:
     """With onNoEvidence=fail it is refused with the code at which the kubelet tries again, and holds no place."""
     async with world(tmp_path, rules=replace(RULES, on_no_evidence="fail")) as node:
-        why = "container default/pod-0/main is refused: nvidia: nobody can tell whether a card was allocated"
+        why = "container default/pod-0/main is refused: nvidia: it is unknown whether a card is allocated"
         with pytest.raises(RuntimeCallError, match=why) as refused:
             await create(node, "NVIDIA_VISIBLE_DEVICES=all")
 

@@ -15,7 +15,6 @@ from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.cri.stamp import ANNOTATION, read_stamp
 from criproxy.devices.builtin import AMD, NVIDIA
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
@@ -24,6 +23,7 @@ from criproxy.model.grant import Grant
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.record import Kind
+from tests.allocations import Allocated, Allocations
 from tests.control.world import FAST, GIB, World
 from tests.devices.fixture import ALI
 

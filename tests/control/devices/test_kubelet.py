@@ -15,8 +15,8 @@ from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.evidence import Known, Subject
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import VOID, envs, world
 from tests.control.world import RecordingLog, World, sharer
 

@@ -12,9 +12,9 @@ from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
+from tests.allocations import Allocated, Allocations
 from tests.control.world import FAST, World
 
 GPU = "nvidia.com/gpu"

@@ -55,7 +55,7 @@ async def test_a_life_is_told_in_two_lines(tmp_path: Path) -> None:
                 "reasons": placed[1]["reasons"],
             },
         )
-        assert "default/owner/main owns CPUs 1-2" in str(placed[1]["reasons"])
+        assert "default/owner/main gets exclusive CPUs 1-2" in str(placed[1]["reasons"])
         assert given_back == (
             "place given back",
             {"container": "default/owner/main", "id": ids["main"], "exclusive": "1-2", "moved": 1},

@@ -16,10 +16,10 @@ from criproxy.offline import release
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from criproxy.wire.calls import Table
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, STATIC, World, owner, sharer
+from tests.sysfs import write_sysfs
 
 LIMIT_S = 30.0
 LIFT = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0", "cpuQuota": "lift"}))

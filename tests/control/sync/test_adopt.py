@@ -159,7 +159,7 @@ async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -
         with pytest.raises(RuntimeCallError) as caught:
             await world.kubelet.create(pod, sandbox_id, pod.containers[0])
         assert caught.value.code is StatusCode.RESOURCE_EXHAUSTED
-        assert "on CPUs 0-3 run containers that criproxy does not move" in caught.value.details
+        assert "containers that criproxy does not move run on CPUs 0-3" in caught.value.details
         assert world.cpus(foreign) == "0-3"
         assert world.cpus(owned) == "1"
 

@@ -10,9 +10,9 @@ import pytest
 from criproxy.discovery.cgroup import deciding_files
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.simulate.machines import machine
-from criproxy.simulate.sysfs import write_sysfs
 from tests.control import world as worlds
 from tests.control.world import FAST, World, owner, sharer
+from tests.sysfs import write_sysfs
 
 LIMIT_S = 20.0
 MACHINE = machine(nodes=1, cores=4, threads=1)

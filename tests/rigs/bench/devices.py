@@ -23,13 +23,13 @@ from criproxy.cri.methods import paths
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
 from criproxy.engine.events import PodCreated
 from criproxy.model.workload import Pod
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed
+from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import host
 from tests.control.world import RecordingLog
 from tests.rigs.bench.bars import DEVICES_MS, STEP_P99_MS

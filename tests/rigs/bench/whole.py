@@ -22,9 +22,9 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.rules import DeviceRules, KubeletFiles
-from criproxy.emulator.allocations import Allocated, Allocations
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE
+from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import host
 from tests.control.world import FAST, World
 from tests.rigs.bench.bars import WHOLE_MS, WHOLE_P99_MS

@@ -21,15 +21,7 @@ from criproxy.engine.events import (
     ResizeRefused,
     TopologyChanged,
 )
-from criproxy.engine.explained import explanation_is_true
 from criproxy.engine.invariants import violations
-from criproxy.engine.laws import (
-    departure_undoes_arrival,
-    memory_is_promised_once,
-    memory_stays,
-    release_gives_back,
-    step_is_deterministic,
-)
 from criproxy.engine.step import step
 from criproxy.errors import Refused
 from criproxy.model.cpuset import format_cpuset
@@ -44,6 +36,14 @@ from criproxy.policy.balloons import BalloonsOptions
 from criproxy.policy.options import Options, options_of
 from criproxy.simulate.machines import GIB
 from tests.engine.lives import PODS, containers, cpu_sizes, events, found, reservations
+from tests.explained import explanation_is_true
+from tests.laws import (
+    departure_undoes_arrival,
+    memory_is_promised_once,
+    memory_stays,
+    release_gives_back,
+    step_is_deterministic,
+)
 from tests.rigs.properties.balloons import balloon_options
 from tests.rigs.properties.desired import gives_what_was_wanted, refusal_moves_nobody
 from tests.rigs.properties.machines import machines, narrowed

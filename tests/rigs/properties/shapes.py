@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
 from criproxy.policy.options import AnnotationOptions, NamespacePattern
-from criproxy.policy.pools.options import Pool
+from criproxy.policy.pools.fields import Pool
 from criproxy.policy.usable import AvailableResources
 
 POOLS = ("p0", "p1", "p2")

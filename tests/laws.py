@@ -1,22 +1,33 @@
-"""What must be true of two nodes, one after the other, and of what a policy does with one: for tests and simulations.
+"""What must be true of two nodes, one after the other, and of what a policy does with one.
 
 As with `engine.invariants`, each function yields one sentence for every violation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from criproxy.alloc.memory import promised_beyond
+from criproxy.alloc.memory import _machine
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerGone, Event
 from criproxy.engine.invariants import title_of
 from criproxy.engine.step import step
 from criproxy.errors import Refused
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
+
+
+def promised_beyond(node: Node, *, pessimistic: bool = False) -> Mapping[CpuSet, int]:
+    """Sets of NUMA nodes of which more is promised than they have, and by how many bytes; see `place_memory`.
+
+    All nodes together are never among them: limits may add up to more than a machine has. Others only after what
+    moves no memory: containers were taken in, or the machine or the policy has changed.
+    """
+    machine = _machine(node.topology, pessimistic)
+    promises = machine.crowds.of(node, node.grants).promises
+    return {machine.memory.nodes(zone): size for zone, size in promises.over(machine.memory.all)}
 
 
 def memory_stays(before: Node, after: Node) -> Iterator[str]:
