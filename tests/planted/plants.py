@@ -132,7 +132,7 @@ def words_that_raise_stay_pending(patch: pytest.MonkeyPatch) -> None:
         if isinstance(item, Step):
             self._tell(item)
         else:
-            self._write(self.history.record(item() if callable(item) else item))
+            self._write(self._history.record(item() if callable(item) else item))
         self._waiting.popleft()
 
     plant(patch, Outbox, "_next", broken)
@@ -170,7 +170,7 @@ def refused_resizes_are_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def a_refused_size_is_a_trap(patch: pytest.MonkeyPatch) -> None:
     """A container that restarts while its resize is refused is refused, too."""
-    plant(patch, creating, "as_before", lambda node, newcomer, at_s: None)
+    plant(patch, creating, "as_before", lambda node, new, at_s: None)
 
 
 def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:

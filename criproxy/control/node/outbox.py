@@ -50,16 +50,26 @@ class Outbox:
 
     Args:
         write: gets the records of the history.
+        history: makes records of entries.
+        explanations: hear of decisions that had candidates.
         log: gets a line for each decision.
         failures: told of what cannot be told.
         tasks: run the task that tells.
     """
 
-    def __init__(self, write: Callable[[Record], None], log: Log, failures: Failures, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        write: Callable[[Record], None],
+        history: History,
+        explanations: Explanations,
+        log: Log,
+        failures: Failures,
+        tasks: Tasks,
+    ) -> None:
         self.heard: Heard | None = None
         """Told of every event when it has been applied or has failed, in their order."""
-        self.history = History()
-        self.explanations = Explanations(self._considered, log, tasks)
+        self._history = history
+        self._explanations = explanations
         self._write = write
         self._log = log
         self._failures = failures
@@ -90,7 +100,7 @@ class Outbox:
             if isinstance(item, Step):
                 self._tell(item)
             else:
-                self._write(self.history.record(item() if callable(item) else item))
+                self._write(self._history.record(item() if callable(item) else item))
 
     def _tell(self, step: Step) -> None:
         """Log, let those hear of it who want to, and write the history."""
@@ -100,15 +110,16 @@ class Outbox:
                 self.heard(step.event, result)
         if step.policy:
             with harmless("what a decision was chosen from"):
-                self.explanations.hear(step.before, step.event, step.policy, result)
+                self._explanations.hear(step.before, step.event, step.policy, result)
         if isinstance(result, Decision):
             with harmless("a decision"):
                 tell(self._log, step.event, step.before, result, step.took_s)
             with harmless("a decision"):
                 for entry in entries_of(step.before, step.event, result):
-                    self._write(self.history.record(replace(entry, at_s=step.at_s)))
+                    self._write(self._history.record(replace(entry, at_s=step.at_s)))
 
-    def _considered(self, considered: Considered) -> None:
+    def considered(self, considered: Considered) -> None:
+        """Write what a decision was chosen from into the history, as an entry of its own."""
         said = (f"what was compared: {considered.choice.decided.value}",)
         facts = considered.choice.facts()
         self.put(Entry(considered.about, Kind.CONSIDERED, said, facts, considered.at_s))

@@ -14,7 +14,8 @@ from time import perf_counter, time
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.node.asking import Asking, can_be_refused, is_reservation, kind_of
-from criproxy.control.node.history import Entry
+from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.history import Entry, History
 from criproxy.control.node.outbox import Heard, Outbox, Step
 from criproxy.control.node.persister import NodeStore, Persister
 from criproxy.control.settings import Log, StoreLimits
@@ -94,7 +95,9 @@ class NodeState:
         self._asking = Asking(self.counters, self.failures, log)
         tasks = Tasks(log, self.failures)
         self._persister = Persister(node, store, limits or StoreLimits(), self.counters, log, self.failures, tasks)
-        self._outbox = Outbox(self._persister.add, log, self.failures, tasks)
+        self._history = History()
+        self._explanations = Explanations(self._considered, log, tasks)
+        self._outbox = Outbox(self._persister.add, self._history, self._explanations, log, self.failures, tasks)
         self._behind: deque[_Job] = deque()
         """An event about the whole node that is worked out in a thread, and those that came after it."""
         self._gate = OnDemand(tasks, "decide about the whole node", self._pass_gate)
@@ -200,9 +203,12 @@ class NodeState:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
         await self.settled()
         self._outbox.drain()
-        await self._outbox.explanations.close()
+        await self._explanations.close()
         self._outbox.drain()
         await self._persister.close()
+
+    def _considered(self, found: Considered) -> None:
+        self._outbox.considered(found)
 
     def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
         """Tell the history about a container; it is written soon.
@@ -225,25 +231,25 @@ class NodeState:
     def refusals(self) -> list[Refusal]:
         """Who cannot be created at present, the newest first."""
         self._outbox.drain()
-        return self._outbox.history.refusals()
+        return self._history.refusals()
 
     def refused_in(self) -> frozenset[str]:
         """The sandboxes of those who cannot be created at present."""
         self._outbox.drain()
         with self.failures.harmless("who was refused"):
-            return self._outbox.history.refused_in()
+            return self._history.refused_in()
         return frozenset()
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
         """These *sandboxes* are gone, and whoever was refused in them with them."""
         self._outbox.drain()
         with self.failures.harmless("who was refused"):
-            self._outbox.history.forget_refused(sandboxes)
+            self._history.forget_refused(sandboxes)
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
         self._outbox.drain()
-        await self._outbox.explanations.settled()
+        await self._explanations.settled()
         await self.flush()
         return await self._persister.find(text)
 

@@ -7,7 +7,8 @@ import pytest
 
 from criproxy.control.failures import Failures
 from criproxy.control.node import outbox
-from criproxy.control.node.history import Entry
+from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.history import Entry, History
 from criproxy.control.node.outbox import Outbox, Step
 from criproxy.control.tasks import Tasks
 from criproxy.engine.decision import Decision
@@ -29,9 +30,14 @@ class Told:
         self.log, self.records = RecordingLog(), list[Record]()
         self.failures = Failures(log=self.log)
         tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        self.outbox = Outbox(self.records.append, self.log, self.failures, tasks)
+        explanations = Explanations(self.considered, self.log, tasks)
+        self.outbox = Outbox(self.records.append, History(), explanations, self.log, self.failures, tasks)
         self.heard = list[str]()
         self.outbox.heard = self.hear
+
+    def considered(self, found: Considered) -> None:
+        """Pass on what a decision was chosen from."""
+        self.outbox.considered(found)
 
     def hear(self, event: Event, _: Decision | Exception) -> None:
         """Keep the name of the pod that came."""

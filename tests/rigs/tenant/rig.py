@@ -111,7 +111,7 @@ class Rig:
         for pod in (owner("trader"), sharer("shop")):
             self.keys.append(await self.world.run(pod))
         await self.world.rested()
-        journal = self.world.controller.context.state._outbox.history
+        journal = self.world.controller.context.state._history
         inner = journal.record
 
         def counted(entry: Any) -> Any:  # noqa: ANN401 (an entry, and its record)
