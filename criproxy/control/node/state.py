@@ -21,14 +21,7 @@ from criproxy.control.node.persister import NodeStore, Persister
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import (
-    ContainerCreating,
-    ContainerExited,
-    ContainerGone,
-    Event,
-    NodeEvent,
-    PolicyChanged,
-)
+from criproxy.engine.events import ContainerCreating, ContainerExited, ContainerGone, Event, NodeEvent, PolicyChanged
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
