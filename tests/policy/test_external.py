@@ -50,7 +50,9 @@ def criproxy(packages: Path, *arguments: str | Path) -> subprocess.CompletedProc
     ("text", "status", "said"),
     [
         pytest.param("policy: quiet\nbatchCpus: '0'\n", 0, "quiet", id="good"),
-        pytest.param("policy: quiet\nbatchCpu: '0'\n", 1, "unknown option 'batchCpu'; did you mean 'batchCpus'?", id="typo"),
+        pytest.param(
+            "policy: quiet\nbatchCpu: '0'\n", 1, "unknown option 'batchCpu'; did you mean 'batchCpus'?", id="typo"
+        ),
         pytest.param("policy: quiet\n", 1, "the option 'batchCpus' is missing", id="missing"),
         pytest.param("policy: quite\nbatchCpus: '0'\n", 1, "did you mean 'quiet'?", id="name"),
     ],
