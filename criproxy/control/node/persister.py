@@ -95,8 +95,8 @@ class Persister:
         self._records = list[Record]()
         self._version = self._written = 0
         """Changes of node and records so far, and those of them that are on disk."""
-        self._waiting = list[tuple[int, asyncio.Future[None]]]()
-        """Who waits for which version."""
+        self._waiting = list[tuple[int, bool, asyncio.Future[None]]]()
+        """Who waits for which version, and whether for its records, too."""
         self._write_in_flight: asyncio.Future[None] | None = None
         self._store = store
         self._limits = limits
@@ -136,7 +136,7 @@ class Persister:
         self._worker.now()
 
     async def durable(self, own: str = "") -> None:
-        """Return when all that was put and added so far is on disk.
+        """Return when the newest node is on disk; its records follow, so that a call does not wait for them.
 
         Args:
             own: the container without whose row the rest of it is of no use; it may be left out for its value.
@@ -147,23 +147,21 @@ class Persister:
         """
         if self.error is not None:
             raise StoreError(str(self.error))
-        if self._written < self._version:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((self._version, done))
-            self._worker.now()
-            await done
+        if self._stored is not self._node:
+            await self._wait(records=False)
         if own and (left := next((left for left in self.left_out if left.key == own), None)):
             raise CannotBeStored(f"the state of {left.title} cannot be stored: {left.reason}")
 
     async def flush(self) -> None:
         """Return when all that was put and added so far is on disk, or the disk is known to fail."""
-        with suppress(StoreError):
-            await self.durable()
+        if self._written < self._version:
+            await self.check()
 
     async def check(self) -> None:
         """Write, whether there is something to write or not, and return when `error` tells what came of it."""
-        self._version += 1
-        await self.flush()
+        if self.error is None:
+            with suppress(StoreError):
+                await self._wait(records=True)
 
     async def find(self, text: str) -> list[Record]:
         """What the history tells about *text*, see `NodeStore.find`; raises StoreError, also when it takes too long."""
@@ -186,6 +184,12 @@ class Persister:
             changes = self._version - self._written
             self._log.error("state lost: the runtime is asked at the next start", changes=changes)
 
+    async def _wait(self, *, records: bool) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._version, records, done))
+        self._worker.now()
+        await done
+
     async def _read(self, read: Callable[[], Awaitable[list[Record]]]) -> list[Record]:
         if self.error is not None:
             raise self.error
@@ -207,20 +211,23 @@ class Persister:
                 pause_s = min(pause_s * 2, self._limits.retry_limit_s)
             else:
                 if not self._waiting:
-                    return
+                    break
                 pause_s = self._limits.retry_pause_s
+        if self._written < self._version:
+            self._worker.soon()
 
     async def _write(self) -> None:
         """Write what is newest; one that takes too long is a failure, and is waited for: there is one thread."""
-        write = asyncio.ensure_future(self._store.save(self._stored, self._node, self._records))
-        write.add_done_callback(partial(self._ended, self._node, self._version, self._records))
-        self._write_in_flight, self._records = write, []
+        version, whole = self._version, all(records for _, records, _ in self._waiting)
+        records, self._records = (self._records, []) if whole else ([], self._records)
+        write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
+        write.add_done_callback(partial(self._ended, self._node, version if whole else self._written, records))
         if not await self._in_time(write):
             limit_s = self._limits.timeout_s
             self._fail(StoreError(f"the state could not be stored: the disk has not answered for {limit_s:g} s"))
             await asyncio.wait([write])
         write.result()
-        self._succeeded()
+        self._succeeded(version, whole=whole)
 
     def _ended(self, node: Node, version: int, records: list[Record], write: "asyncio.Future[None]") -> None:
         """Know what is on disk, whether anybody still waits for this write or not."""
@@ -247,20 +254,20 @@ class Persister:
         failed = error if isinstance(error, StoreError) else StoreError(f"the state could not be stored: {error!r}")
         self.error = failed
         waiting, self._waiting = self._waiting, []
-        for _, done in waiting:
+        for *_, done in waiting:
             if not done.done():
                 done.set_exception(StoreError(str(failed)))
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, written: int, *, whole: bool) -> None:
         if self.error is not None:
             failed_s = monotonic() - (self.failing_since_s or 0.0)
             self.error = self.failing_since_s = None
             self._log.warning("state is stored again", failed_s=round(failed_s, 1))
         self._tell_left_out()
-        for version, done in self._waiting:
-            if version <= self._written and not done.done():
+        for version, records, done in self._waiting:
+            if version <= written and (whole or not records) and not done.done():
                 done.set_result(None)
-        self._waiting = [each for each in self._waiting if not each[1].done()]
+        self._waiting = [each for each in self._waiting if not each[2].done()]
 
     def _drop_oldest(self) -> None:
         """Keep the newest records, and tell how many are lost."""
