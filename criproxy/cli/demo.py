@@ -67,6 +67,8 @@ class Demo:
     async def restart(self) -> None:
         """Criproxy is killed and started again."""
         self._title("criproxy is killed (kill -9) and started again: nothing moves.")
+        # Its answer comes when the history is on disk: a kill loses the last 0.1 s of it, which the demo shows below.
+        await self.stage.ask("explain", "default/web/main", width=self.console.width)
         await self.stage.end_criproxy(signal.SIGKILL)
         await self._show(self._split())
         await self.stage.start_criproxy()

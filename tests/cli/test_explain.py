@@ -106,6 +106,7 @@ async def test_nobody_or_many(tmp_path: Path, down: bool) -> None:
         ids = [await world.run(sharer(f"web-{number}")) for number in range(17)]
         first = {each[0] for each in ids}
         twice = next(letter for letter in first if sum(each.startswith(letter) for each in ids) > 1)
+        await world.rested()
         if down:
             (tmp_path / "control.sock").rename(tmp_path / "elsewhere")
 

@@ -220,7 +220,11 @@ class Persister:
         """Write what is newest; one that takes too long is a failure, and is waited for: there is one thread."""
         version, whole = self._version, all(records for _, records, _ in self._waiting)
         records, self._records = (self._records, []) if whole else ([], self._records)
-        write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
+        try:
+            write = self._write_in_flight = asyncio.ensure_future(self._store.save(self._stored, self._node, records))
+        except Exception:
+            self._records = records + self._records  # a store may fail at once: nothing is lost by that
+            raise
         write.add_done_callback(partial(self._ended, self._node, version if whole else self._written, records))
         if not await self._in_time(write):
             limit_s = self._limits.timeout_s

@@ -296,6 +296,8 @@ class Reconciler:
                 with context.failures.harmless("the cause of updates"):
                     why = cause(event, node)
                 keys = [update.key for update in updates]
+                for worker in filter(None, map(self._workers.get, keys)):
+                    worker.why = why or worker.why  # it may be at its update before it is enqueued below
                 if isinstance(event, ContainerCreating):
                     self.context.tasks.spawn("update others", self._enqueue_stored(keys, why))
                 else:

@@ -212,16 +212,19 @@ class Half:
                 break
             except (Missed, RuntimeCallError, TimeoutError) as error:
                 if tries < _TRIES - 1:
-                    await self._anew(scene)
+                    await self._anew(scene, is_full="RESOURCE_EXHAUSTED" in str(error))
                     continue
                 self._tally.missed.append(f"{scene.kill.number} {phase}: {error!r}")
                 await self._node.kill()
         self._tally.kills += 1
 
-    async def _anew(self, scene: Scene) -> None:
-        """Another pod of the same kind in place of the one that did not bring criproxy there."""
+    async def _anew(self, scene: Scene, *, is_full: bool) -> None:
+        """Another pod of the same kind in place of the one that did not bring criproxy there, and room for it."""
         await scene.ended()
         await self._victim.end_left()  # it may be that which was in the way
+        idle = [pod for pod in self._pods.living if not pod.busy]
+        if is_full and idle:  # CPUs are exclusive to it, or kept for it
+            await self._pods.remove(self._victim, idle[0])
         await self._pods.remove(self._victim, scene.pod)
         scene.pod = replica(scene.pod)
         self._pods.living.append(scene.pod)
