@@ -224,6 +224,7 @@ class Half:
         await self._victim.end_left()  # it may be that which was in the way
         idle = [pod for pod in self._pods.living if not pod.busy]
         if is_full and idle:  # CPUs are exclusive to it, or kept for it
+            idle[0].busy = True  # for the others: it goes
             await self._pods.remove(self._victim, idle[0])
         await self._pods.remove(self._victim, scene.pod)
         scene.pod = replica(scene.pod)
