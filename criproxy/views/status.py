@@ -11,7 +11,7 @@ from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_of_group
 from criproxy.engine.reserved import owners_of
-from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
@@ -228,8 +228,8 @@ def _reserved_later(situation: Situation) -> Iterator[Notice]:
     for key, pod, owned in owners_of(node, situation.reserved):
         if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
             title = node.containers[key].title if key in node.containers else key
-            named = f"CPU{'s' if len(cpus) > 1 else ''} {format_cpuset(cpus)}"
-            text = f"{title} has exclusive {named}, which the policy file reserves now; apply: all moves it"
+            has = f"{title} has exclusive {numbered('CPU', cpus)}"
+            text = f"{has}, which the policy file reserves now; apply: all moves it"
             yield Notice("reserved-later", text, wrong=False)
 
 

@@ -16,6 +16,7 @@ from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.node.asking import PolicyFailed
 from criproxy.errors import CriproxyError
+from criproxy.model.amounts import counted
 
 
 class Manager(Protocol):
@@ -128,4 +129,4 @@ def first_of(error: str) -> str:
     """The first of many mistakes, and how many more there are."""
     mistakes = error.splitlines() or [""]
     more = len(mistakes) - 1
-    return mistakes[0] + (f" (and {more} more mistake{'s' if more > 1 else ''})" if more else "")
+    return mistakes[0] + (f" (and {counted(more, 'more mistake')})" if more else "")

@@ -24,7 +24,7 @@ from criproxy.policy.api import Policy
 QUIET_S, LATEST_S = 0.2, 2.0
 """Decisions are looked at again when none has been made for so long, but not later than that."""
 MAX_WAITING = 256
-"""Decisions that wait for it; of more the oldest are not looked at again."""
+"""Decisions that wait here or in the outbox; of more the oldest wait no longer."""
 MAX_REMEMBERED = 32_000
 """Containers in the nodes that these hold, each counted once for each of them: it takes 80 bytes in each."""
 TOGETHER = 16

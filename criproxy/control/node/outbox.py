@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from criproxy.control.failures import Failures
 from criproxy.control.node.decision_log import tell
-from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.explanations import MAX_REMEMBERED, MAX_WAITING, Considered, Explanations
 from criproxy.control.node.history import Entry, History, entries_of
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
@@ -22,10 +22,6 @@ from criproxy.store.record import Kind, Record
 
 LINGER_S = 0.02
 """How long what happens waits to be told: until then runtime and kubelet are at work on a call, and have the CPUs."""
-MAX_WAITING = 256
-"""Steps and entries that wait; of more the oldest are told at once."""
-MAX_REMEMBERED = 32_000
-"""Containers in the nodes that these hold, each counted once for each of them: it takes 80 bytes in each."""
 
 Heard = Callable[[Event, Decision | Exception], None]
 """Gets an event and what came of it; must not fail."""
@@ -81,7 +77,7 @@ class Outbox:
         self._waiting.append(item)
         self._worker.soon()
         size = len(item.before.containers) + 1 if isinstance(item, Step) else 1
-        while len(self._waiting) > max(1, min(MAX_WAITING, MAX_REMEMBERED // size)):
+        while len(self._waiting) > max(1, min(MAX_WAITING, MAX_REMEMBERED // size)):  # the oldest are told at once
             self._next()
 
     def drain(self) -> None:
