@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-LIMIT_S = 20.0
+LIMIT_S = 90.0
 """What a step of a test may take before it counts as stuck."""
 
 HAND_OVER = """

@@ -217,7 +217,7 @@ async def assert_nothing_left(node: Rebooting, pods: Sequence[PodSpec]) -> None:
     """Without pods criproxy soon knows of nobody, and all CPUs are free."""
     await BootingKubelet(node.client, [*pods, NEVER]).take_down()
     node.allocations.entries.clear()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await node.status())["containers"]:  # noqa: ASYNC110 (removals are booked after their replies)
             await asyncio.sleep(0.05)
     await node.rested()

@@ -129,7 +129,7 @@ class Daemon:
         for name, (_, runtime) in self._endpoints.pairs.items():
             # What is behind the image socket has no containers: nothing there is for the controller.
             if name == MAIN:
-                proxy = Proxy(runtime, early.table, on_error=early.on_error)
+                proxy = Proxy(runtime, {**early.table, **HERE}, on_error=early.on_error)
             else:
                 proxy = Proxy(runtime, self._table({}))
             self._proxies.append(proxy)

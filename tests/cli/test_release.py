@@ -154,7 +154,7 @@ async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
 
     assert result.stdout == "The release is over: containers are placed when criproxy starts.\n"
     await world.start_criproxy()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while world.cpus(first) != "1":
             await world.controller.context.state.changed()
 

@@ -84,13 +84,13 @@ class Scene:
 
     async def moves_to(self, container_id: str, cpus: CpuSet) -> None:
         """Wait until the container's cgroup says *cpus*: what follows a removal is done after its reply."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.cpus(container_id) != cpus:  # noqa: ASYNC110 (the kernel tells nobody)
                 await asyncio.sleep(0.01)
 
     async def has_exited(self, container_id: str) -> None:
         """Wait until the runtime says that a container has ended by itself."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await self._kernel.read(container_id)).state is not ContainerState.EXITED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -124,6 +124,6 @@ async def proxied(directory: Path, containerd: PrivateContainerd, policy: str) -
 
 async def exited(client: RuntimeClient, container_id: str) -> None:
     """Wait for the end of a container."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await client.container_status(container_id)).status.state != api.CONTAINER_EXITED:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # containerd 1.6 has no events

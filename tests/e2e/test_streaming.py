@@ -52,7 +52,7 @@ async def converse(url: str, sent: bytes, expected: dict[int, bytes]) -> dict[in
     """Send to channel 0, and collect by channel until everything expected has come or the other side closes."""
     received: dict[int, bytes] = {}
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         aiohttp.ClientSession() as session,
         session.ws_connect(url, protocols=["v4.channel.k8s.io"]) as connection,
     ):

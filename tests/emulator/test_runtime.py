@@ -28,7 +28,7 @@ async def failure(client: RuntimeClient, name: str, request: Message, reply: typ
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let other tasks run until *condition* holds."""
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the runtime has no event for what is half done
             await asyncio.sleep(0)
 

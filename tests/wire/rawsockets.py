@@ -59,8 +59,8 @@ class RawConnection(asyncio.Protocol):
         self.transport.write(self.endpoint.take())
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Wait until *done* after some read; at most ten seconds."""
-        async with asyncio.timeout(10), self.moved:
+        """Wait until *done* after some read; at most a minute."""
+        async with asyncio.timeout(60), self.moved:
             await self.moved.wait_for(lambda: done() or self.error is not None)
         assert self.error is None, self.error
 

@@ -51,6 +51,8 @@ class Disk(Store):
         self.stalls: Point | None = None
         """`APPLIED`: before a write, `WRITTEN`: after it."""
         self.stalled = threading.Event()
+        self.written: Node | None = None
+        """What was written last."""
         self._is_dead = False
         self._go_on = threading.Event()
 
@@ -70,6 +72,7 @@ class Disk(Store):
         if self._is_dead:
             raise StoreError("killed")
         super()._save(before, after, records)
+        self.written = after
         if self.stalls is Point.WRITTEN:
             self._stall()
 
@@ -231,12 +234,20 @@ async def reach(play: Play, deed: Deed, disk: Disk, point: Point) -> None:
         await world.poll(disk.stalled.is_set)
         assert deed.applied(play, world.controller.node)
     else:
-        await play.slow.asked.wait()
+        await asked(play, deed, disk)
         disk.stalls = Point.APPLIED  # what is not there by now never comes there
     if point is Point.DONE:
         await every_turn(lambda: deed.done(play))
     elif point is Point.REPLIED:
         await asyncio.wait([acting])
+
+
+async def asked(play: Play, deed: Deed, disk: Disk) -> None:
+    """Return when the runtime has the call, and not when it has the update of one that makes room for it."""
+    await play.slow.asked.wait()
+    while deed.waits and not (disk.written and deed.applied(play, disk.written)):
+        play.slow.asked.clear()
+        await play.slow.asked.wait()
 
 
 async def every_turn(happened: Callable[[], bool]) -> None:
