@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri import api_pb2
+from criproxy.cri.here import criproxy_behind
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
@@ -299,7 +300,10 @@ async def test_a_container_is_placed_and_stays_over_a_restart(tmp_path: Path) ->
 
 
 async def test_calls_pass_before_the_machine_is_known(tmp_path: Path) -> None:
-    """Version is answered and a pod waits while the machine is still read; it is placed when that is known."""
+    """Version is answered and a pod waits while the machine is still read; it is placed when that is known.
+
+    Another criproxy in front of this one finds out even now that this is no runtime.
+    """
     small_machine(tmp_path)
     policy = tmp_path / "policy.yaml"
     policy.write_text('policy: static\nreservedCpus: "0"\n')
@@ -318,6 +322,9 @@ async def test_calls_pass_before_the_machine_is_known(tmp_path: Path) -> None:
             kubelet_at(path) as kubelet,
         ):
             assert await version(path) == "criproxy-sim"
+            front = RuntimeClient(f"unix://{path}", LIMIT_S)
+            assert await criproxy_behind(front), "it is told from a runtime already"
+            await front.close()
             pod = asyncio.create_task(kubelet.run_pod(PodSpec("owner", (whole,))))
             assert await version(path) == "criproxy-sim"
             assert not pod.done()
