@@ -156,6 +156,7 @@ async def test_too_much_that_nobody_takes_ends_it(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(recording, "BUFFER_BYTES", len(begun["lines"][0]) + 600)
         for number in range(4):
             await world.run(sharer(f"p{number}"))
+        await world.rested()
         answer = await recorder.command({"recording": begun["recording"], "taken": 1})
         last = await recorder.command({"recording": begun["recording"], "taken": 1 + len(answer["lines"])})
 
