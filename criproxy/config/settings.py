@@ -35,15 +35,15 @@ class Common(BaseModel):
     on_error: Literal["shared", "pass", "refuse"] = "shared"
     """What criproxy does with a new container when criproxy itself fails (policy, disk, a handler that hangs): shared
     runs it on the CPUs that are not exclusive; pass creates it as the kubelet sent it, and gives it its CPUs before it
-    starts; refuse refuses it, and the kubelet tries again. The container never starts on another's exclusive CPUs."""
+    starts; refuse refuses it, and the kubelet tries again. The container never starts on exclusive CPUs of others."""
     adopt: Literal["pin", "watch"] = "pin"
     """What criproxy does with a running container that it did not place: pin keeps the container on its CPUs, without
     the exclusive CPUs of others; watch leaves it alone, and no CPU that it runs on becomes exclusive while it runs."""
     promote: Literal["off", "when-free"] | None = None
     """Which shared Guaranteed containers get the exclusive CPUs that the policy would give them, once there is room:
-    none (off) or all (when-free). By default those that were created while criproxy failed or was bypassed, and not
-    those that criproxy found running or that were shared before the policy changed. Unless it is off, shared containers
-    that were created in such a time also get their place in a pool or balloon then."""
+    none (off) or all (when-free). By default only those that were created while criproxy failed or was bypassed, not
+    those that criproxy found running or that were shared before the policy changed. Unless promote is off, shared
+    containers that were created during a failure or bypass also get their place in a pool or balloon."""
     apply: Literal["new", "all"] = "new"
     """The containers to which a changed policy file applies: new ones, or all. With all, criproxy also places the
     running containers anew: they keep their CPUs where possible, or get others near their memory, which never moves."""

@@ -122,12 +122,12 @@ class ClassOptions(BaseModel):
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
     """The beginning of the container paths of mounts that ask the hook for the card named in the rest of the path."""
     runtimes: tuple[str, ...] = ("*",)
-    """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * is all, "" the node's default one."""
+    """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" the node's default one."""
     id_format: IdFormat = "as-is"
-    """How visibleEnv names cards: by the kubelet's ids (uuid, as-is), by the number at the end of these (index), by the
-    number of the card's node (minor), or by values that only the device plugin knows and sets itself (plugin)."""
+    """How visibleEnv names cards: by the kubelet's ids (uuid, as-is), by the number at the end of these ids (index), by
+    the number of the card's node (minor), or by values that only the device plugin knows and sets itself (plugin)."""
     replica_separator: str = "::"
-    """The text in an id after which the number of a share of the card follows."""
+    """The text in an id that precedes the number of a share of the card."""
     nodes: NodeOptions = NodeOptions()
     """Its device nodes."""
     cdi_kinds: tuple[CdiKind, ...] = ()
@@ -193,8 +193,8 @@ class DeviceOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hide_unallocated: HideUnallocated = "enforce"
-    """Whether containers to which no card is allocated see none, whatever their image says: enforce it, only report it,
-    or off."""
+    """Whether criproxy hides all cards from containers to which none is allocated, whatever their image says: enforce
+    it, only report it, or off."""
     user_override: UserOverride = "strip"
     """What criproxy does with variables and mounts by which a pod asks for cards that are not allocated to it: keep
     them and record them in the history of the container (keep), also log a warning (report), or remove them (strip)."""
@@ -211,13 +211,13 @@ class DeviceOptions(BaseModel):
     card. Otherwise they stay where they are: an older runc would take the card away with the update."""
     on_no_evidence: OnNoEvidence = "keep"
     """What criproxy does with a container that asks for cards while neither the kubelet nor its checkpoint shows
-    whether they are allocated to it: keep them, treat them as asked for by the pod itself (hide), or refuse the
-    container until that is known (fail)."""
+    whether they are allocated to it: keep them, treat them as if the pod itself had asked for them (hide), or refuse
+    the container until that is known (fail)."""
     podresources: PodresourcesOptions = PodresourcesOptions()
     """How criproxy asks the kubelet for allocated devices."""
     checkpoint: HostPath = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     """The file of the kubelet's device manager. criproxy uses it where podresources gives no answer, and to tell pods
-    of one name apart; with "" criproxy does not read it."""
+    with the same name apart; with "" criproxy does not read it."""
     classes: tuple[ClassOption, ...] = Field(default=tuple(ClassOptions(name=name) for name in BUILTIN))
     """The classes in force: names of built-in ones, groups that change a built-in one, and groups that describe one of
     your own. By default all built-in ones."""

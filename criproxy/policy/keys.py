@@ -27,10 +27,10 @@ KEYS: Mapping[str, Key] = {
         "whether its exclusive CPUs, if it gets any, should be isolated ones (isolcpus)",
         ("topology-aware", "static"),
     ),
-    "require-isolated-cpus": Key(_BOOL, "the same, and criproxy refuses it where there are too few of them"),
+    "require-isolated-cpus": Key(_BOOL, "the same, and criproxy refuses it if there are too few isolated CPUs"),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
-        "which exclusive CPUs it gets where there are several kinds: the fastest, usual ones, efficiency cores or any",
+        "which exclusive CPUs it gets if there are several kinds: the fastest, the usual ones, efficiency cores or any",
     ),
     "prefer-shared-cpus": Key(
         _BOOL,
@@ -56,7 +56,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "strict.topologyhints": Key(
         _BOOL,
-        "whether criproxy refuses it where there is no room close to all of its devices",
+        "whether criproxy refuses it if there is no room close to all of its devices",
         ("topology-aware", "balloons", "static"),
     ),
     "pick-resources-by-hints": Key(
@@ -64,7 +64,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "cpu.preserve": Key(
         _BOOL,
-        "whether it is not placed: it runs on all CPUs of the machine that are not exclusive; only where "
+        "`true`: criproxy does not place it, and it runs on all CPUs of the machine that are not exclusive; only where "
         "`annotations.allow` permits it",
         ("topology-aware", "balloons"),
         restricted=True,
@@ -76,7 +76,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
-        "how long after its start its memory comes from PMEM only, so that what it only needs then does not fill DRAM",
+        "how long after its start its memory comes from PMEM only, so that pages used only then do not fill DRAM",
         ("topology-aware", "balloons", "pools"),
     ),
     "memory.preserve": Key(

@@ -117,7 +117,7 @@ class Options(BaseModel):
     """The same as reservedCpus, in the form of CRI-RM and nri-plugins: a list of CPUs, or only how many."""
     cpu_quota: Literal["keep", "lift"] = "keep"
     """What criproxy does with the CPU limit (the CFS quota) of a container that runs on exclusive CPUs only: keep it,
-    or lift it for as long as that is so. See "CPU limits of owners"."""
+    or lift it for as long as it runs there. See "CPU limits of exclusive containers"."""
     annotations: AnnotationOptions = AnnotationOptions()
     """Which pods may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"

@@ -27,18 +27,18 @@ class Start(Enum):
     """How far the start of a container is."""
 
     NONE = "no start is in flight"
-    SENT = "the runtime has StartContainer and has not answered"
-    UNKNOWN = "the runtime may be starting it, and no answer will come"
-    RETRIED = "both: the kubelet repeats a start of unknown outcome"
+    SENT = "the runtime has received StartContainer and has not answered"
+    UNKNOWN = "the runtime may be starting the container, and no answer will come"
+    RETRIED = "SENT and UNKNOWN at once: the kubelet repeats a start of unknown outcome"
 
 
 class StartEvent(Enum):
     """What changes that."""
 
-    SEND = "StartContainer goes to the runtime"
-    ANSWER = "its answer is stored"
-    CUT = "it ended without an answer, or began before criproxy did"
-    RESOLVE = "the runtime was asked what came of it"
+    SEND = "criproxy sends StartContainer to the runtime"
+    ANSWER = "criproxy has stored the answer"
+    CUT = "the call ended without an answer, or began before criproxy did"
+    RESOLVE = "criproxy has asked the runtime for the outcome"
     END = "the container has ended"
 
 
