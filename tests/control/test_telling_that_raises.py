@@ -41,7 +41,7 @@ TELLING = (journal, telling, considering, choice, asked)
 TELLERS: dict[type, set[str]] = {
     History: {"refusals"},
     Explanations: {"settled", "close"},
-    Outbox: {"put", "drain"},
+    Outbox: {"put", "drain", "settled", "close"},
     Recorder: {"command"},
     stored.History: {"commit", "rollback"},
     Times: set(),

@@ -13,10 +13,9 @@ from time import perf_counter, time
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
-from criproxy.control.node.asking import Asking, can_be_refused, is_reservation, kind_of
-from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.asking import Asking, Step, can_be_refused, is_reservation, kind_of
 from criproxy.control.node.history import Entry, History
-from criproxy.control.node.outbox import Heard, Outbox, Step
+from criproxy.control.node.outbox import Heard, Outbox
 from criproxy.control.node.persister import NodeStore, Persister
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.tasks import OnDemand, Tasks
@@ -89,8 +88,7 @@ class NodeState:
         tasks = Tasks(log, self.failures)
         self._persister = Persister(node, store, limits or StoreLimits(), self.counters, log, self.failures, tasks)
         self._history = History()
-        self._explanations = Explanations(self._considered, log, tasks)
-        self._outbox = Outbox(self._persister.add, self._history, self._explanations, log, self.failures, tasks)
+        self._outbox = Outbox(self._persister.add, self._history, log, self.failures, tasks)
         self._behind: deque[_Job] = deque()
         """An event about the whole node that is worked out in a thread, and those that came after it."""
         self._gate = OnDemand(tasks, "decide about the whole node", self._pass_gate)
@@ -195,13 +193,8 @@ class NodeState:
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
         await self.settled()
-        self._outbox.drain()
-        await self._explanations.close()
-        self._outbox.drain()
+        await self._outbox.close()
         await self._persister.close()
-
-    def _considered(self, found: Considered) -> None:
-        self._outbox.considered(found)
 
     def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
         """Tell the history about a container; it is written soon.
@@ -241,8 +234,7 @@ class NodeState:
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
-        self._outbox.drain()
-        await self._explanations.settled()
+        await self._outbox.settled()
         await self.flush()
         return await self._persister.find(text)
 
