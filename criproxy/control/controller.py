@@ -87,13 +87,13 @@ class Controller:
         self.updates = Updates(context, self.reconciler, self.outcomes, self.refused_resizes)
         creates = Creates(context, self.reconciler, self.outcomes, self.devices, inheritance, self.updates.see_create)
         starts = Starts(context, self.reconciler, self.outcomes, self.resync)
-        self.handlers = Handlers(
-            context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
-        )
         failed_calls = FailedCalls(context)
+        self.handlers = Handlers(
+            context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates, failed_calls
+        )
         self.fallback = CallFallback(context, creates, starts, failed_calls, lambda: self.ready)
-        self._table = failed_calls.remembered(self.handlers.table())
-        self._edited = {**self._table, **failed_calls.remembered(Replies(state).table())}
+        self._table = self.handlers.table()
+        self._edited = {**self._table, **Replies(state, failed_calls).table()}
 
     @property
     def settings(self) -> Settings:

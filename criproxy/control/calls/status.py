@@ -5,6 +5,7 @@ Edits are synchronous and ask nothing: all that they need is in the node, or in 
 
 from dataclasses import dataclass
 
+from criproxy.control.calls.failed_calls import FailedCalls
 from criproxy.control.node.state import NodeState
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -20,6 +21,7 @@ class Replies:
     """The handlers of edited replies."""
 
     state: NodeState
+    failed_calls: FailedCalls
 
     def table(self) -> Table:
         """The rules of all methods that report the resources of containers, in both packages of CRI."""
@@ -27,7 +29,11 @@ class Replies:
 
     def _editor(self, name: str) -> EditHandler:
         def edit(call: Call, message: bytes) -> bytes | None:
-            return as_asked(name, message, self._asked)
+            try:
+                return as_asked(name, message, self._asked)
+            except Exception as error:
+                self.failed_calls.add(call, error, message=message)
+                raise  # the data plane counts and logs it
 
         return edit
 

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criproxy.control.calls.failed_calls import FailedCalls
 from criproxy.control.calls.status import Replies
 from criproxy.control.node.state import NodeState
 from criproxy.cri import api_pb2 as api
@@ -48,7 +50,8 @@ STATUSES: Mapping[str, Callable[[Any], Any]] = {
 def replies(tmp_path_factory: pytest.TempPathFactory) -> Replies:
     """The handlers, for `NODE`."""
     store = Store(Path(tmp_path_factory.mktemp("state")))
-    return Replies(NodeState(NODE, NonePolicy(Options()), store, RecordingLog()))
+    state = NodeState(NODE, NonePolicy(Options()), store, RecordingLog())
+    return Replies(state, create_autospec(FailedCalls, instance=True))
 
 
 @st.composite
