@@ -219,12 +219,13 @@ class NodeState:
         self._outbox.drain()
         return self._history.refusals()
 
-    def refused_in(self) -> frozenset[str]:
+    def refused_in(self) -> set[str]:
         """The sandboxes of those who cannot be created at present."""
         self._outbox.drain()
+        refused = set[str]()
         with self.failures.harmless("who was refused"):
-            return self._history.refused_in()
-        return frozenset()
+            refused |= self._history.refused_in()
+        return refused
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
         """These *sandboxes* are gone, and whoever was refused in them with them."""
