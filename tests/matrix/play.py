@@ -108,7 +108,7 @@ class Play:
         self.problems += [f"{when}: {wrong.text}" for wrong in expected if wrong.never]
         if not judged:
             expected.append(Wrong(frozenset(), "the bypass is on"))
-        if scene.disk.full and scene.controller.context.state.store_error:
+        if scene.disk.full and scene.controller.context.persister.error:
             expected.append(Wrong(frozenset(), "the disk is full"))
         excused = scene.ledger.excused
         if "bypass on" in self.case.moments:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.deadlines import Limits
-from criproxy.control.calls.failed_calls import FailedCalls
+from criproxy.control.calls.failed_calls import note_failed
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.update import Updates
 from criproxy.control.context import Context
@@ -49,7 +49,6 @@ class Handlers:
     creates: Creates
     starts: Starts
     updates: Updates
-    failed_calls: FailedCalls
     limits: Limits = field(default_factory=Limits)
 
     def table(self) -> Table:
@@ -189,7 +188,7 @@ class Handlers:
                 done(call, outcome)
             except Exception as error:
                 self.resync.soon()
-                self.failed_calls.add(call, error)
+                note_failed(self.context, call, error)
                 raise  # the data plane counts and logs it
 
         return Rule(hold=hold, done=checked)
