@@ -70,7 +70,7 @@ def measure(controller: Controller) -> "Placing":
 
 
 def _of_store(controller: Controller, now_s: float) -> dict[str, Any]:
-    since_s = controller.context.state.store_failing_since_s
+    since_s = controller.context.persister.failing_since_s
     return {
         "store_failures": controller.counters.store_failures,
         "store_current": since_s is None,

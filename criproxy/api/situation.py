@@ -71,7 +71,7 @@ class Situations:
             yield Notice("runtime", f"the runtime cannot be asked what runs: {unasked}")
         if unread := controller.watch.problem:
             yield Notice("machine", f"the machine has changed and cannot be read: {unread}")
-        if error := context.state.store_error:
+        if error := context.persister.error:
             yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
@@ -84,7 +84,7 @@ class Situations:
 
     def _of_containers(self) -> Iterator[Notice]:
         context, containers = self.controller.context, self.controller.node.containers
-        for unwritten in context.state.left_out:
+        for unwritten in context.persister.left_out:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()

@@ -7,6 +7,7 @@ from criproxy.control.containers.in_flight import InFlight
 from criproxy.control.containers.locks import Locks
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
+from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.settings import InForce, Log, Settings
 from criproxy.control.tasks import Tasks
@@ -19,6 +20,8 @@ class Context:
 
     state: NodeState
     """The node, and the only way to change it."""
+    persister: Persister
+    """What of it is on disk."""
     runtime: RuntimeClient
     """For calls of our own."""
     cgroups: Cgroups
@@ -33,14 +36,11 @@ class Context:
     """The settings in force; a reload brings others."""
     failures: Failures
     """What failed in criproxy itself."""
+    counters: Counters
+    """What has been counted since the start."""
     log: Log
 
     @property
     def settings(self) -> Settings:
         """Limits and switches in force now."""
         return self.in_force.settings
-
-    @property
-    def counters(self) -> Counters:
-        """What has been counted since the start."""
-        return self.state.counters

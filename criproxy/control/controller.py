@@ -1,7 +1,6 @@
 """The node's controller: its parts, built and connected. What they do is theirs."""
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.calls.failed_calls import FailedCalls
 from criproxy.control.calls.fallback import CallFallback
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.status import Replies
@@ -16,7 +15,7 @@ from criproxy.control.context import Context
 from criproxy.control.counters import Counters
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures, SafeLog
-from criproxy.control.node.persister import NodeStore
+from criproxy.control.node.persister import NodeStore, Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import InForce, Log, Settings
@@ -60,11 +59,14 @@ class Controller:
         runtime: RuntimeClient,
         log: Log,
     ) -> None:
-        failures = Failures(log=log)
+        counters, failures = Counters(), Failures(log=log)
         log = SafeLog(log, failures)
-        state = NodeState(store.load(topology), policy, store, log, settings.store, failures)
+        node, last_tasks = store.load(topology), Tasks(log, failures)  # these end last, by `Persister.close`
+        persister = Persister(node, store, settings.store, counters, log, failures, last_tasks)
+        state = NodeState(node, policy, persister, counters, log, failures, last_tasks)
         self.context = context = Context(
             state=state,
+            persister=persister,
             runtime=runtime,
             in_flight=(in_flight := InFlight(state.stir, settings.lost_after_s)),
             cgroups=Cgroups(runtime, settings.host_root, in_flight),
@@ -72,6 +74,7 @@ class Controller:
             tasks=Tasks(log, failures),
             in_force=InForce(settings),
             failures=failures,
+            counters=counters,
             log=log,
         )
         self._bypass_times = BypassTimes()
@@ -90,10 +93,8 @@ class Controller:
         self.handlers = Handlers(
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
         )
-        failed_calls = FailedCalls(context)
-        self.fallback = CallFallback(context, creates, starts, failed_calls, lambda: self.ready)
-        self._table = failed_calls.remembered(self.handlers.table())
-        self._edited = {**self._table, **failed_calls.remembered(Replies(state).table())}
+        self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
+        self._replies = Replies(context)
 
     @property
     def settings(self) -> Settings:
@@ -120,7 +121,7 @@ class Controller:
         """What keeps the controller from its work, in one sentence; None if nothing does."""
         if not self.ready:
             return "the runtime has not answered yet what runs"
-        error = self.context.state.store_error
+        error = self.context.persister.error
         return None if error is None else str(error)
 
     async def start(self) -> None:
@@ -148,7 +149,8 @@ class Controller:
         """Which calls are held, watched and edited; another one whenever `PolicySwitch.changed` is called."""
         if not self.policy_switch.active:
             return {}
-        return self._edited if self.policy_switch.edits else self._table
+        edited = self._replies.table() if self.policy_switch.edits else {}
+        return {**self.handlers.table(), **edited}
 
     def bypass(self, mode: BypassMode) -> None:
         """Do less, or everything again: before any container is placed again, the runtime is asked what runs."""

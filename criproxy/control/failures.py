@@ -7,9 +7,8 @@ is counted here, and what happens goes on.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from criproxy.control.settings import Log
 from criproxy.views.notices import Notice, timestamp
@@ -88,37 +87,16 @@ class Failures:
         if (more := len(recent) - MAX_NOTICES) > 0:
             yield Notice("failure", f"{more} more failures of criproxy within the last hour: see its log")
 
-    def harmless(self, what: str) -> "Harmless":
+    @contextmanager
+    def harmless(self, what: str) -> Iterator[None]:
         """A block that only reports something: what is raised in it is remembered, and ends the block alone."""
-        return Harmless(self, what)
-
-    def telling_failed(self, error: Exception, what: str = "an entry of the history") -> None:
-        """Remember that *what* could not be reported, and log it where the log is not what fails."""
-        if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
-            with suppress(Exception):
-                self.log.error("what happened stands, but could not be reported", what=what, exc_info=error)
-
-
-class Harmless:
-    """See `Failures.harmless`."""
-
-    __slots__ = ("_failures", "_what")
-
-    def __init__(self, failures: Failures, what: str) -> None:
-        self._failures = failures
-        self._what = what
-
-    def __enter__(self) -> None:
-        """Nothing: only the end matters."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Swallow an exception; what ends a task passes."""
-        if not isinstance(error, Exception):
-            return False
-        self._failures.telling_failed(error, self._what)
-        return True
+        try:
+            yield
+        except Exception as error:  # what ends a task passes
+            if self.add("telling", f"{what} could not be reported: {error!r}") and self.log is not None:
+                text = "what happened stands, but could not be reported"
+                with suppress(Exception):
+                    self.log.error(text, what=what, exc_info=error)  # noqa: TRY400 (a `Log` has no more)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

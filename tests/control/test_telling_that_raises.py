@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from criproxy.api.recordings import Recorder
-from criproxy.control.calls.failed_calls import FailedCalls
+from criproxy.control.calls import failed_calls
 from criproxy.control.counters import Counters, Times
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import explanations as considering
@@ -36,17 +36,16 @@ LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.05)
 
-TELLING = (journal, telling, considering, choice, asked)
+TELLING = (journal, telling, considering, choice, asked, failed_calls)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
     History: {"refusals"},
     Explanations: {"settled", "close"},
-    Outbox: {"put", "drain"},
+    Outbox: {"put", "drain", "settled", "close"},
     Recorder: {"command"},
     stored.History: {"commit", "rollback"},
     Times: set(),
     Histogram: set(),
-    FailedCalls: {"remembered"},
     Reconciler: {name for name, _ in inspect.getmembers(Reconciler) if name != "_tell"},
 }
 """Classes that tell, and those of their methods that do something else."""

@@ -193,12 +193,12 @@ class World:
             if side.transport:
                 side.transport.abort()
         context = self.controller.context
-        for task in (*context.tasks._running, *context.state._persister._tasks._running):
+        for task in (*context.tasks._running, *context.persister._tasks._running):
             task.cancel()
         die()
         await context.runtime.close()
         await context.tasks.stop()
-        await context.state._persister._tasks.stop()
+        await context.persister._tasks.stop()
         await self.controller.devices.close()
         self.proxy._server.close()  # type: ignore[union-attr]  # it has begun
         self._listener.close()

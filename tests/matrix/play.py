@@ -102,7 +102,7 @@ class Play:
         """Kernel, invariants and --check at rest."""
         scene = self.scene
         answer = await scene.settled()
-        disk_fails = scene.disk.full and scene.controller.context.state.store_error
+        disk_fails = scene.disk.full and scene.controller.context.persister.error
         if disk_fails:  # perhaps only since that answer was put together: the next one must say it
             answer = await scene.check()
         self.problems += [f"{when}: {text}" for text in scene.violations()]

@@ -19,7 +19,8 @@ from criproxy.control.configuration import load as configuration
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import history as journal
-from criproxy.control.node.outbox import Outbox, Step
+from criproxy.control.node.asking import Step
+from criproxy.control.node.outbox import Outbox
 from criproxy.control.sync.exits import Exits
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.tasks import Tasks

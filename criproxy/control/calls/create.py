@@ -94,7 +94,7 @@ class Creates:
             creating.place = decision.key
             self._in_flight[creating.place] += 1
         if self._takes_something(container, decision):
-            await self.context.state.durable(creating.place)  # else nothing comes of it: see `_give_back`
+            await self.context.persister.durable(creating.place)  # else nothing comes of it: see `_give_back`
         grant = decision.grant
         if grant is None:
             return Proceed(request.SerializeToString() if guarded.changed else None)

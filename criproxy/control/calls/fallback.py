@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.calls.failed_calls import FailedCalls
+from criproxy.control.calls.failed_calls import note_failed
 from criproxy.control.calls.start import Starts
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceFault
@@ -25,7 +25,6 @@ class CallFallback:
     context: Context
     creates: Creates
     starts: Starts
-    failed_calls: FailedCalls
     is_ready: Callable[[], bool]
 
     async def on_error(self, call: Call, message: bytes | None, error: Exception) -> Verdict:
@@ -46,7 +45,7 @@ class CallFallback:
         # The notice about devices reports the former; in the latter case, the runtime has not answered.
         if not isinstance(error, DeviceFault | NotReady):
             shares = "it goes on without a place of its own" if container else "it goes on"
-            self.failed_calls.add(call, error, "it was refused" if refused else shares)
+            note_failed(context, call, error, "it was refused" if refused else shares)
         counters = context.counters
         counters.fallbacks["refuse" if refused else context.settings.on_error.value] += 1
         if isinstance(verdict, Refuse):

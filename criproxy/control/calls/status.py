@@ -5,7 +5,8 @@ Edits are synchronous and ask nothing: all that they need is in the node, or in 
 
 from dataclasses import dataclass
 
-from criproxy.control.node.state import NodeState
+from criproxy.control.calls.failed_calls import note_failed
+from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.methods import paths
@@ -19,7 +20,7 @@ from criproxy.wire.calls import Call, EditHandler, Rule, Table
 class Replies:
     """The handlers of edited replies."""
 
-    state: NodeState
+    context: Context
 
     def table(self) -> Table:
         """The rules of all methods that report the resources of containers, in both packages of CRI."""
@@ -27,13 +28,17 @@ class Replies:
 
     def _editor(self, name: str) -> EditHandler:
         def edit(call: Call, message: bytes) -> bytes | None:
-            return as_asked(name, message, self._asked)
+            try:
+                return as_asked(name, message, self._asked)
+            except Exception as error:
+                note_failed(self.context, call, error, message=message)
+                raise  # the data plane counts and logs it
 
         return edit
 
     def _asked(self, status: api.ContainerStatus) -> CfsQuota | None:
         """The quota that the kubelet asked for, if the container is ours: only then may we have lifted it."""
-        if known := self.state.node.containers.get(status.id):
+        if known := self.context.state.node.containers.get(status.id):
             return known.asked_quota if known.reservation else None
         stamp = read_stamp(status.annotations)
         return translate.stamped_quota(stamp) if stamp else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.deadlines import Limits
+from criproxy.control.calls.failed_calls import note_failed
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.update import Updates
 from criproxy.control.context import Context
@@ -185,8 +186,9 @@ class Handlers:
         def checked(call: Call, outcome: Outcome) -> None:
             try:
                 done(call, outcome)
-            except Exception:
+            except Exception as error:
                 self.resync.soon()
+                note_failed(self.context, call, error)
                 raise  # the data plane counts and logs it
 
         return Rule(hold=hold, done=checked)

@@ -135,7 +135,7 @@ class Updates:
                 state.note(key, Kind.RESIZED, "the kubelet resizes it", *wishes.sentences, **wishes.facts)
         await state.apply(ContainerResized(key, sizes))
         with suppress(StoreError, CannotBeStored):  # it goes on in memory, and `--check` says so
-            await state.durable(key)
+            await self.context.persister.durable(key)
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
         return translate.sizes(request.linux, container, self.context.state.node.topology.capacity_bytes)

@@ -185,12 +185,12 @@ class PolicySwitch:
     async def _see_disk(self) -> None:
         """Know whether the disk works before a release ends: where it does not, nobody newly owns CPUs."""
         if self._node.released:
-            await self.context.state.check_disk()
+            await self.context.persister.check()
 
     async def _stored(self) -> None:
         """Return when what was decided is on disk; where it cannot be, it counts in memory, and `_answer` says so."""
         with suppress(StoreError):
-            await self.context.state.durable()
+            await self.context.persister.durable()
 
     def _go_on(self) -> None:
         """Notice a configuration that was changed while we were away, and containers without a place since then."""
@@ -262,7 +262,7 @@ class PolicySwitch:
 
     async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
         rows = await self._report(before, after, outcome)
-        unsaved = self.context.state.store_error
+        unsaved = self.context.persister.error
         return {
             "was_released": before.released,
             "released": self._node.released,

@@ -130,9 +130,10 @@ class DeviceGuard:
             return
         self._begun = True
         await self.cards.scan(self.rules.classes)
-        state = self.context.state
+        node = self.context.state.node
+        lives = [container.life for container in node.containers.values()]
         try:
-            self.holdings.recall(state.node, await state.newest(Kind.DEVICES))
+            self.holdings.recall(node, await self.context.persister.newest(Kind.DEVICES, lives))
         except StoreError as error:
             self.context.log.warning("cannot recall which container had which cards", error=str(error))
 

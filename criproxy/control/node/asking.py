@@ -26,6 +26,20 @@ class PolicyFailed(Fault):
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One event, and what came of it."""
+
+    event: Event
+    before: Node
+    result: Decision | Exception
+    took_s: float
+    at_s: float
+    """When, in seconds since the epoch."""
+    policy: Policy | None
+    """The one that was asked; None while the node is bypassed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Asking:
     """Asks policies, and counts and tells of those that fail."""
 

@@ -8,65 +8,43 @@ What is lost where the process is killed before that is the table, not the decis
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from time import time
 
+from criproxy.control.node.asking import Step
+from criproxy.control.node.history import Entry
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
-from criproxy.engine.choice import Choice, weighed
+from criproxy.engine.choice import weighed
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.engine.events import ContainerCreating, ContainerResized
 from criproxy.errors import NotEnough
 from criproxy.model.node import Node
-from criproxy.model.workload import Container
-from criproxy.policy.api import Policy
+from criproxy.store.record import Kind
 
 QUIET_S, LATEST_S = 0.2, 2.0
 """Decisions are looked at again when none has been made for so long, but not later than that."""
 MAX_WAITING = 256
 """Decisions that wait here or in the outbox; of more the oldest wait no longer."""
 MAX_REMEMBERED = 32_000
-"""Containers in the nodes that these hold, each counted once for each of them: it takes 80 bytes in each."""
+"""Containers in the nodes before these, each counted once for each of them: it takes 80 bytes in each."""
 TOGETHER = 16
 """So many are looked at by one visit to a thread."""
 PATIENCE_S = 2.0
 """How long a reader of the history waits until the last decisions have been explained."""
 
 
-@dataclass(frozen=True, slots=True)
-class Considered:
-    """A choice of one container."""
-
-    about: Container
-    at_s: float
-    """When it was made, in seconds since the epoch."""
-    choice: Choice
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A decision to be looked at again."""
-
-    before: Node
-    event: ContainerCreating | ContainerResized
-    policy: Policy
-    at_s: float
-    refused: bool
-
-
 class Explanations:
     """The decisions that have not been looked at again so far. For the event loop's thread.
 
     Args:
-        told: gets what was found out.
+        told: gets what was found out, as an entry of its own.
         log: told of policies that fail at it, and of decisions that are not looked at.
         tasks: run the task that looks.
     """
 
-    def __init__(self, told: Callable[[Considered], None], log: Log, tasks: Tasks) -> None:
+    def __init__(self, told: Callable[[Entry], None], log: Log, tasks: Tasks) -> None:
         self._told = told
         self._log = log
-        self._waiting: dict[tuple[str, str], _Question] = {}
+        self._waiting: dict[tuple[str, str], Step] = {}
         """Of a create that is tried again at once, the last try counts."""
         self._lost = 0
         """Decisions that were forgotten since the last look, since too many waited."""
@@ -76,19 +54,21 @@ class Explanations:
         self._hurried = asyncio.Event()
         self._closing = False
 
-    def hear(self, before: Node, event: Event, policy: Policy, result: Decision | Exception) -> None:
-        """Remember a decision that *policy* made about one container; cheap, and nothing of other events."""
-        refused = isinstance(result, NotEnough)
-        if not isinstance(event, ContainerCreating | ContainerResized) or not (refused or isinstance(result, Decision)):
+    def hear(self, step: Step) -> None:
+        """Remember a decision that a policy made about one container; cheap, and nothing of other events."""
+        event, before, refused = step.event, step.before, isinstance(step.result, NotEnough)
+        if step.policy is None or not isinstance(event, ContainerCreating | ContainerResized):
+            return
+        if not refused and not isinstance(step.result, Decision):
             return
         # `isinstance` with a protocol takes longer than all the rest here.
         if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
             return  # the kubelet repeats it every second
-        if before.released or not (refused or hasattr(policy, "candidates")):
+        if before.released or not (refused or hasattr(step.policy, "candidates")):
             return
         name = _name(event)
         self._waiting.pop(name, None)
-        self._waiting[name] = _Question(before, event, policy, time(), refused)
+        self._waiting[name] = step
         room = min(MAX_WAITING, MAX_REMEMBERED // (len(before.containers) + 1))
         while len(self._waiting) > max(room, 1):
             del self._waiting[next(iter(self._waiting))]
@@ -118,7 +98,7 @@ class Explanations:
                 self._lost = 0
             some = [self._waiting.pop(key) for key in list(self._waiting)[:TOGETHER]]
             for answer in await asyncio.to_thread(self._answers, some):
-                if isinstance(answer, Considered):
+                if isinstance(answer, Entry):
                     self._told(answer)
                 else:
                     self._log.warning("a decision cannot be explained", exc_info=answer)
@@ -133,11 +113,11 @@ class Explanations:
                 async with asyncio.timeout_at(due_s):
                     await self._hurried.wait()
 
-    def _answers(self, questions: Sequence[_Question]) -> list[Considered | Exception]:
-        found = list[Considered | Exception]()
-        for question in questions:
+    def _answers(self, steps: Sequence[Step]) -> list[Entry | Exception]:
+        found = list[Entry | Exception]()
+        for step in steps:
             try:
-                answer = _answer(question, search=not self._closing)
+                answer = _answer(step, search=not self._closing)
             except Exception as error:  # noqa: BLE001 (whatever a policy does here, it has decided before)
                 found.append(error)
             else:
@@ -151,9 +131,15 @@ def _was_refused(before: Node, event: ContainerResized) -> bool:
     return container is not None and container.desired is not None and container.desired.sizes == event.sizes
 
 
-def _answer(question: _Question, *, search: bool) -> Considered | None:
-    found = weighed(question.before, question.event, question.policy, refused=question.refused, search=search)
-    return Considered(found[0], question.at_s, found[1]) if found else None
+def _answer(step: Step, *, search: bool) -> Entry | None:
+    assert step.policy  # `hear` keeps no other
+    refused = isinstance(step.result, NotEnough)
+    found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
+    if found is None:
+        return None
+    about, choice = found
+    said = (f"what was compared: {choice.decided.value}",)
+    return Entry(about, Kind.CONSIDERED, said, choice.facts(), step.at_s)
 
 
 def _name(event: ContainerCreating | ContainerResized) -> tuple[str, str]:

@@ -6,19 +6,18 @@ The log, recordings, explanations and the history: none of it is on the way of a
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from criproxy.control.failures import Failures
+from criproxy.control.node.asking import Step
 from criproxy.control.node.decision_log import tell
-from criproxy.control.node.explanations import MAX_REMEMBERED, MAX_WAITING, Considered, Explanations
+from criproxy.control.node.explanations import MAX_REMEMBERED, MAX_WAITING, Explanations
 from criproxy.control.node.history import Entry, History, entries_of
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Event
-from criproxy.model.node import Node
-from criproxy.policy.api import Policy
-from criproxy.store.record import Kind, Record
+from criproxy.store.record import Record
 
 LINGER_S = 0.02
 """How long what happens waits to be told: until then runtime and kubelet are at work on a call, and have the CPUs."""
@@ -27,27 +26,12 @@ Heard = Callable[[Event, Decision | Exception], None]
 """Gets an event and what came of it; must not fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One event, and what came of it."""
-
-    event: Event
-    before: Node
-    result: Decision | Exception
-    took_s: float
-    at_s: float
-    """When, in seconds since the epoch."""
-    policy: Policy | None
-    """The one that was asked; None while the node is bypassed."""
-
-
 class Outbox:
     """Steps and entries that have not been told so far; for the event loop's thread.
 
     Args:
         write: gets the records of the history.
         history: makes records of entries.
-        explanations: hear of decisions that had candidates.
         log: gets a line for each decision.
         failures: told of what cannot be told.
         tasks: run the task that tells.
@@ -57,7 +41,6 @@ class Outbox:
         self,
         write: Callable[[Record], None],
         history: History,
-        explanations: Explanations,
         log: Log,
         failures: Failures,
         tasks: Tasks,
@@ -65,7 +48,7 @@ class Outbox:
         self.heard: Heard | None = None
         """Told of every event when it has been applied or has failed, in their order."""
         self._history = history
-        self._explanations = explanations
+        self._explanations = Explanations(self.put, log, tasks)
         self._write = write
         self._log = log
         self._failures = failures
@@ -84,6 +67,17 @@ class Outbox:
         """Tell of all that waits, now."""
         while self._waiting:
             self._next()
+
+    async def settled(self) -> None:
+        """Return when all that waits is told, and what it was chosen from, too, unless that takes too long."""
+        self.drain()
+        await self._explanations.settled()
+
+    async def close(self) -> None:
+        """Tell of all that waits, and of what is found quickly of its explanations."""
+        self.drain()
+        await self._explanations.close()
+        self.drain()
 
     async def _run(self) -> None:
         while self._waiting:
@@ -104,18 +98,11 @@ class Outbox:
         if self.heard:
             with harmless("an event to a recording"):
                 self.heard(step.event, result)
-        if step.policy:
-            with harmless("what a decision was chosen from"):
-                self._explanations.hear(step.before, step.event, step.policy, result)
+        with harmless("what a decision was chosen from"):
+            self._explanations.hear(step)
         if isinstance(result, Decision):
             with harmless("a decision"):
                 tell(self._log, step.event, step.before, result, step.took_s)
             with harmless("a decision"):
                 for entry in entries_of(step.before, step.event, result):
                     self._write(self._history.record(replace(entry, at_s=step.at_s)))
-
-    def considered(self, considered: Considered) -> None:
-        """Write what a decision was chosen from into the history, as an entry of its own."""
-        said = (f"what was compared: {considered.choice.decided.value}",)
-        facts = considered.choice.facts()
-        self.put(Entry(considered.about, Kind.CONSIDERED, said, facts, considered.at_s))

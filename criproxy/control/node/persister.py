@@ -132,7 +132,7 @@ class Persister:
         self._worker.soon()
 
     def look(self) -> None:
-        """See whether the disk takes what is written, in the background."""
+        """See whether the disk takes what is written, in the background: a quiet node writes nothing else."""
         self._worker.now()
 
     async def durable(self, own: str = "") -> None:

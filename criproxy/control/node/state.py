@@ -1,24 +1,23 @@
 """The current state of the node, and the only way to change it: one event after the other, each at once, in memory.
 
 What is told of that follows in the `Outbox`, and the `Persister` brings the newest node to the disk. Who may not act on
-a decision before it is there awaits `durable`: docs/decisions/0038 says who that is, and why nobody else.
+a decision before it is there awaits `Persister.durable`: docs/decisions/0038 says who that is, and why nobody else.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter, time
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
-from criproxy.control.node.asking import Asking, can_be_refused, is_reservation, kind_of
-from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.asking import Asking, Step, can_be_refused, is_reservation, kind_of
 from criproxy.control.node.history import Entry, History
-from criproxy.control.node.outbox import Heard, Outbox, Step
-from criproxy.control.node.persister import NodeStore, Persister
-from criproxy.control.settings import Log, StoreLimits
+from criproxy.control.node.outbox import Heard, Outbox
+from criproxy.control.node.persister import Persister
+from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerExited, ContainerGone, Event, NodeEvent, PolicyChanged
@@ -31,7 +30,6 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 from criproxy.store.record import Fact, Kind, Record
-from criproxy.store.writing import LeftOut
 from criproxy.views.notices import Refusal
 
 FULL_ID = 64
@@ -61,55 +59,40 @@ class NodeState:
     Args:
         node: the state to begin with, as the store has it.
         policy: asked by the engine.
-        store: keeps each new state.
+        persister: keeps each new state; `close` ends it.
+        counters: decisions are counted here.
         log: told of each decision.
-        limits: how patient to be with the store.
         failures: told of what fails here without being anybody's answer.
+        tasks: those of *persister*, which ends them.
     """
 
     def __init__(
         self,
         node: Node,
         policy: Policy,
-        store: NodeStore,
+        persister: Persister,
+        counters: Counters,
         log: Log,
-        limits: StoreLimits | None = None,
-        failures: Failures | None = None,
+        failures: Failures,
+        tasks: Tasks,
     ) -> None:
         self.node = node
-        self.counters = Counters()
-        self.failures = failures or Failures(log=log)
         self.bypassed = False
         """Newcomers share and nobody moves, without asking the policy or waiting for the disk."""
         self.policy = policy
         """Asked about what is submitted now, if nothing waits: another one comes into force in the order of events."""
         self.followed: Followed | None = None
         """Called when an event has been decided, to carry the decision out; set once, by who does that."""
-        self._asking = Asking(self.counters, self.failures, log)
-        tasks = Tasks(log, self.failures)
-        self._persister = Persister(node, store, limits or StoreLimits(), self.counters, log, self.failures, tasks)
+        self._counters = counters
+        self._failures = failures
+        self._asking = Asking(counters, failures, log)
+        self._persister = persister
         self._history = History()
-        self._explanations = Explanations(self._considered, log, tasks)
-        self._outbox = Outbox(self._persister.add, self._history, self._explanations, log, self.failures, tasks)
+        self._outbox = Outbox(persister.add, self._history, log, failures, tasks)
         self._behind: deque[_Job] = deque()
         """An event about the whole node that is worked out in a thread, and those that came after it."""
         self._gate = OnDemand(tasks, "decide about the whole node", self._pass_gate)
         self._changed = asyncio.Event()
-
-    @property
-    def store_error(self) -> StoreError | None:
-        """Why the last state could not be stored; None when the store is up to date."""
-        return self._persister.error
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """What is not on disk although the disk works: rows whose values cannot be written."""
-        return self._persister.left_out
-
-    @property
-    def store_failing_since_s(self) -> float | None:
-        """Since when the state on disk has been out of date, on the monotonic clock; None where it is not."""
-        return self._persister.failing_since_s
 
     def submit(self, event: Event, policy: Policy | None = None) -> "asyncio.Future[Decision]":
         """Step the node by *event*: at once, unless it, or one before it, is about a whole node with many containers.
@@ -145,26 +128,9 @@ class NodeState:
         """Apply an end that no call told but *how* (as in `Counters.exits`); it is counted once, whoever else tells."""
         container = self.node.containers.get(event.key)
         if container and container.state is not ContainerState.EXITED and not self.is_ending(event.key):
-            with self.failures.harmless("a count"):
-                self.counters.exits[how] += 1
+            with self._failures.harmless("a count"):
+                self._counters.exits[how] += 1
         await self.apply(event)
-
-    async def durable(self, own: str = "") -> None:
-        """Return when the node as it is now is on disk, with the row of the container *own*.
-
-        Raises:
-            StoreError: the disk fails; what was decided counts in memory all the same.
-            CannotBeStored: the row of *own* cannot be written, whatever the disk does.
-        """
-        await self._persister.durable(own)
-
-    async def check_disk(self) -> None:
-        """Write to the disk, and return when `store_error` tells what came of it."""
-        await self._persister.check()
-
-    def look_at_disk(self) -> None:
-        """See whether the disk still takes what is written, in the background: a quiet node writes nothing else."""
-        self._persister.look()
 
     def listen(self, heard: Heard | None) -> Node:
         """Let *heard* be told of every event and what came of it, in place of who was before; None ends that.
@@ -195,13 +161,8 @@ class NodeState:
     async def close(self) -> None:
         """Return when everything has been done and, if that is possible, stored; nothing may come after."""
         await self.settled()
-        self._outbox.drain()
-        await self._explanations.close()
-        self._outbox.drain()
+        await self._outbox.close()
         await self._persister.close()
-
-    def _considered(self, found: Considered) -> None:
-        self._outbox.considered(found)
 
     def note(self, about: Container | str | None, kind: Kind, /, *sentences: str, **facts: Fact) -> None:
         """Tell the history about a container; it is written soon.
@@ -226,29 +187,25 @@ class NodeState:
         self._outbox.drain()
         return self._history.refusals()
 
-    def refused_in(self) -> frozenset[str]:
+    def refused_in(self) -> set[str]:
         """The sandboxes of those who cannot be created at present."""
         self._outbox.drain()
-        with self.failures.harmless("who was refused"):
-            return self._history.refused_in()
-        return frozenset()
+        refused = set[str]()
+        with self._failures.harmless("who was refused"):
+            refused |= self._history.refused_in()
+        return refused
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
         """These *sandboxes* are gone, and whoever was refused in them with them."""
         self._outbox.drain()
-        with self.failures.harmless("who was refused"):
+        with self._failures.harmless("who was refused"):
             self._history.forget_refused(sandboxes)
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
-        self._outbox.drain()
-        await self._explanations.settled()
+        await self._outbox.settled()
         await self.flush()
         return await self._persister.find(text)
-
-    async def newest(self, kind: Kind) -> list[Record]:
-        """Of each container of the node the last record of that kind that is on disk; raises StoreError."""
-        return await self._persister.newest(kind, [container.life for container in self.node.containers.values()])
 
     async def changed(self) -> None:
         """Return after the next change of the node, or of what is known about it."""
@@ -285,8 +242,8 @@ class NodeState:
         result: Decision | Exception
         try:
             result = self._step(node, event, job.policy)
-            if self.store_error is not None and not self.bypassed and is_reservation(event):
-                result = StoreError(str(self.store_error))
+            if self._persister.error is not None and not self.bypassed and is_reservation(event):
+                result = StoreError(str(self._persister.error))
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
             result = error
         return Step(event, node, result, perf_counter() - begun_s, at_s, None if self.bypassed else self.policy)
@@ -299,16 +256,16 @@ class NodeState:
                 self.node = one.result.node
                 self._persister.put(self.node)
                 self.stir()
-            with self.failures.harmless("a count"):
+            with self._failures.harmless("a count"):
                 self._count(one, one.result)
         _end(job.done, one.result)
         self._outbox.put(one)
 
     def _count(self, one: Step, decision: Decision) -> None:
         if decision.node is not one.before:
-            self.counters.decisions[kind_of(one.event)] += 1
+            self._counters.decisions[kind_of(one.event)] += 1
         if can_be_refused(one.event):
-            self.counters.decision_times.add(one.took_s)
+            self._counters.decision_times.add(one.took_s)
 
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
@@ -316,7 +273,7 @@ class NodeState:
             return step(node, _bypassed(event), Fallback(options_of(self.policy)))
         asked = policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
-        if is_undone and self.store_error is not None:  # nobody newly owns what cannot be stored
+        if is_undone and self._persister.error is not None:  # nobody newly owns what cannot be stored
             return step(node, event, Fallback(options_of(asked)))
         return self._asking.step(node, event, asked, is_new=policy is not None)
 

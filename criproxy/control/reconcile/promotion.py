@@ -85,7 +85,7 @@ class Promotions:
 
     def _may_try(self) -> bool:
         state = self.context.state
-        is_well = state.store_error is None and not state.bypassed
+        is_well = self.context.persister.error is None and not state.bypassed
         return is_well and not state.node.released and self.is_ready()
 
     async def _pause(self) -> None:
@@ -105,7 +105,7 @@ class Promotions:
             with suppress(PolicyFailed, PolicyFault):  # counted, and reported by the next that asks it
                 before = state.node
                 after = (await self.context.state.apply(Promoted(key))).node
-                state.counters.promotions += before.containers.get(key) is not after.containers.get(key)
+                self.context.counters.promotions += before.containers.get(key) is not after.containers.get(key)
 
     def _fitting(self, node: Node, keys: Iterable[str], policy: Policy) -> list[str]:
         """Those of *keys* for which there is room on *node*, the longest waiting first; slow."""

@@ -308,7 +308,7 @@ class Reconciler:
     async def _enqueue_stored(self, keys: Sequence[str], why: str) -> None:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
         with suppress(StoreError):  # then they have not to move
-            await self.context.state.durable()
+            await self.context.persister.durable()
         self._enqueue_by_and_by(keys, why)
 
     def _enqueue_by_and_by(self, keys: Sequence[str], why: str) -> None:

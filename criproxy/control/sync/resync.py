@@ -138,7 +138,7 @@ class Resync:
         self.unsettled()  # removals that were cut when criproxy last ended may go on, too
         while True:
             thorough, self._wanted = self._wanted, False
-            self.context.state.look_at_disk()
+            self.context.persister.look()
             await self.again(thorough=thorough)
             await asyncio.sleep(_BETWEEN_S)
             await self._due()

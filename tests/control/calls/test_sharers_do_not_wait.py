@@ -41,7 +41,7 @@ def flush(world: World) -> None:
 
 def look(world: World) -> None:
     """Let it see whether the disk works, as it does from time to time."""
-    world.controller.context.state.look_at_disk()
+    world.controller.context.persister.look()
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from google.protobuf.message import Message
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.control.calls.status import Replies
-from criproxy.control.node.state import NodeState
+from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.stamp import ANNOTATION, Stamp
@@ -22,6 +23,7 @@ from criproxy.policy.options import Options
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
 from criproxy.wire.calls import Call
+from tests.control.node.test_state import state_on
 from tests.control.world import RecordingLog
 from tests.cri.test_rewrite import field, resources, texts
 
@@ -48,7 +50,8 @@ STATUSES: Mapping[str, Callable[[Any], Any]] = {
 def replies(tmp_path_factory: pytest.TempPathFactory) -> Replies:
     """The handlers, for `NODE`."""
     store = Store(Path(tmp_path_factory.mktemp("state")))
-    return Replies(NodeState(NODE, NonePolicy(Options()), store, RecordingLog()))
+    state = state_on(store, NODE, NonePolicy(Options()), RecordingLog())
+    return Replies(Mock(Context, state=state))
 
 
 @st.composite

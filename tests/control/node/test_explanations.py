@@ -9,9 +9,12 @@ import pytest
 
 from criproxy.control.failures import Failures
 from criproxy.control.node import explanations as considering
-from criproxy.control.node.explanations import MAX_WAITING, Considered, Explanations
+from criproxy.control.node.asking import Step
+from criproxy.control.node.explanations import MAX_WAITING, Explanations
+from criproxy.control.node.history import Entry
 from criproxy.control.tasks import Tasks
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
+from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.engine.guard import Guarded
 from criproxy.engine.leavers import Leavers
@@ -45,7 +48,7 @@ class Heard:
 
     policy: Policy = TOPOLOGY_AWARE
     node: Node = field(default_factory=lambda: Node(machine(nodes=2, cores=4, threads=1)))
-    told: list[Considered] = field(default_factory=list)
+    told: list[Entry] = field(default_factory=list)
     log: RecordingLog = field(default_factory=RecordingLog)
 
     def __post_init__(self) -> None:
@@ -57,17 +60,25 @@ class Heard:
         try:
             decision = step(before, event, self.policy)
         except Refused as error:
-            self.considering.hear(before, event, self.policy, error)
+            self.hear(before, event, error)
             return
         self.node = decision.node
-        self.considering.hear(before, event, self.policy, decision)
+        self.hear(before, event, decision)
+
+    def hear(self, before: Node, event: Event, result: Decision | Exception) -> None:
+        """Tell of a step."""
+        self.considering.hear(Step(event, before, result, 0.0, 0.0, self.policy))
+
+    def choices(self) -> list[Choice]:
+        """What was told, as it is read back."""
+        return [from_plain(Choice, entry.facts) for entry in self.told]
 
     async def after(self, *events: Event) -> list[Decided]:
         """What decisions are told of after these events."""
         for event in events:
             self.happens(event)
         await self.considering.settled()
-        return [each.choice.decided for each in self.told]
+        return [choice.decided for choice in self.choices()]
 
 
 async def test_places_resizes_and_refusals_are_considered() -> None:
@@ -79,14 +90,14 @@ async def test_places_resizes_and_refusals_are_considered() -> None:
 
     # A container that is resized again before anybody has looked is told of once: as it is in the end.
     assert decided == [Decided.PLACED, Decided.REFUSED, Decided.NOT_RESIZED]
-    placed, refused, stuck = (each.choice for each in heard.told)
+    placed, refused, stuck = heard.choices()
     assert placed.candidates
     assert (placed.candidates.chosen, placed.leavers) == ("NUMA node 1", None)
     assert refused.candidates
     assert refused.candidates.chosen == ""
     assert refused.leavers == Leavers(("a",), shortest=True, steps=refused.leavers.steps if refused.leavers else 0)
     assert stuck.leavers == Leavers((), shortest=True, steps=1)
-    assert [each.about.name for each in heard.told] == ["a", "b", "a"]
+    assert [each.about and each.about.name for each in heard.told] == ["a", "b", "a"]
 
 
 async def test_it_begins_by_itself_when_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +129,7 @@ async def test_waiting_decisions_are_bounded() -> None:
     await heard.considering.close()
 
     assert len(heard.told) == MAX_WAITING
+    assert heard.told[0].about
     assert heard.told[0].about.name == "c3"
     assert ("decisions cannot be explained: too many waited", {"decisions": 3}) in heard.log.lines
 
@@ -129,10 +141,11 @@ async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPat
     for number in range(6):
         heard.happens(owner(f"c{number}", 100))
     await heard.considering.settled()
-    assert [told.about.name for told in heard.told] == ["c3", "c4", "c5"]
+    assert [told.about and told.about.name for told in heard.told] == ["c3", "c4", "c5"]
 
     monkeypatch.setattr(considering, "MAX_REMEMBERED", 1)
     assert len(await heard.after(owner("c6", 100), owner("c7", 100))) == 4
+    assert heard.told[-1].about
     assert heard.told[-1].about.name == "c7"
 
 
@@ -142,8 +155,8 @@ async def test_at_the_end_nobody_searches() -> None:
     heard.happens(owner("a", 9000))
     await heard.considering.close()
 
-    (told,) = heard.told
-    assert (told.choice.decided, told.choice.leavers) == (Decided.REFUSED, None)
+    (choice,) = heard.choices()
+    assert (choice.decided, choice.leavers) == (Decided.REFUSED, None)
 
 
 class Broken(NonePolicy):
@@ -180,7 +193,7 @@ async def test_what_is_no_answer_of_a_policy_is_not_considered() -> None:
     """A malformed annotation, a failure, and a node whose containers were let go."""
     heard = Heard()
     for result in (BadAnnotation("no"), ZeroDivisionError()):
-        heard.considering.hear(heard.node, owner("a"), heard.policy, result)
+        heard.hear(heard.node, owner("a"), result)
     heard.node = heard.node.replace(released="somebody asked for it")
     heard.happens(owner("b"))
 

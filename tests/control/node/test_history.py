@@ -176,7 +176,7 @@ async def test_a_place_that_was_not_stored_was_not_granted(tmp_path: Path) -> No
         store = FailingStore(tmp_path / "state")
         world.make_store = lambda: store
         await world.start_criproxy()
-        await world.poll(lambda: bool(world.controller.context.state.store_error))
+        await world.poll(lambda: bool(world.controller.context.persister.error))
         await world.run(owner("trader", 1))
         store.full = False
         while world.controller.problem:  # noqa: ASYNC110 (it tries the disk by itself, and tells nobody)

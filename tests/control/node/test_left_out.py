@@ -15,8 +15,8 @@ from criproxy.model.workload import Pod
 from criproxy.store.record import Kind
 from criproxy.store.store import Store
 from criproxy.views import status as report
-from tests.control.node.test_persister import EMPTY, QUICK
-from tests.control.node.test_state import creating, done
+from tests.control.node.test_persister import EMPTY
+from tests.control.node.test_state import creating, done, state_on
 from tests.control.world import STATIC, RecordingLog, World, situation
 
 LIMIT_S = 20.0
@@ -28,7 +28,7 @@ TOO_MUCH = 1 << 70
 async def manager(tmp_path: Path) -> AsyncIterator[NodeState]:
     """Return a manager of a node with one pod, on a real store."""
     store = Store(tmp_path)
-    made = NodeState(EMPTY, STATIC, store, RecordingLog(), QUICK)
+    made = state_on(store, EMPTY, STATIC, RecordingLog())
     await done(made, PodCreated(Pod(key="pod", name="pod", namespace="default")))
     yield made
     await made.close()
@@ -43,15 +43,15 @@ async def test_only_its_own_reservation_fails(manager: NodeState) -> None:
     await done(manager, absurd)
     await done(manager, creating("fine", 1000))
     with pytest.raises(CannotBeStored, match="default/pod/absurd") as error:
-        await manager.durable("r-absurd")
-    await manager.durable("r-fine")
+        await manager._persister.durable("r-absurd")
+    await manager._persister.durable("r-fine")
     await done(manager, ContainerGone("r-absurd"))  # as whoever asked for it does
 
     assert not isinstance(error.value, Fault)  # or some of them would switch the bypass on
-    assert manager.store_error is None
+    assert manager._persister.error is None
     assert set(manager.node.grants) == {"r-fine"}
     await manager.flush()
-    assert manager.left_out == ()
+    assert manager._persister.left_out == ()
 
 
 async def test_one_that_shares_goes_on_and_is_told_of_until_it_ends(manager: NodeState) -> None:
@@ -62,18 +62,18 @@ async def test_one_that_shares_goes_on_and_is_told_of_until_it_ends(manager: Nod
     (decision,) = await done(manager, absurd)
     await manager.flush()
     assert not isinstance(decision, BaseException)
-    assert [left.title for left in manager.left_out] == ["default/pod/absurd"]
+    assert [left.title for left in manager._persister.left_out] == ["default/pod/absurd"]
     await done(manager, ContainerCreated("r-absurd", "id1"))
     for number in range(3):
         await done(manager, PodCreated(Pod(key=f"pod{number}")))
     await manager.flush()
 
-    assert manager.store_error is None
-    assert [left.key for left in manager.left_out] == ["id1"]
+    assert manager._persister.error is None
+    assert [left.key for left in manager._persister.left_out] == ["id1"]
     await done(manager, ContainerGone("id1"))
     await manager.flush()
-    assert manager.left_out == ()
-    assert manager.failures.counts["row"] == 2  # under its reservation, and under its id
+    assert manager._persister.left_out == ()
+    assert manager._failures.counts["row"] == 2  # under its reservation, and under its id
 
 
 async def test_check_names_it(tmp_path: Path) -> None:
@@ -97,5 +97,5 @@ async def test_a_record_that_cannot_be_stored_is_counted(manager: NodeState) -> 
     manager.note(None, Kind.NODE, "a text")
     await manager.flush()
 
-    assert manager.store_error is None
-    assert manager.failures.counts["telling"] == 1
+    assert manager._persister.error is None
+    assert manager._failures.counts["telling"] == 1

@@ -7,9 +7,9 @@ import pytest
 
 from criproxy.control.failures import Failures
 from criproxy.control.node import outbox
-from criproxy.control.node.explanations import Considered, Explanations
+from criproxy.control.node.asking import Step
 from criproxy.control.node.history import Entry, History
-from criproxy.control.node.outbox import Outbox, Step
+from criproxy.control.node.outbox import Outbox
 from criproxy.control.tasks import Tasks
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import Event, PodCreated
@@ -30,14 +30,9 @@ class Told:
         self.log, self.records = RecordingLog(), list[Record]()
         self.failures = Failures(log=self.log)
         tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        explanations = Explanations(self.considered, self.log, tasks)
-        self.outbox = Outbox(self.records.append, History(), explanations, self.log, self.failures, tasks)
+        self.outbox = Outbox(self.records.append, History(), self.log, self.failures, tasks)
         self.heard = list[str]()
         self.outbox.heard = self.hear
-
-    def considered(self, found: Considered) -> None:
-        """Pass on what a decision was chosen from."""
-        self.outbox.considered(found)
 
     def hear(self, event: Event, _: Decision | Exception) -> None:
         """Keep the name of the pod that came."""

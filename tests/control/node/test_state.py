@@ -6,8 +6,12 @@ import time
 
 import pytest
 
+from criproxy.control.counters import Counters
+from criproxy.control.failures import Failures
 from criproxy.control.node import state
+from criproxy.control.node.persister import NodeStore, Persister
 from criproxy.control.node.state import NodeState, Words
+from criproxy.control.tasks import Tasks
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -22,6 +26,7 @@ from criproxy.errors import NotEnough, StoreError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
 from criproxy.store.record import Kind
 from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
@@ -30,7 +35,15 @@ from tests.control.world import STATIC, RecordingLog
 
 def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
     """A manager of an empty node with four CPUs, one of them reserved."""
-    return NodeState(EMPTY, STATIC, disk, log or RecordingLog(), QUICK)
+    return state_on(disk, EMPTY, STATIC, log or RecordingLog())
+
+
+def state_on(store: NodeStore, node: Node, policy: Policy, log: RecordingLog) -> NodeState:
+    """The state of *node*, kept on *store*."""
+    counters, failures = Counters(), Failures(log=log)
+    tasks = Tasks(log, failures)
+    persister = Persister(node, store, QUICK, counters, log, failures, tasks)
+    return NodeState(node, policy, persister, counters, log, failures, tasks)
 
 
 def creating(name: str, cpu_milli: int = 100) -> ContainerCreating:
@@ -88,7 +101,7 @@ async def test_what_has_happened_goes_to_the_disk_together() -> None:
     manager = manager_of(disk)
 
     await done(manager, *(PodCreated(Pod(key=f"pod{number}")) for number in range(100)))
-    await manager.durable()
+    await manager._persister.durable()
 
     checks = 1
     assert disk.tries <= checks + 1
@@ -101,10 +114,10 @@ async def test_durable_waits_for_what_was_decided_before_it() -> None:
     manager, disk, _ = await quiet()
     disk.answers.clear()
     manager.submit(creating("first", 1000))
-    first = asyncio.create_task(manager.durable())
+    first = asyncio.create_task(manager._persister.durable())
     await asyncio.sleep(0.01)
     manager.submit(creating("second", 1000))
-    second = asyncio.create_task(manager.durable())
+    second = asyncio.create_task(manager._persister.durable())
     await asyncio.sleep(0.01)
     assert not first.done()
 
@@ -212,7 +225,7 @@ async def test_nobody_gets_a_place_while_the_disk_is_known_to_fail() -> None:
     disk.answers.set()
     manager = manager_of(disk)
 
-    await manager.check_disk()
+    await manager._persister.check()
     created, shares, owns, greedy = await done(
         manager, PodCreated(Pod(key="pod")), creating("main"), creating("own", 1000), creating("greedy", 9000)
     )
@@ -255,7 +268,7 @@ async def test_a_disk_that_begins_to_fail_takes_nothing_with_it() -> None:
     await manager.submit(creating("main", 1000))
     await manager.submit(PodCreated(Pod(key="late")))
     with pytest.raises(StoreError, match="disk is full"):
-        await manager.durable("r-main")
+        await manager._persister.durable("r-main")
     await manager.submit(ContainerGone("r-main"))
 
     assert (list(manager.node.pods), dict(manager.node.containers)) == (["pod", "late"], {})
@@ -313,7 +326,7 @@ async def test_words_that_fail_keep_nothing_from_the_disk() -> None:
     await done(manager, ContainerCreated("r-one", "id1"), ContainerStarted("id1"))
     await manager.flush()
 
-    assert manager.store_error is None
+    assert manager._persister.error is None
     assert disk.written[-1][1].containers["id1"].state is ContainerState.RUNNING
-    assert manager.failures.counts["telling"] == 1
+    assert manager._failures.counts["telling"] == 1
     await manager.close()
