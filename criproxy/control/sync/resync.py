@@ -14,7 +14,7 @@ from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped, unconfirmed
-from criproxy.control.sync.sizes_in_force import SizesInForce
+from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -250,7 +250,7 @@ class Resync:
             self._resized = False  # before: sizes may become invalid again meanwhile
             is_done = False
             try:
-                is_done = await SizesInForce(self.context).follow(containers, self._is_touched)
+                is_done = await follow_sizes(self.context, containers, self._is_touched)
             finally:
                 self._resized |= not is_done
         self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
