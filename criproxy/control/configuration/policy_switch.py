@@ -68,16 +68,11 @@ class PolicySwitch:
     @property
     def _is_needed(self) -> bool:
         """Whether there is anything to hold or watch calls for."""
-        return self.places or bool(self.settings.devices) or bool(self._node.grants)
-
-    @property
-    def settings(self) -> Settings:
-        """Those in force."""
-        return self.context.settings
+        return self.places or bool(self.context.settings.devices) or bool(self._node.grants)
 
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
-        self._see_reserved(self._node, apply_all=self.settings.apply_all)
+        self._see_reserved(self._node, apply_all=self.context.settings.apply_all)
         if self._is_needed:
             self.context.tasks.forever("go on as the node was left", self._go_on_when_known)
             self._activate()
@@ -128,10 +123,10 @@ class PolicySwitch:
             if not self.active:
                 await self._learn()
             before = self._node
-            decision = await self.context.state.apply(Released(reason, self.settings.configuration))
+            decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
             self._switched()
             await self._stored()
-        answer = await self._answer(before, decision.node, "released")
+        answer = await self._answer(before, decision.node)
         if not self.resync.is_ready:
             answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
         left = sum(row["outcome"] == "left" for row in answer["containers"])
@@ -150,15 +145,15 @@ class PolicySwitch:
         async with self._one:
             before = self._node
             if not before.released:
-                return await self._answer(before, before.replace(grants={}), "placed")
+                return await self._answer(before)
             await self._see_disk()
-            event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
+            event = PolicyChanged(apply_all=True, configuration=self.context.settings.configuration)
             self.reserved_later = {}
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
             self._switched()
             await self._stored()
         self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
-        return await self._answer(before, decision.node, "placed")
+        return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:
         """Let the next daemon place all containers: for when none runs."""
@@ -166,7 +161,7 @@ class PolicySwitch:
         if before.released:
             await self.context.state.apply(PolicyChanged(configuration=UNDONE))
             await self._stored()
-        return await self._answer(before, before.replace(grants={}), "placed")
+        return await self._answer(before)
 
     @property
     def _node(self) -> Node:
@@ -194,7 +189,7 @@ class PolicySwitch:
 
     def _go_on(self) -> None:
         """Notice a configuration that was changed while we were away, and containers without a place since then."""
-        node, settings = self._node, self.settings
+        node, settings = self._node, self.context.settings
         self._see_reserved(node, apply_all=settings.apply_all)
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # Where nothing is known of the last one, the state is new or was lost: that moves no container.
@@ -226,21 +221,17 @@ class PolicySwitch:
         self.changed()
 
     def _see_quotas(self) -> None:
-        node, options = self._node, options_of(self.context.state.policy)
-        may_lift = options.cpu_quota == "lift" and not node.released
+        edited, node = self.edits, self._node
+        may_lift = options_of(self.context.state.policy).cpu_quota == "lift" and not node.released
         self.edits = self._lifted.any(node) or may_lift
+        if self.edits is not edited:
+            self.changed()
 
     async def _follow_quotas(self) -> None:
         """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
         while True:
-            self._see_quotas_again()
+            self._see_quotas()
             await self.context.state.changed()
-
-    def _see_quotas_again(self) -> None:
-        edited = self.edits
-        self._see_quotas()
-        if self.edits is not edited:
-            self.changed()
 
     def _switched(self) -> None:
         self.changed()
@@ -260,26 +251,25 @@ class PolicySwitch:
         self._idling = False
         self.context.state.stir()
 
-    async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
-        rows = await self._report(before, after, outcome)
-        unsaved = self.context.state.store_error
-        return {
-            "was_released": before.released,
-            "released": self._node.released,
-            "containers": rows,
-            "not_remembered": str(unsaved or ""),
-            "not_seen": "",
-        }
+    async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
+        """What became of each container with a place in *after*, a row each, once nothing more will happen soon.
 
-    async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:
-        """What became of each container with a place in *after*: a row each, once nothing more will happen soon."""
-        containers = [after.containers[key] for key in after.grants]
-        waiting = containers
+        Without *after*, nothing was to be done.
+        """
+        placed = [after.containers[key] for key in after.grants] if after else []
+        outcome = "released" if after and after.released else "placed"
+        waiting = placed
         with suppress(TimeoutError):  # what is not done by then is left
             async with asyncio.timeout(SETTLE_S):
                 while waiting := [each for each in waiting if self._moves(each)]:
                     await self.context.state.changed()
-        return [self._row(before, container, outcome) for container in containers]
+        return {
+            "was_released": before.released,
+            "released": self._node.released,
+            "containers": [self._row(before, container, outcome) for container in placed],
+            "not_remembered": str(self.context.state.store_error or ""),
+            "not_seen": "",
+        }
 
     def _moves(self, container: Container) -> bool:
         """Whether an update to *container* is still to come and has not failed too often to wait for."""
