@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from criproxy.control.configuration.last_good import GoodFile
 from criproxy.control.configuration.load import Configuration, load_configuration, log_mistakes
@@ -17,18 +16,7 @@ from criproxy.control.context import Context
 from criproxy.control.node.asking import PolicyFailed
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
-
-
-class Manager(Protocol):
-    """What a service manager wants to know of a reload."""
-
-    def reloading(self) -> None:
-        """It begins."""
-        ...
-
-    def ready(self, status: str) -> None:
-        """It is over, well or not."""
-        ...
+from criproxy.observe.systemd import Notifier
 
 
 @dataclass(slots=True, repr=False)
@@ -42,7 +30,7 @@ class Reload:
     context: Context
     policy_switch: PolicySwitch
     """Gets what is new."""
-    manager: Manager
+    manager: Notifier
     """Gets when a reload begins and ends."""
     status: Callable[[], str]
     """One line for *manager*: how we are after it."""

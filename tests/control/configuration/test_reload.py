@@ -14,6 +14,7 @@ from criproxy.control.settings import Adopt, OnError
 from criproxy.devices.builtin import BUILTIN
 from criproxy.errors import ConfigError
 from criproxy.model.node import Node
+from criproxy.observe.systemd import Notifier
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 from criproxy.policy.static import StaticPolicy
@@ -24,10 +25,11 @@ LIMIT_S = 10.0
 STATIC = 'policy: static\nreservedCpus: "0"\n'
 
 
-class Manager:
+class Manager(Notifier):
     """What a service manager hears."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self.told: list[str] = []
         self.heard = asyncio.Event()
 
