@@ -106,7 +106,7 @@ class Adoption:
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
             await self._apply([], left)
         if adopted:
-            await self._report(adopted)
+            self._report(adopted)
         return adopted
 
     async def find_cards(self, containers: Sequence[api.Container]) -> None:
@@ -206,7 +206,7 @@ class Adoption:
             if key in listed and key not in known
         ]
 
-    async def _report(self, adopted: Sequence[str]) -> None:
+    def _report(self, adopted: Sequence[str]) -> None:
         """Log what was adopted, and have misplaced containers moved to where they belong."""
         self.context.counters.adoptions += len(adopted)
         node = self.context.state.node
@@ -216,9 +216,7 @@ class Adoption:
         if contested := NO_CPUS.union(*map(self._contested, misplaced)):
             self.context.counters.conflicts_repaired += len(contested)
             self.context.log.warning("others used exclusive CPUs, too, and move", cpus=format_cpuset(contested))
-        for some in batches(misplaced, _AT_ONCE):
-            self.reconciler.enqueue(some)
-            await asyncio.sleep(0)
+        self.reconciler.enqueue(misplaced)
 
     def _contested(self, key: str) -> CpuSet:
         """CPUs that *key* is on and that are exclusive to another container."""

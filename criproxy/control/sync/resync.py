@@ -15,7 +15,6 @@ from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped, unconfirmed
 from criproxy.control.sync.sizes_in_force import follow_sizes
-from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -27,8 +26,6 @@ from criproxy.model.workload import ContainerState
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _BETWEEN_S = 0.1
 """Pause between two comparisons, however often one is asked for."""
-_AT_ONCE = 32
-"""Workers that are started before other things get their turn."""
 _REMOVAL_LISTS = 2
 """How often, ``unknown_pause_s`` apart, the runtime is asked for what it may still be removing."""
 
@@ -254,9 +251,8 @@ class Resync:
             finally:
                 self._resized |= not is_done
         self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
-        for keys in batches(list(state.node.grants), _AT_ONCE) if thorough else ():
-            self.reconciler.enqueue(keys, read=True)
-            await asyncio.sleep(0)
+        if thorough:
+            self.reconciler.enqueue(list(state.node.grants), read=True)
 
     async def _take_over(
         self,
