@@ -7,7 +7,7 @@ leaves it there; what that cannot mean for others is in `engine.found`.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
@@ -66,8 +66,8 @@ class Adoption:
     reconciler: Reconciler
     devices: DeviceGuard
     bypass_times: BypassTimes
-    _finding: bool = False
-    """Whether `find_cards` runs."""
+    _finding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while `find_cards` runs."""
 
     async def adopt(
         self,
@@ -115,16 +115,12 @@ class Adoption:
         A container that has a card without a node of it is left where it is from now on. A runtime that cannot be asked
         is asked again by the next call.
         """
-        if self._finding:
+        if self._finding.locked():
             return
-        self._finding = True
-        try:
-            for item in await self.devices.unseen(containers):
-                await self._find_cards_of(item)
-        except RuntimeCallError:
-            pass
-        finally:
-            self._finding = False
+        async with self._finding:
+            with suppress(RuntimeCallError):
+                for item in await self.devices.unseen(containers):
+                    await self._find_cards_of(item)
 
     async def _find_cards_of(self, item: api.Container) -> None:
         seen, reply = await if_reported(self.context.cgroups.ask(item.id)) or (Seen(None), None)

@@ -13,7 +13,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
-from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped, unconfirmed
+from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped
 from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
@@ -262,10 +262,9 @@ class Resync:
         sandbox_id: str = "",
     ) -> None:
         await self.outcomes.judge(before, containers, sandbox_id)
-        await self.outcomes.judge_created(before, sandboxes, containers)
+        await self.outcomes.judge_created(before, lost := never_to_start(sandboxes, containers))
         for item in containers:
             await self._has_started(item)
-        lost = never_to_start(sandboxes, containers)
         able = [item for item in containers if item.id not in lost]
         for key in await self.adoption.adopt(sandboxes, able, self._is_touched, with_exited=self._is_first):
             found = self.context.state.node.containers.get(key)
@@ -282,7 +281,8 @@ class Resync:
     async def _confirm_reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
         """Find creates that were in flight when criproxy last ended: by their stamp, or by asking."""
         unknown = [item for item in containers if item.id not in before.containers]
-        for container in unconfirmed(before):
+        without_id = [container for container in before.containers.values() if container.key == container.reservation]
+        for container in without_id:
             if found := stamped(unknown, container.key):
                 await self.outcomes.created(container.key, found)
             elif self._is_first:
