@@ -44,6 +44,7 @@ ENDLESS = {
     "control/sync/exits.py:Exits.follow": "supervised",
     "control/sync/exits.py:Exits.list_regularly": "supervised",
     "control/configuration/policy_switch.py:PolicySwitch._follow_quotas": "supervised",
+    "control/configuration/policy_switch.py:PolicySwitch._idle": "supervised",
     "control/reconcile/promotion.py:Promotions.watch": "supervised",
     "control/configuration/reload.py:Reload.run": "supervised",
     "control/sync/resync.py:Resync.run": "supervised",

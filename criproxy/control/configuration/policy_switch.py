@@ -56,7 +56,6 @@ class PolicySwitch:
     """Which reserved CPUs were exclusive to pods when the policy in force, with ``apply: new``, reserved them."""
     _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
-    _idling: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One change after the other."""
 
@@ -105,7 +104,7 @@ class PolicySwitch:
             self.context.state.stir()  # what waits for a node without holds may go on
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
-            self._switched()
+            self.changed()
             await self._stored()
             return decision
 
@@ -124,7 +123,7 @@ class PolicySwitch:
                 await self._learn()
             before = self._node
             decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
-            self._switched()
+            self.changed()
             await self._stored()
         answer = await self._answer(before, decision.node)
         if not self.resync.is_ready:
@@ -150,7 +149,7 @@ class PolicySwitch:
             event = PolicyChanged(apply_all=True, configuration=self.context.settings.configuration)
             self.reserved_later = {}
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
-            self._switched()
+            self.changed()
             await self._stored()
         self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
         return await self._answer(before, decision.node)
@@ -175,7 +174,7 @@ class PolicySwitch:
         async with self._one:  # a release that is on its way to the disk would be ended by what we saw before it
             await self._see_disk()
             self._go_on()
-        self._switched()
+        self.changed()
 
     async def _see_disk(self) -> None:
         """Know whether the disk works before a release ends: where it does not, nobody newly owns CPUs."""
@@ -196,7 +195,7 @@ class PolicySwitch:
             known = node.configuration not in ("", settings.configuration)
             apply_all = known and (settings.apply_all or node.configuration == UNDONE)
             event = PolicyChanged(apply_all, settings.configuration)
-            self.context.state.submit(event).add_done_callback(lambda _: self._switched())
+            self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
         """Note which pods stay on CPUs that the policy in force reserves; none, where it places all anew."""
@@ -218,6 +217,7 @@ class PolicySwitch:
             self._begun = True
             self.begin()
             self.context.tasks.forever("follow lifted quotas", self._follow_quotas)
+            self.context.tasks.forever("hold calls until no container has a place", self._idle)
         self.changed()
 
     def _see_quotas(self) -> None:
@@ -233,23 +233,16 @@ class PolicySwitch:
             self._see_quotas()
             await self.context.state.changed()
 
-    def _switched(self) -> None:
-        self.changed()
-        if self.active and not self.places and not self._idling:
-            self._idling = True
-            self.context.tasks.forever("hold calls until no container has a place", self._idle)
-
     async def _idle(self) -> None:
-        """With the policy none, hold and watch calls for as long as any container has a place."""
-        while not self.places:
-            async with self._one:  # a change in progress holds calls for what is to come
-                if not self._is_needed:
-                    self.active = False
-                    self.changed()
-                    break
+        """With the policy none, hold and watch calls for only as long as any container has a place."""
+        while True:
+            if self.active and not self._is_needed:
+                async with self._one:  # a change in progress holds calls for what is to come
+                    if not self._is_needed:
+                        self.active = False
+                        self.changed()
+                        self.context.state.stir()
             await self.context.state.changed()
-        self._idling = False
-        self.context.state.stir()
 
     async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
         """What became of each container with a place in *after*, a row each, once nothing more will happen soon.
