@@ -130,6 +130,7 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
     if bad.report is not None:
         with suppress(BadFile):  # a node that lost a CPU over a reboot must come up
             return _made(bad.report, topology, base, (base.configuration, good.configuration if good else ""))
+    why = "no good one is known"
     if good is not None and good.text:
         try:
             last = _rebuilt(good, topology, base)
@@ -138,8 +139,6 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
         else:
             instead = f"the last good one, read from {good.source}, is in force"
             return replace(last, problem=str(bad), instead=instead, good=GoodFile())
-    else:
-        why = "no good one is known"
     from criproxy.config.alone import devices_alone
 
     devices = devices_alone(bad.report.text if bad.report else None)

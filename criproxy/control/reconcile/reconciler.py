@@ -194,11 +194,10 @@ class Reconciler:
             self.context.tasks.failed("background", f"update {key}", error)
         if worker.trouble.error != str(error):  # every one is tried again, and most fail as the one before
             self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
-        worker.trouble = Trouble(str(error), worker.trouble.failures + 1)
+        failures = worker.trouble.failures + 1
+        worker.trouble = Trouble(str(error), failures)
         self.context.state.stir()
-        self.context.log.warning(
-            "update failed", container=key, failures=worker.trouble.failures, error=worker.trouble.error
-        )
+        self.context.log.warning("update failed", container=key, failures=failures, error=str(error))
 
     async def _step(self, key: str, worker: _Worker) -> None:
         """The lock is ours now, and the node may have changed while we waited for it."""

@@ -52,11 +52,6 @@ class _Seen:
     parent: str
     """The cgroup of its pod; empty where it is not known."""
 
-    @property
-    def container(self) -> Container:
-        """As it is adopted."""
-        return self.present.container
-
 
 @dataclass(slots=True)
 class Adoption:
@@ -99,10 +94,10 @@ class Adoption:
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, _totals(each.item for each in found))
             await self._apply([each.present for each in found], pods)
-            adopted += [each.container.key for each in found]
-            for each in found:
-                if each.container.stays:
-                    self._note_stays(each.container)
+            for container in (each.present.container for each in found):
+                adopted.append(container.key)
+                if container.stays:
+                    self._note_stays(container)
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
             await self._apply([], left)
         if adopted:
