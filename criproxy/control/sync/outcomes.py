@@ -76,8 +76,6 @@ class Outcomes:
 
     async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
         """Nothing is kept for pods whose sandbox is not ready, or not there, by a list requested after *before*."""
-        if not before.kept and not before.pods_with_exclusive:
-            return
         ready = {item.id for item in items if item.state == api.SANDBOX_READY}
         for key, pod in before.pods.items():
             concerned = pod.uid in before.kept or key in before.pods_with_exclusive

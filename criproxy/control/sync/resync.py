@@ -61,10 +61,8 @@ class Resync:
     """Whether the next comparison was asked for; such a one reads all cgroups, too."""
     _resized: bool = True
     """Whether containers may have been resized unseen."""
-    _removals_s: float | None = None
-    """When, on the loop's clock, to compare because of removals that may go on; None: there are none."""
-    _last_removals_s: float = 0.0
-    """With which such comparison the last of them is done."""
+    _removals_s: list[float] = field(default_factory=list)
+    """When, on the loop's clock, to compare because of removals that may go on, in order."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -151,10 +149,11 @@ class Resync:
         Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
         """
         now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
-        self._last_removals_s = now_s + _REMOVAL_LISTS * pause_s
-        if self._removals_s is None:
-            self._removals_s = now_s + pause_s
-            self._due_earlier.set()
+        last_s = self._removals_s[-1] if self._removals_s else now_s
+        while last_s + pause_s / 2 < now_s + _REMOVAL_LISTS * pause_s:
+            last_s += pause_s
+            self._removals_s.append(last_s)
+        self._due_earlier.set()
 
     def touch(self, key: str) -> None:
         """A call about the container or sandbox *key* has ended: lists requested before say nothing about it.
@@ -215,13 +214,11 @@ class Resync:
         while not self._wanted:
             self._due_earlier.clear()
             try:
-                async with asyncio.timeout_at(min(interval_s, self._removals_s or interval_s)):
+                async with asyncio.timeout_at(min([interval_s, *self._removals_s])):
                     await self._due_earlier.wait()
             except TimeoutError:
-                if self._removals_s is not None and self._removals_s <= interval_s:
-                    pause_s = self.context.settings.unknown_pause_s
-                    goes_on = self._removals_s + pause_s / 2 < self._last_removals_s
-                    self._removals_s = self._removals_s + pause_s if goes_on else None
+                if self._removals_s and self._removals_s[0] <= interval_s:
+                    del self._removals_s[0]
                 return
 
     async def _compare(self, *, thorough: bool) -> None:
