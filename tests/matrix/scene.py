@@ -182,7 +182,8 @@ class Scene(World):
         controller = self.controller
         self.bypass = Bypass([self.proxy], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
         self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
-        self.reload = Reload(self.file, configuration, controller.context, controller.policy_switch, Notifier({}), str)
+        had_file = configuration.source is not None
+        self.reload = Reload(self.file, had_file, controller.context, controller.policy_switch, Notifier({}), str)
         self.answers = Answers(Situations(controller), self._notices, time.time())
         self.ledger.looks()
 

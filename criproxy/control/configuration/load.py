@@ -52,11 +52,6 @@ class Configuration:
     instead: str = ""
     """What is in force in its place, in a sentence for people."""
 
-    @property
-    def is_fallback(self) -> bool:
-        """Whether no file is in force at all."""
-        return self.settings.policy_name == FALLBACK
-
     def log_to(self, log: Log) -> None:
         """Log what is in force now, and loudly what is not as its file says."""
         log_mistakes(log, self.problem, self.instead)
