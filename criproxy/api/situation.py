@@ -69,7 +69,7 @@ class Situations:
             yield Notice("resync", f"the runtime is being asked what runs; held calls wait for its answer{why}")
         elif unasked:
             yield Notice("runtime", f"the runtime cannot be asked what runs: {unasked}")
-        if unread := controller.watch.problem:
+        if unread := controller.hotplug.error:
             yield Notice("machine", f"the machine has changed and cannot be read: {unread}")
         if error := context.persister.error:
             yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")

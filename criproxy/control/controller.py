@@ -1,5 +1,7 @@
 """The node's controller: its parts, built and connected. What they do is theirs."""
 
+from functools import partial
+
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.fallback import CallFallback
 from criproxy.control.calls.start import Starts
@@ -21,10 +23,11 @@ from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import InForce, Log, Settings
 from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.bypass_times import BypassTimes
+from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
-from criproxy.control.sync.watchers import Watch
+from criproxy.control.sync.watchers import start_watchers
 from criproxy.control.tasks import Tasks
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
@@ -82,7 +85,7 @@ class Controller:
         self.reconciler = Reconciler(context)
         inheritance = Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
-        self.watch = Watch(context, self.reconciler, self.outcomes, self.refused_resizes, lambda: self.ready)
+        self.hotplug = Hotplug(context)  # now that the machine was discovered: what changes from then on is noticed
         self.devices = DeviceGuard(context)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
@@ -137,7 +140,9 @@ class Controller:
         context.state.submit(TopologyChanged(context.state.node.topology))
         context.tasks.forever("resync", self.resync.run)
         context.runtime.on_unavailable = self.resync.soon
-        self.watch.start()
+        self.hotplug.start()
+        parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
+        context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
         context.tasks.forever("scan for cards", self.devices.begin)
 
     def runtime_lost(self) -> None:

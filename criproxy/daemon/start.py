@@ -65,8 +65,8 @@ async def start_controller(
     keeping = Keeping(options.state_dir, log)
     stack.push_async_callback(keeping.close)
     keeping.keep(configuration.good)
-    switch = controller.policy_switch
-    reload = Reload(options.config, configuration, controller.context, switch, notifier, status, keeping.keep)
+    had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
+    reload = Reload(options.config, had_file, controller.context, switch, notifier, status, keeping.keep)
     return Started(controller, reload, keeping)
 
 

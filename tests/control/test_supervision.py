@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control import controller
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.containers.cgroups import CpusetGroup
 from criproxy.control.devices.guard import DeviceGuard
@@ -17,7 +18,6 @@ from criproxy.control.sync.cold_starts import ColdStarts
 from criproxy.control.sync.drift import Drift
 from criproxy.control.sync.exits import Exits
 from criproxy.control.sync.resync import Resync
-from criproxy.control.sync.watchers import Watch
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
@@ -44,6 +44,7 @@ ENDLESS = {
     "control/sync/exits.py:Exits.follow": "supervised",
     "control/sync/exits.py:Exits.list_regularly": "supervised",
     "control/configuration/policy_switch.py:PolicySwitch._follow_quotas": "supervised",
+    "control/configuration/policy_switch.py:PolicySwitch._idle": "supervised",
     "control/reconcile/promotion.py:Promotions.watch": "supervised",
     "control/configuration/reload.py:Reload.run": "supervised",
     "control/sync/resync.py:Resync.run": "supervised",
@@ -160,16 +161,16 @@ WATCHERS = [
     pytest.param(Drift, "_forget", "watch cgroups", id="cgroups"),
     pytest.param(ColdStarts, "_check", "end cold starts", id="cold-starts"),
     pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),
-    pytest.param(PolicySwitch, "_see_quotas_again", "follow lifted quotas", id="quotas"),
+    pytest.param(PolicySwitch, "_follow_quotas", "follow lifted quotas", id="quotas"),
     pytest.param(PolicySwitch, "_go_on", "go on as the node was left", id="go-on"),
-    pytest.param(Watch, "_load", "watch", id="loading"),
+    pytest.param(controller, "start_watchers", "watch", id="loading"),
     pytest.param(DeviceGuard, "begin", "scan for cards", id="cards"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "method", "name"), WATCHERS)
 async def test_each_watcher_survives_one_exception(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: object, method: str, name: str
 ) -> None:
     """It does what failed once more, and both `status` and `--check` name it."""
     original, calls = getattr(kind, method), list[None]()

@@ -30,6 +30,7 @@ from criproxy.errors import StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
 from criproxy.observe.bypass import Bypass, BypassMode
+from criproxy.observe.systemd import Notifier
 from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
 from criproxy.store.record import Record
@@ -181,7 +182,8 @@ class Scene(World):
         controller = self.controller
         self.bypass = Bypass([self.proxy], controller.bypass, lambda _text: None, lambda: bool(controller.problem))
         self.proxy.on_error = self.bypass.watch(controller.fallback.on_error)
-        self.reload = Reload(self.file, configuration, controller.context, controller.policy_switch, _Nobody(), str)
+        had_file = configuration.source is not None
+        self.reload = Reload(self.file, had_file, controller.context, controller.policy_switch, Notifier({}), str)
         self.answers = Answers(Situations(controller), self._notices, time.time())
         self.ledger.looks()
 
@@ -294,16 +296,6 @@ class Scene(World):
     def mode(self) -> BypassMode:
         """The bypass."""
         return self.bypass.mode
-
-
-class _Nobody:
-    """A service manager that nobody listens to."""
-
-    def reloading(self) -> None:
-        """It begins."""
-
-    def ready(self, status: str) -> None:
-        """It is over."""
 
 
 def pod(

@@ -104,24 +104,19 @@ class Keeping:
     async def _run(self) -> None:
         """Write until there is nothing more to be kept, or at the end once more."""
         while (good := self._wanted) is not None:
-            if await self._kept(good):
-                self._wanted = None if self._wanted is good else self._wanted
-            elif self._closing.is_set():
-                break
-            else:
+            try:
+                await asyncio.to_thread(write_good, self.state_dir, good)
+            except OSError as error:
+                problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
+                if problem != self.problem:
+                    self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
+                self.problem = problem
+                if self._closing.is_set():
+                    break
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):
                         await self._closing.wait()
+            else:
+                self.problem = ""
+                self._wanted = None if self._wanted is good else self._wanted
         self._task = None
-
-    async def _kept(self, good: GoodFile) -> bool:
-        try:
-            await asyncio.to_thread(write_good, self.state_dir, good)
-        except OSError as error:
-            problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
-            if problem != self.problem:
-                self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
-            self.problem = problem
-            return False
-        self.problem = ""
-        return True

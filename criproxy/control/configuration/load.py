@@ -52,11 +52,6 @@ class Configuration:
     instead: str = ""
     """What is in force in its place, in a sentence for people."""
 
-    @property
-    def is_fallback(self) -> bool:
-        """Whether no file is in force at all."""
-        return self.settings.policy_name == FALLBACK
-
     def log_to(self, log: Log) -> None:
         """Log what is in force now, and loudly what is not as its file says."""
         log_mistakes(log, self.problem, self.instead)
@@ -130,6 +125,7 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
     if bad.report is not None:
         with suppress(BadFile):  # a node that lost a CPU over a reboot must come up
             return _made(bad.report, topology, base, (base.configuration, good.configuration if good else ""))
+    why = "no good one is known"
     if good is not None and good.text:
         try:
             last = _rebuilt(good, topology, base)
@@ -138,8 +134,6 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
         else:
             instead = f"the last good one, read from {good.source}, is in force"
             return replace(last, problem=str(bad), instead=instead, good=GoodFile())
-    else:
-        why = "no good one is known"
     from criproxy.config.alone import devices_alone
 
     devices = devices_alone(bad.report.text if bad.report else None)

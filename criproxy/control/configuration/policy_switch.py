@@ -56,7 +56,6 @@ class PolicySwitch:
     """Which reserved CPUs were exclusive to pods when the policy in force, with ``apply: new``, reserved them."""
     _lifted: LiftedQuotas = field(default_factory=LiftedQuotas)
     _begun: bool = False
-    _idling: bool = False
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One change after the other."""
 
@@ -68,16 +67,11 @@ class PolicySwitch:
     @property
     def _is_needed(self) -> bool:
         """Whether there is anything to hold or watch calls for."""
-        return self.places or bool(self.settings.devices) or bool(self._node.grants)
-
-    @property
-    def settings(self) -> Settings:
-        """Those in force."""
-        return self.context.settings
+        return self.places or bool(self.context.settings.devices) or bool(self._node.grants)
 
     def start(self) -> None:
         """Begin to find out what runs, and go on as the node was left; returns at once."""
-        self._see_reserved(self._node, apply_all=self.settings.apply_all)
+        self._see_reserved(self._node, apply_all=self.context.settings.apply_all)
         if self._is_needed:
             self.context.tasks.forever("go on as the node was left", self._go_on_when_known)
             self._activate()
@@ -110,7 +104,7 @@ class PolicySwitch:
             self.context.state.stir()  # what waits for a node without holds may go on
             if self.active:
                 self.resync.soon()  # what becomes of others' containers may be another thing now
-            self._switched()
+            self.changed()
             await self._stored()
             return decision
 
@@ -128,10 +122,10 @@ class PolicySwitch:
             if not self.active:
                 await self._learn()
             before = self._node
-            decision = await self.context.state.apply(Released(reason, self.settings.configuration))
-            self._switched()
+            decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
+            self.changed()
             await self._stored()
-        answer = await self._answer(before, decision.node, "released")
+        answer = await self._answer(before, decision.node)
         if not self.resync.is_ready:
             answer["not_seen"] = self.resync.error or "the runtime has not answered yet"
         left = sum(row["outcome"] == "left" for row in answer["containers"])
@@ -150,15 +144,15 @@ class PolicySwitch:
         async with self._one:
             before = self._node
             if not before.released:
-                return await self._answer(before, before.replace(grants={}), "placed")
+                return await self._answer(before)
             await self._see_disk()
-            event = PolicyChanged(apply_all=True, configuration=self.settings.configuration)
+            event = PolicyChanged(apply_all=True, configuration=self.context.settings.configuration)
             self.reserved_later = {}
             decision = await asyncio.shield(self.context.state.submit(event, self.context.state.policy))
-            self._switched()
+            self.changed()
             await self._stored()
         self.context.log.warning("the release is over: containers are placed", containers=len(decision.node.grants))
-        return await self._answer(before, decision.node, "placed")
+        return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:
         """Let the next daemon place all containers: for when none runs."""
@@ -166,7 +160,7 @@ class PolicySwitch:
         if before.released:
             await self.context.state.apply(PolicyChanged(configuration=UNDONE))
             await self._stored()
-        return await self._answer(before, before.replace(grants={}), "placed")
+        return await self._answer(before)
 
     @property
     def _node(self) -> Node:
@@ -180,7 +174,7 @@ class PolicySwitch:
         async with self._one:  # a release that is on its way to the disk would be ended by what we saw before it
             await self._see_disk()
             self._go_on()
-        self._switched()
+        self.changed()
 
     async def _see_disk(self) -> None:
         """Know whether the disk works before a release ends: where it does not, nobody newly owns CPUs."""
@@ -194,14 +188,14 @@ class PolicySwitch:
 
     def _go_on(self) -> None:
         """Notice a configuration that was changed while we were away, and containers without a place since then."""
-        node, settings = self._node, self.settings
+        node, settings = self._node, self.context.settings
         self._see_reserved(node, apply_all=settings.apply_all)
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # Where nothing is known of the last one, the state is new or was lost: that moves no container.
             known = node.configuration not in ("", settings.configuration)
             apply_all = known and (settings.apply_all or node.configuration == UNDONE)
             event = PolicyChanged(apply_all, settings.configuration)
-            self.context.state.submit(event).add_done_callback(lambda _: self._switched())
+            self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
         """Note which pods stay on CPUs that the policy in force reserves; none, where it places all anew."""
@@ -223,63 +217,52 @@ class PolicySwitch:
             self._begun = True
             self.begin()
             self.context.tasks.forever("follow lifted quotas", self._follow_quotas)
+            self.context.tasks.forever("hold calls until no container has a place", self._idle)
         self.changed()
 
     def _see_quotas(self) -> None:
-        node, options = self._node, options_of(self.context.state.policy)
-        may_lift = options.cpu_quota == "lift" and not node.released
+        edited, node = self.edits, self._node
+        may_lift = options_of(self.context.state.policy).cpu_quota == "lift" and not node.released
         self.edits = self._lifted.any(node) or may_lift
+        if self.edits is not edited:
+            self.changed()
 
     async def _follow_quotas(self) -> None:
         """Have replies edited from before the first update that lifts a quota to after the last that restores one."""
         while True:
-            self._see_quotas_again()
+            self._see_quotas()
             await self.context.state.changed()
-
-    def _see_quotas_again(self) -> None:
-        edited = self.edits
-        self._see_quotas()
-        if self.edits is not edited:
-            self.changed()
-
-    def _switched(self) -> None:
-        self.changed()
-        if self.active and not self.places and not self._idling:
-            self._idling = True
-            self.context.tasks.forever("hold calls until no container has a place", self._idle)
 
     async def _idle(self) -> None:
-        """With the policy none, hold and watch calls for as long as any container has a place."""
-        while not self.places:
-            async with self._one:  # a change in progress holds calls for what is to come
-                if not self._is_needed:
-                    self.active = False
-                    self.changed()
-                    break
+        """With the policy none, hold and watch calls for only as long as any container has a place."""
+        while True:
+            if self.active and not self._is_needed:
+                async with self._one:  # a change in progress holds calls for what is to come
+                    if not self._is_needed:
+                        self.active = False
+                        self.changed()
+                        self.context.state.stir()
             await self.context.state.changed()
-        self._idling = False
-        self.context.state.stir()
 
-    async def _answer(self, before: Node, after: Node, outcome: str) -> dict[str, Any]:
-        rows = await self._report(before, after, outcome)
-        unsaved = self.context.persister.error
-        return {
-            "was_released": before.released,
-            "released": self._node.released,
-            "containers": rows,
-            "not_remembered": str(unsaved or ""),
-            "not_seen": "",
-        }
+    async def _answer(self, before: Node, after: Node | None = None) -> dict[str, Any]:
+        """What became of each container with a place in *after*, a row each, once nothing more will happen soon.
 
-    async def _report(self, before: Node, after: Node, outcome: str) -> list[dict[str, Any]]:
-        """What became of each container with a place in *after*: a row each, once nothing more will happen soon."""
-        containers = [after.containers[key] for key in after.grants]
-        waiting = containers
+        Without *after*, nothing was to be done.
+        """
+        placed = [after.containers[key] for key in after.grants] if after else []
+        outcome = "released" if after and after.released else "placed"
+        waiting = placed
         with suppress(TimeoutError):  # what is not done by then is left
             async with asyncio.timeout(SETTLE_S):
                 while waiting := [each for each in waiting if self._moves(each)]:
                     await self.context.state.changed()
-        return [self._row(before, container, outcome) for container in containers]
+        return {
+            "was_released": before.released,
+            "released": self._node.released,
+            "containers": [self._row(before, container, outcome) for container in placed],
+            "not_remembered": str(self.context.persister.error or ""),
+            "not_seen": "",
+        }
 
     def _moves(self, container: Container) -> bool:
         """Whether an update to *container* is still to come and has not failed too often to wait for."""

@@ -8,27 +8,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from criproxy.control.configuration.last_good import GoodFile
-from criproxy.control.configuration.load import Configuration, load_configuration, log_mistakes
+from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
 from criproxy.control.node.asking import PolicyFailed
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
-
-
-class Manager(Protocol):
-    """What a service manager wants to know of a reload."""
-
-    def reloading(self) -> None:
-        """It begins."""
-        ...
-
-    def ready(self, status: str) -> None:
-        """It is over, well or not."""
-        ...
+from criproxy.observe.systemd import Notifier
 
 
 @dataclass(slots=True, repr=False)
@@ -37,12 +25,13 @@ class Reload:
 
     config: Path | None
     """As given to ``--config``."""
-    in_force: Configuration
-    """What the daemon has started with, and then what came into force last."""
+    had_file: bool
+    """Whether there was a file, good or bad: its absence is a mistake then, and no container is unpinned because of
+    it."""
     context: Context
     policy_switch: PolicySwitch
     """Gets what is new."""
-    manager: Manager
+    manager: Notifier
     """Gets when a reload begins and ends."""
     status: Callable[[], str]
     """One line for *manager*: how we are after it."""
@@ -80,7 +69,7 @@ class Reload:
             return self._failed(str(error), asked=asked)
         problem = self.context.in_force.problem
         same = new.settings.configuration == self.context.settings.configuration
-        if same and not self.in_force.is_fallback:
+        if same and self.context.settings.policy_name != FALLBACK:
             self._now_in_force(new)
             if asked or problem:
                 self.context.log.info("the policy file says what is in force", file=str(new.source))
@@ -102,7 +91,7 @@ class Reload:
         return True
 
     def _now_in_force(self, new: Configuration) -> None:
-        self.in_force = new
+        self.had_file |= new.source is not None
         self.context.in_force.problem = None
         self.context.in_force.instead = ""
         self.keep(new.good)
@@ -112,17 +101,15 @@ class Reload:
         problem, in_force = first_of(error), self.context.in_force
         if not asked and problem == in_force.problem:
             return False
-        in_force.problem, in_force.instead = problem, self.in_force.instead or "the one before is in force"
+        in_force.problem, in_force.instead = problem, in_force.instead or "the one before is in force"
         self.context.counters.reloads_failed += 1
         log_mistakes(self.context.log, error, in_force.instead)
         return True
 
     def _load(self) -> Configuration:
-        # Once there was a file, its absence is a mistake: no container is unpinned because of it.
-        required = self.in_force.source is not None or bool(self.in_force.problem)
         node, settings = self.context.state.node, self.context.settings
         good = (settings.configuration,)  # what the machine has lost since then does not make it a bad one
-        return load_configuration(self.config, node.topology, settings, required=required, good=good)
+        return load_configuration(self.config, node.topology, settings, required=self.had_file, good=good)
 
 
 def first_of(error: str) -> str:

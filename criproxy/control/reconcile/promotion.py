@@ -124,9 +124,7 @@ class Promotions:
             return True
         if container.is_unplaced:
             return wanted is not Promote.OFF
-        if container.cpu_milli // 1000 <= len(grant.exclusive):
-            return False
-        if wanted is not Promote.WHEN_FREE:
+        if wanted is not Promote.WHEN_FREE or container.cpu_milli // 1000 <= len(grant.exclusive):
             return False
         before = self._lacks.get(container.key)
         if before is None or before[0] is not container:

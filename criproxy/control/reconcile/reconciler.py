@@ -5,9 +5,10 @@ newest grant counts, and whatever fails is tried again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 
 from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_reported
@@ -70,15 +71,18 @@ class Reconciler:
         self._slots = asyncio.Semaphore(self.context.settings.concurrent_updates)
         self.context.state.followed = self._decided
 
-    def enqueue(self, keys: Iterable[str], *, read: bool = False, why: str = "") -> None:
+    def enqueue(self, keys: Sequence[str], *, read: bool = False, why: str = "") -> None:
         """Give the containers *keys* what they were granted; one that is tried again later is tried now.
+
+        Where they are many, calls are let through in between: a new container may move a thousand.
 
         Args:
             keys: containers; those that have no grant are left out.
             read: read their cgroups first, instead of believing what was applied last.
             why: what brought them out of their places, for the history.
         """
-        for key in keys:
+        count = self.context.settings.concurrent_updates
+        for key in keys[:count]:
             if worker := self._workers.get(key):
                 worker.read |= read
                 worker.why = why or worker.why
@@ -87,6 +91,8 @@ class Reconciler:
             elif key in self.context.state.node.grants:
                 self._workers[key] = _Worker(read, why)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
+        if rest := keys[count:]:
+            asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read, why=why))
 
     @property
     def at_work(self) -> bool:
@@ -188,11 +194,10 @@ class Reconciler:
             self.context.tasks.failed("background", f"update {key}", error)
         if worker.trouble.error != str(error):  # every one is tried again, and most fail as the one before
             self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
-        worker.trouble = Trouble(str(error), worker.trouble.failures + 1)
+        failures = worker.trouble.failures + 1
+        worker.trouble = Trouble(str(error), failures)
         self.context.state.stir()
-        self.context.log.warning(
-            "update failed", container=key, failures=worker.trouble.failures, error=worker.trouble.error
-        )
+        self.context.log.warning("update failed", container=key, failures=failures, error=str(error))
 
     async def _step(self, key: str, worker: _Worker) -> None:
         """The lock is ours now, and the node may have changed while we waited for it."""
@@ -301,7 +306,7 @@ class Reconciler:
                 if isinstance(event, ContainerCreating):
                     self.context.tasks.spawn("update others", self._enqueue_stored(keys, why))
                 else:
-                    self._enqueue_by_and_by(keys, why)
+                    self.enqueue(keys, why=why)
         elif not isinstance(error, CriproxyError):
             context.log.error("event failed", error=str(error), exc_info=error)
 
@@ -309,14 +314,7 @@ class Reconciler:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
         with suppress(StoreError):  # then they have not to move
             await self.context.persister.durable()
-        self._enqueue_by_and_by(keys, why)
-
-    def _enqueue_by_and_by(self, keys: Sequence[str], why: str) -> None:
-        """Enqueue *keys*, but let calls through in between: a new container may move a thousand."""
-        count = self.context.settings.concurrent_updates
-        self.enqueue(keys[:count], why=why)
-        if rest := keys[count:]:
-            asyncio.get_running_loop().call_soon(self._enqueue_by_and_by, rest, why)
+        self.enqueue(keys, why=why)
 
     def _updatable(self, key: str) -> bool:
         """Whether the runtime can update *key*: it is known there, alive, and placed by us."""

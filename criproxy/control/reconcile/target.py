@@ -85,21 +85,16 @@ def target(node: Node, key: str, over: ExcessCpus) -> Applied | None:
     has = applied.cpus if applied else NO_CPUS
     free = grant.cpus - (held - has)
     if free != grant.cpus and applied is not None and applied.cpus <= grant.cpus:
-        return _with_quota(grant, applied)
-    cpus = free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus
-    wanted = Applied(cpus, grant.mems, _lifted(grant, cpus))
+        wanted = replace(applied, lifted=_lifted(grant, applied.cpus))  # its quota does not have to wait
+    else:
+        cpus = free or node.shared_cpus - held - (has - grant.cpus) or node.shared_cpus
+        wanted = Applied(cpus, grant.mems, _lifted(grant, cpus))
     return wanted if wanted.cpus and wanted != applied else None
 
 
 def _lifted(grant: Grant, cpus: CpuSet) -> bool:
     """Whether a container that is on *cpus* on its way to its grant has no quota there."""
     return grant.quota is CpuQuota.LIFTED and cpus <= grant.exclusive
-
-
-def _with_quota(grant: Grant, applied: Applied) -> Applied | None:
-    """What to set for a container that has to wait for CPUs: its quota does not; None if that is as it should be."""
-    lifted = _lifted(grant, applied.cpus)
-    return None if lifted == applied.lifted else replace(applied, lifted=lifted)
 
 
 def quota_for(node: Node, key: str, wanted: Applied) -> CfsQuota | None:

@@ -7,7 +7,7 @@ leaves it there; what that cannot mean for others is in `engine.found`.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
@@ -52,11 +52,6 @@ class _Seen:
     parent: str
     """The cgroup of its pod; empty where it is not known."""
 
-    @property
-    def container(self) -> Container:
-        """As it is adopted."""
-        return self.present.container
-
 
 @dataclass(slots=True)
 class Adoption:
@@ -66,8 +61,8 @@ class Adoption:
     reconciler: Reconciler
     devices: DeviceGuard
     bypass_times: BypassTimes
-    _finding: bool = False
-    """Whether `find_cards` runs."""
+    _finding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while `find_cards` runs."""
 
     async def adopt(
         self,
@@ -99,14 +94,14 @@ class Adoption:
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
             pods = self._pods(listed, parents, _totals(each.item for each in found))
             await self._apply([each.present for each in found], pods)
-            adopted += [each.container.key for each in found]
-            for each in found:
-                if each.container.stays:
-                    self._note_stays(each.container)
+            for container in (each.present.container for each in found):
+                adopted.append(container.key)
+                if container.stays:
+                    self._note_stays(container)
         if left := [pod for pod in self._pods(listed, dict.fromkeys(listed, ""), {}) if not is_touched(pod.key)]:
             await self._apply([], left)
         if adopted:
-            await self._report(adopted)
+            self._report(adopted)
         return adopted
 
     async def find_cards(self, containers: Sequence[api.Container]) -> None:
@@ -115,16 +110,12 @@ class Adoption:
         A container that has a card without a node of it is left where it is from now on. A runtime that cannot be asked
         is asked again by the next call.
         """
-        if self._finding:
+        if self._finding.locked():
             return
-        self._finding = True
-        try:
-            for item in await self.devices.unseen(containers):
-                await self._find_cards_of(item)
-        except RuntimeCallError:
-            pass
-        finally:
-            self._finding = False
+        async with self._finding:
+            with suppress(RuntimeCallError):
+                for item in await self.devices.unseen(containers):
+                    await self._find_cards_of(item)
 
     async def _find_cards_of(self, item: api.Container) -> None:
         seen, reply = await if_reported(self.context.cgroups.ask(item.id)) or (Seen(None), None)
@@ -206,7 +197,7 @@ class Adoption:
             if key in listed and key not in known
         ]
 
-    async def _report(self, adopted: Sequence[str]) -> None:
+    def _report(self, adopted: Sequence[str]) -> None:
         """Log what was adopted, and have misplaced containers moved to where they belong."""
         self.context.counters.adoptions += len(adopted)
         node = self.context.state.node
@@ -216,9 +207,7 @@ class Adoption:
         if contested := NO_CPUS.union(*map(self._contested, misplaced)):
             self.context.counters.conflicts_repaired += len(contested)
             self.context.log.warning("others used exclusive CPUs, too, and move", cpus=format_cpuset(contested))
-        for some in batches(misplaced, _AT_ONCE):
-            self.reconciler.enqueue(some)
-            await asyncio.sleep(0)
+        self.reconciler.enqueue(misplaced)
 
     def _contested(self, key: str) -> CpuSet:
         """CPUs that *key* is on and that are exclusive to another container."""

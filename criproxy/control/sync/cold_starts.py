@@ -24,25 +24,24 @@ class ColdStarts:
     """Waits for the end of each cold start."""
 
     context: Context
+    _known: Mapping[str, Container] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     """Keys of containers."""
 
     async def watch(self) -> None:
         """Check containers that change, for ever."""
-        state = self.context.state
-        known: Mapping[str, Container] = {}
         while True:
-            known = self._check(known)
-            await state.changed()
+            self._check()
+            await self.context.state.changed()
 
-    def _check(self, known: Mapping[str, Container]) -> Mapping[str, Container]:
-        """Wait for the end of each cold start that is not waited for yet; the containers that were seen."""
+    def _check(self) -> None:
+        """Wait for the end of each cold start that is not waited for yet."""
         node = self.context.state.node
-        for key in changed_keys(known, node.containers):
+        for key in changed_keys(self._known, node.containers):
             if key not in self._waiting and (duration_s := cold_for_s(node, key)):
                 self._waiting.add(key)
                 self.context.tasks.forever("end cold starts", partial(self._end, key, duration_s))
-        return node.containers
+        self._known = node.containers
 
     async def _end(self, key: str, duration_s: float) -> None:
         await asyncio.sleep(max(0.0, duration_s - await self._ran_s(key)))

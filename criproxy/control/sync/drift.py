@@ -88,18 +88,14 @@ class Drift:
 
     async def _compare(self, key: str) -> float:
         """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
-        reconciler, before = self.reconciler, self.context.state.node
+        context, reconciler, before = self.context, self.reconciler, self.context.state.node
         if key not in before.grants or reconciler.is_reading(key):
             return 0.0
         seen = await reconciler.read_cgroup(key)
-        if not seen.ended and seen.applied and _is_foreign(before, key, seen.applied):
-            return await self._repair(key, before, seen.applied)
-        return 0.0
-
-    async def _repair(self, key: str, before: Node, has: Applied) -> float:
-        context, reconciler = self.context, self.reconciler
+        if seen.ended or not seen.applied or not _is_foreign(before, key, seen.applied):
+            return 0.0
         context.counters.drift_found += 1
-        pause_s = self._note(key, before, has)
+        pause_s = self._note(key, before, seen.applied)
         if not pause_s:
             await reconciler.bring_into_place(key, "another program had changed it")
             grant, now = context.state.node.grants.get(key), context.state.node.applied.get(key)

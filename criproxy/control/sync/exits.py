@@ -95,16 +95,14 @@ class Exits:
         return version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1.")
 
     async def _happened(self, event: api.ContainerEventResponse) -> None:
-        container = self.context.state.node.containers.get(event.container_id)
-        if container is None:
+        key, state = event.container_id, self.context.state
+        if key not in state.node.containers:
             return
         if event.container_event_type == api.CONTAINER_DELETED_EVENT:
-            await self.context.state.end(ContainerGone(container.key), "events")
+            await state.end(ContainerGone(key), "events")
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
-            if states.get(container.key) is ContainerState.EXITED and self.context.in_flight.is_exit_believed(
-                container.key
-            ):
-                await self.context.state.end(ContainerExited(container.key), "events")
+            if states.get(key) is ContainerState.EXITED and self.context.in_flight.is_exit_believed(key):
+                await state.end(ContainerExited(key), "events")
             else:
-                self.outcomes.ask(container.key)  # beside the stream: others' events are behind this one
+                self.outcomes.ask(key)  # beside the stream: others' events are behind this one

@@ -35,8 +35,8 @@ class Hotplug:
         """Log whether CPUs were lost to pods before: nothing else says why a node is smaller than its machine."""
         topology = self._context.state.node.topology
         parent = read_allowed(self._root).path
-        if parent and parent.name in POD_PARENTS and (missing := topology.online_cpus - topology.cpus):
-            self._warn(missing)
+        if parent and parent.name in POD_PARENTS:
+            self._warn(topology.online_cpus - topology.cpus)
 
     async def check(self) -> None:
         """Look once; returns when the node knows the machine as it is now."""
@@ -52,9 +52,11 @@ class Hotplug:
             self._complain(str(error))
             return False
         self.error = ""
-        old = self._context.state.node.topology
+        old, log = self._context.state.node.topology, self._context.log
         if topology != old:
-            self._report(old, topology)
+            online, pods = format_cpuset(topology.online_cpus), format_cpuset(topology.cpus)
+            log.info("the machine has changed", online=online, pods=pods)
+            self._warn(_missing(old, topology))
             await self._context.state.apply(TopologyChanged(topology))
         return True
 
@@ -66,14 +68,10 @@ class Hotplug:
     def _read(self) -> list[str | None]:
         return [read_text(path) for path in self._files]
 
-    def _report(self, old: Topology, new: Topology) -> None:
-        """Say what the engine does not: CPUs that run, but that pods have lost."""
-        log = self._context.log
-        log.info("the machine has changed", online=format_cpuset(new.online_cpus), pods=format_cpuset(new.cpus))
-        if missing := _missing(old, new):
-            self._warn(missing)
-
     def _warn(self, missing: CpuSet) -> None:
+        """Say what the engine does not: CPUs that run, but that pods have lost."""
+        if not missing:
+            return
         self._context.log.warning(
             "CPUs are online that pods may not use: where cgroup v1 is used, a CPU that was offline is missing in "
             "every cpuset afterwards, and has to be written back by hand",

@@ -76,8 +76,6 @@ class Outcomes:
 
     async def judge_sandboxes(self, before: Node, items: Iterable[api.PodSandbox]) -> None:
         """Nothing is kept for pods whose sandbox is not ready, or not there, by a list requested after *before*."""
-        if not before.kept and not before.pods_with_exclusive:
-            return
         ready = {item.id for item in items if item.state == api.SANDBOX_READY}
         for key, pod in before.pods.items():
             concerned = pod.uid in before.kept or key in before.pods_with_exclusive
@@ -100,15 +98,11 @@ class Outcomes:
             if is_news and key != container.reservation and await self.has_ended(container, left=is_exited):
                 await self.context.state.end(ContainerExited(key) if item else ContainerGone(key), "lists")
 
-    async def judge_created(
-        self, before: Node, sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]
-    ) -> None:
-        """Give back the places of containers that are `never_to_start`, by lists requested after *before*."""
-        for key in never_to_start(sandboxes, items):
-            container = before.containers.get(key)
-            is_created = container and container.state is ContainerState.CREATED
-            if container and is_created and await self.has_ended(container, left=False):
-                await self.context.state.end(ContainerExited(key), "lists")
+    async def judge_created(self, before: Node, lost: Iterable[str]) -> None:
+        """Give back the places of *lost* containers: `never_to_start`, by lists requested after *before*."""
+        for container in filter(None, map(before.containers.get, lost)):
+            if container.state is ContainerState.CREATED and await self.has_ended(container, left=False):
+                await self.context.state.end(ContainerExited(container.key), "lists")
 
     async def has_ended(self, container: Container, *, left: bool = True) -> bool:
         """Whether a list is to be believed that calls *container* exited or, if nothing is *left* of it, has it not.
@@ -226,7 +220,7 @@ class Outcomes:
             runtime = self.context.runtime
             with suppress(RuntimeCallError):  # the next comparison says it, too
                 lists = await asyncio.gather(runtime.list_pod_sandbox(), runtime.list_containers(container.pod))
-                await self.judge_created(before, *lists)
+                await self.judge_created(before, never_to_start(*lists))
         self.reconciler.enqueue([key], read=True)
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
@@ -320,11 +314,6 @@ def stamped(items: Iterable[api.Container], reservation: str) -> api.Container |
     """The container among *items* that was created under *reservation*."""
     stamps = ((item, read_stamp(item.annotations)) for item in items)
     return next((item for item, stamp in stamps if stamp and stamp.reservation == reservation), None)
-
-
-def unconfirmed(node: Node) -> list[Container]:
-    """Containers that have a place but no id from the runtime yet."""
-    return [container for container in node.containers.values() if container.key == container.reservation]
 
 
 _EVENTS: dict[ContainerState | None, type[ContainerGone | ContainerExited | ContainerStarted]] = {

@@ -13,9 +13,8 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
-from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped, unconfirmed
-from criproxy.control.sync.sizes_in_force import SizesInForce
-from criproxy.control.tasks import batches
+from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped
+from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
@@ -27,8 +26,6 @@ from criproxy.model.workload import ContainerState
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 _BETWEEN_S = 0.1
 """Pause between two comparisons, however often one is asked for."""
-_AT_ONCE = 32
-"""Workers that are started before other things get their turn."""
 _REMOVAL_LISTS = 2
 """How often, ``unknown_pause_s`` apart, the runtime is asked for what it may still be removing."""
 
@@ -64,10 +61,8 @@ class Resync:
     """Whether the next comparison was asked for; such a one reads all cgroups, too."""
     _resized: bool = True
     """Whether containers may have been resized unseen."""
-    _removals_s: float | None = None
-    """When, on the loop's clock, to compare because of removals that may go on; None: there are none."""
-    _last_removals_s: float = 0.0
-    """With which such comparison the last of them is done."""
+    _removals_s: list[float] = field(default_factory=list)
+    """When, on the loop's clock, to compare because of removals that may go on, in order."""
 
     async def ready(self) -> None:
         """Return once the node is known.
@@ -154,10 +149,11 @@ class Resync:
         Compare after ``unknown_pause_s``, and once more; however many such removals there are, no oftener than that.
         """
         now_s, pause_s = asyncio.get_running_loop().time(), self.context.settings.unknown_pause_s
-        self._last_removals_s = now_s + _REMOVAL_LISTS * pause_s
-        if self._removals_s is None:
-            self._removals_s = now_s + pause_s
-            self._due_earlier.set()
+        last_s = self._removals_s[-1] if self._removals_s else now_s
+        while last_s + pause_s / 2 < now_s + _REMOVAL_LISTS * pause_s:
+            last_s += pause_s
+            self._removals_s.append(last_s)
+        self._due_earlier.set()
 
     def touch(self, key: str) -> None:
         """A call about the container or sandbox *key* has ended: lists requested before say nothing about it.
@@ -218,13 +214,11 @@ class Resync:
         while not self._wanted:
             self._due_earlier.clear()
             try:
-                async with asyncio.timeout_at(min(interval_s, self._removals_s or interval_s)):
+                async with asyncio.timeout_at(min([interval_s, *self._removals_s])):
                     await self._due_earlier.wait()
             except TimeoutError:
-                if self._removals_s is not None and self._removals_s <= interval_s:
-                    pause_s = self.context.settings.unknown_pause_s
-                    goes_on = self._removals_s + pause_s / 2 < self._last_removals_s
-                    self._removals_s = self._removals_s + pause_s if goes_on else None
+                if self._removals_s and self._removals_s[0] <= interval_s:
+                    del self._removals_s[0]
                 return
 
     async def _compare(self, *, thorough: bool) -> None:
@@ -250,13 +244,12 @@ class Resync:
             self._resized = False  # before: sizes may become invalid again meanwhile
             is_done = False
             try:
-                is_done = await SizesInForce(self.context).follow(containers, self._is_touched)
+                is_done = await follow_sizes(self.context, containers, self._is_touched)
             finally:
                 self._resized |= not is_done
         self.reconciler.enqueue(list(self.context.cgroups.unreported), read=True)
-        for keys in batches(list(state.node.grants), _AT_ONCE) if thorough else ():
-            self.reconciler.enqueue(keys, read=True)
-            await asyncio.sleep(0)
+        if thorough:
+            self.reconciler.enqueue(list(state.node.grants), read=True)
 
     async def _take_over(
         self,
@@ -266,10 +259,9 @@ class Resync:
         sandbox_id: str = "",
     ) -> None:
         await self.outcomes.judge(before, containers, sandbox_id)
-        await self.outcomes.judge_created(before, sandboxes, containers)
+        await self.outcomes.judge_created(before, lost := never_to_start(sandboxes, containers))
         for item in containers:
             await self._has_started(item)
-        lost = never_to_start(sandboxes, containers)
         able = [item for item in containers if item.id not in lost]
         for key in await self.adoption.adopt(sandboxes, able, self._is_touched, with_exited=self._is_first):
             found = self.context.state.node.containers.get(key)
@@ -286,7 +278,8 @@ class Resync:
     async def _confirm_reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
         """Find creates that were in flight when criproxy last ended: by their stamp, or by asking."""
         unknown = [item for item in containers if item.id not in before.containers]
-        for container in unconfirmed(before):
+        without_id = [container for container in before.containers.values() if container.key == container.reservation]
+        for container in without_id:
             if found := stamped(unknown, container.key):
                 await self.outcomes.created(container.key, found)
             elif self._is_first:

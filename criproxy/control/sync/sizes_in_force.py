@@ -6,10 +6,10 @@ the new size is in force and does not ask again, so the runtime is asked instead
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import time
 
-from criproxy.control.containers.cgroups import Seen, if_reported
+from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.context import Context
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
@@ -24,45 +24,40 @@ AT_ONCE = 16
 """Containers whose sizes are asked for side by side."""
 
 
-@dataclass(slots=True)
-class SizesInForce:
-    """Compares the sizes of containers with those of the runtime; raises RuntimeCallError if it cannot be asked."""
+async def follow_sizes(context: Context, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
+    """Place those of a list anew whose CPU or memory is another, but for those touched since it was made.
 
-    context: Context
+    Returns:
+        Whether the runtime reported the sizes of all.
 
-    async def follow(self, items: Sequence[api.Container], is_touched: Callable[..., bool]) -> bool:
-        """Place those of a list anew whose CPU or memory is another, but for those touched since it was made.
+    Raises:
+        RuntimeCallError: if the runtime cannot be asked.
+    """
+    is_complete = True
+    known = [item for item in items if _alive(context, item.id)]
+    for some in batches(known, AT_ONCE):
+        answers = await asyncio.gather(*(if_reported(context.cgroups.ask(item.id)) for item in some))
+        is_complete &= None not in answers
+        for item, answer in zip(some, answers, strict=True):
+            container, reply = _alive(context, item.id), answer and answer[1]
+            if container and reply and not is_touched(item.id, item.pod_sandbox_id):
+                _resized(context, container, reply)
+    return is_complete
 
-        Returns:
-            Whether the runtime reported the sizes of all.
-        """
-        is_complete = True
-        known = [item for item in items if self._alive(item.id)]
-        for some in batches(known, AT_ONCE):
-            replies = await asyncio.gather(*(self._reported(item.id) for item in some))
-            is_complete &= None not in replies
-            for item, answer in zip(some, replies, strict=True):
-                container, reply = self._alive(item.id), answer and answer[1]
-                if container and reply and not is_touched(item.id, item.pod_sandbox_id):
-                    self._resized(container, reply)
-        return is_complete
 
-    async def _reported(self, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
-        return await if_reported(self.context.cgroups.ask(key))
+def _alive(context: Context, key: str) -> Container | None:
+    container = context.state.node.containers.get(key)
+    return container if container and container.state is not ContainerState.EXITED else None
 
-    def _alive(self, key: str) -> Container | None:
-        container = self.context.state.node.containers.get(key)
-        return container if container and container.state is not ContainerState.EXITED else None
 
-    def _resized(self, container: Container, reply: api.ContainerStatusResponse) -> None:
-        state = self.context.state
-        has = translate.sizes_in_force(reply, container, state.node.topology.capacity_bytes)
-        # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
-        waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
-        if _alike(has, container.sizes) or _alike(has, waits_for):
-            return
-        state.note(container, Kind.RESIZED, "it was resized while criproxy did not see calls")
-        believe(self.context, container.key, has)
+def _resized(context: Context, container: Container, reply: api.ContainerStatusResponse) -> None:
+    has = translate.sizes_in_force(reply, container, context.state.node.topology.capacity_bytes)
+    # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
+    waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
+    if _alike(has, container.sizes) or _alike(has, waits_for):
+        return
+    context.state.note(container, Kind.RESIZED, "it was resized while criproxy did not see calls")
+    believe(context, container.key, has)
 
 
 def believe(context: Context, key: str, sizes: Sizes) -> None:

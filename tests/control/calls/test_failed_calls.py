@@ -216,6 +216,6 @@ async def test_a_machine_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch
     """CPUs may have come or gone of which nobody knows."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, NO_EVENTS, QUIET) as world:
         await world.run(sharer("shared"))
-        world.controller.watch._hotplug._complain("no CPU is online")
+        world.controller.hotplug.error = "no CPU is online"
 
         assert any("no CPU is online" in text for text in problems(world))

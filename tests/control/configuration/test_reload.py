@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.configuration.last_good import NAME, GoodFile, Keeping, read_good, write_good
-from criproxy.control.configuration.load import BadFile, configuration_instead, load_configuration
+from criproxy.control.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.settings import Adopt, OnError
 from criproxy.devices.builtin import BUILTIN
 from criproxy.errors import ConfigError
 from criproxy.model.node import Node
+from criproxy.observe.systemd import Notifier
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 from criproxy.policy.static import StaticPolicy
@@ -24,10 +25,11 @@ LIMIT_S = 10.0
 STATIC = 'policy: static\nreservedCpus: "0"\n'
 
 
-class Manager:
+class Manager(Notifier):
     """What a service manager hears."""
 
     def __init__(self) -> None:
+        super().__init__({})
         self.told: list[str] = []
         self.heard = asyncio.Event()
 
@@ -48,11 +50,8 @@ class Scene:
         self.world = world
         self.file = file
         self.manager = Manager()
-        configuration = load_configuration(file, world.controller.node.topology, world.controller.settings)
-        controller = world.controller
-        self.reload = Reload(
-            file, configuration, controller.context, controller.policy_switch, self.manager, self._status
-        )
+        context, switch = world.controller.context, world.controller.policy_switch
+        self.reload = Reload(file, True, context, switch, self.manager, self._status)
 
     def _status(self) -> str:
         return self.world.controller.context.in_force.problem or "well"
@@ -282,7 +281,7 @@ def test_the_fallback_hides_cards(tmp_path: Path, text: str | None, classes: lis
     configuration = configuration_instead(caught.value, None, machine(), FAST)
 
     rules = configuration.settings.devices
-    assert (configuration.is_fallback, configuration.settings.configuration) == (True, FAST.configuration)
+    assert (configuration.settings.policy_name, configuration.settings.configuration) == (FALLBACK, FAST.configuration)
     assert ([each.name for each in rules.classes] if rules else None) == classes
     if rules:
         assert (rules.hide_unallocated, "kube-system" in rules.exempt_namespaces) == ("enforce", True)
