@@ -72,14 +72,14 @@ def measure(controller: Controller) -> "Placing":
 def _of_store(controller: Controller, now_s: float) -> dict[str, Any]:
     since_s = controller.context.persister.failing_since_s
     return {
-        "store_failures": controller.counters.store_failures,
+        "store_failures": controller.context.counters.store_failures,
         "store_current": since_s is None,
         "store_failing_s": 0.0 if since_s is None else now_s - since_s,
     }
 
 
 def _of_devices(controller: Controller) -> dict[str, Any]:
-    counters, devices = controller.counters, controller.devices
+    counters, devices = controller.context.counters, controller.devices
     return {
         "device_evidence": {**dict.fromkeys(_ASKED, 0), **counters.device_evidence},
         "device_allocations": dict(counters.device_allocations),

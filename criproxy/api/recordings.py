@@ -109,7 +109,7 @@ class Recorder:
 
     async def _begin(self) -> str:
         controller = self._controller
-        if controller.settings.policy_name == "none":
+        if controller.context.settings.policy_name == "none":
             raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no container")
         if len(self._recordings) >= MAX_RECORDINGS:
             raise CriproxyError(f"{MAX_RECORDINGS} recordings are under way already: end one of them")
@@ -118,7 +118,7 @@ class Recorder:
             self._topology = node.topology
         name, recording = token_hex(8), Recording(now_s, now_s)
         self._recordings[name] = recording
-        header = Header(node.topology, controller.settings.policy_name, timestamp(time.time()), __version__)
+        header = Header(node.topology, controller.context.settings.policy_name, timestamp(time.time()), __version__)
         recording.begin(await asyncio.to_thread(_first_lines, header, node))
         return name
 

@@ -30,7 +30,7 @@ class Situations:
         state, node = controller.context.state, controller.node
         return Situation(
             node=node,
-            policy=controller.settings.policy_name,
+            policy=controller.context.settings.policy_name,
             reserved=options_of(state.policy).reserved(node.topology),
             reserved_later=controller.policy_switch.reserved_later,
             troubles=controller.reconciler.troubles(),

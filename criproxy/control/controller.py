@@ -100,16 +100,6 @@ class Controller:
         self._replies = Replies(context)
 
     @property
-    def settings(self) -> Settings:
-        """Limits and switches in force; a reload brings others."""
-        return self.context.settings
-
-    @property
-    def counters(self) -> Counters:
-        """What has been counted since the start."""
-        return self.context.counters
-
-    @property
     def node(self) -> Node:
         """The node as it is now."""
         return self.context.state.node

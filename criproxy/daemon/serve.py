@@ -210,7 +210,7 @@ class Daemon:
         watched = self._bypass.watch(controller.fallback.on_error)
 
         async def on_error(call: Call, message: bytes | None, error: Exception) -> Verdict:
-            refuses = controller.settings.on_error is OnError.REFUSE  # another one after a reload
+            refuses = controller.context.settings.on_error is OnError.REFUSE  # another one after a reload
             return await (controller.fallback.on_error if refuses else watched)(call, message, error)
 
         return on_error
@@ -281,7 +281,7 @@ class Daemon:
 
 
 def _deciding(controller: "Controller") -> tuple[str, str]:
-    return controller.settings.policy_name, controller.settings.configuration
+    return controller.context.settings.policy_name, controller.context.settings.configuration
 
 
 def _resolved(names: tuple[str, ...]) -> frozenset[str]:

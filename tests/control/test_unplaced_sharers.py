@@ -205,7 +205,7 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
     policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | types))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=POLICIES[before]) as world:
         keys = [await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)]
-        settings = replace(world.controller.settings, configuration="new", apply_all=True)
+        settings = replace(world.controller.context.settings, configuration="new", apply_all=True)
         await world.controller.policy_switch.change(policy, settings)
         await world.poll(lambda: world.controller.ready)
         grants = world.controller.node.grants
@@ -225,7 +225,7 @@ async def test_who_fitted_no_balloon_comes_into_one_when_there_is_room(tmp_path:
     policy = BalloonsPolicy(BalloonsOptions.model_validate(RESERVED | FEW))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK) as world:
         keys = {await come(world, sharer_of(f"n{number}", 1500)) for number in range(2)}
-        settings = replace(world.controller.settings, configuration="new", apply_all=True)
+        settings = replace(world.controller.context.settings, configuration="new", apply_all=True)
         await world.controller.policy_switch.change(policy, settings)
         (homeless,) = [key for key in keys if not world.controller.node.grants[key].pool]
         (inside,) = keys - {homeless}

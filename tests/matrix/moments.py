@@ -160,7 +160,7 @@ async def repeated(scene: Scene) -> AsyncIterator[None]:
 async def reload_to(policy: str, scene: Scene) -> AsyncIterator[None]:
     """The policy file names another policy."""
     await scene.change_policy(policy)
-    settings = scene.controller.settings
+    settings = scene.controller.context.settings
     assert (settings.policy_name, settings.apply_all) == (policy, scene.everybody)
     yield
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from time import time
 
 from criproxy.control.context import Context
-from criproxy.control.devices.guard import DeviceGuard, Guarded
+from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.node.state import Words
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.inheritance import Inheritance
@@ -131,8 +131,9 @@ class Creates:
             message: its request; None where it cannot be read.
             shared: put it on the CPUs that are not exclusive, instead of leaving its cpuset as the kubelet sent it.
         """
-        container, hung = self.container_of(call, message), _hung_at_devices(call)
-        self.abandon(call)
+        container = self.container_of(call, message)
+        hung = isinstance(call.context, HeldCreate) and call.context.guarding  # what the rule raises, it catches
+        self._abandon(call)
         if message is None:
             return Proceed()
         cpus = self.context.state.node.shared_cpus
@@ -140,21 +141,16 @@ class Creates:
             return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         request = translate.read(api.CreateContainerRequest, message)
         try:
-            guarded = await self._guard_again(request, container, hung=hung)
+            if hung:  # it does not run again: every card is hidden
+                guarded = self.devices.hide(request, container, TimeoutError("it did not come to an end"))
+            else:
+                guarded = await self.devices.guard(request, container)
         except Refused as error:
             return Refuse(error.code, str(error))
         if shared:
             request.config.linux.resources.cpuset_cpus = format_cpuset(cpus)
         changed = _note_missed(request, container) or guarded.changed or shared
         return Proceed(request.SerializeToString() if changed else None)
-
-    async def _guard_again(
-        self, request: api.CreateContainerRequest, container: Container | None, *, hung: bool
-    ) -> Guarded:
-        """The rule about devices, unless it was what did not come to an end before: then every card is hidden."""
-        if not hung:
-            return await self.devices.guard(request, container)
-        return self.devices.hide(request, container, TimeoutError("it did not come to an end"))
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
@@ -165,7 +161,7 @@ class Creates:
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
 
-    def abandon(self, call: Call) -> None:
+    def _abandon(self, call: Call) -> None:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
@@ -206,23 +202,22 @@ class Creates:
 
     async def _place(self, container: Container) -> Decision:
         """Ask the policy; before it refuses, places of containers that have ended meanwhile are given back."""
-        manager = self.context.state
-        if manager.bypassed:  # no place changes, so the policy need not be asked
-            return await self.context.state.apply(ContainerCreating(container))
-        if self._pod_owns_cpus(container.pod):
+        state, creating = self.context.state, ContainerCreating(container)
+        if state.bypassed:  # no place changes, so the policy need not be asked
+            return await state.apply(creating)
+        if container.pod in state.node.pods_with_exclusive:
             await self.outcomes.release_exited(container.pod)  # init containers end without a call
+        with suppress(NotEnough):
+            return await state.apply(creating)
+        await self.outcomes.release_exited()
         try:
-            return await self.context.state.apply(ContainerCreating(container))
+            return await state.apply(creating)
         except NotEnough:
-            await self.outcomes.release_exited()
-        try:
-            return await self.context.state.apply(ContainerCreating(container))
-        except NotEnough:
-            smaller = as_before(manager.node, container, time())
+            smaller = as_before(state.node, container, time())
             if smaller is None:
                 raise
         # The size was refused while it ran; what ran must not be down because of that.
-        return await self.context.state.apply(ContainerCreating(smaller))
+        return await state.apply(ContainerCreating(smaller))
 
     def _takes_something(self, container: Container, decision: Decision) -> bool:
         """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
@@ -234,9 +229,6 @@ class Creates:
         grant = decision.grant
         return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
 
-    def _pod_owns_cpus(self, sandbox_id: str) -> bool:
-        return sandbox_id in self.context.state.node.pods_with_exclusive
-
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create held the place: it has no id, and no outcome is being asked for."""
         container = self.context.state.node.containers.get(place)
@@ -247,11 +239,6 @@ class Creates:
         self._in_flight[place] -= 1
         if not self._in_flight[place]:
             del self._in_flight[place]
-
-
-def _hung_at_devices(call: Call) -> bool:
-    """Whether the handler of a create was ended while the rule about devices was at it; what it raises, it catches."""
-    return isinstance(call.context, HeldCreate) and call.context.guarding
 
 
 def _new_reservation() -> str:
@@ -269,9 +256,7 @@ def _note_missed(request: api.CreateContainerRequest, container: Container | Non
 
 def _created_id(outcome: Outcome) -> str:
     """The id in the reply of a create that succeeded; empty where there is none or it cannot be read."""
-    if outcome.kind is not OutcomeKind.OK or outcome.reply is None:
-        return ""
-    try:
-        return translate.read(api.CreateContainerResponse, outcome.reply).container_id
-    except translate.UnreadableMessage:
-        return ""
+    if outcome.kind is OutcomeKind.OK and outcome.reply is not None:
+        with suppress(translate.UnreadableMessage):
+            return translate.read(api.CreateContainerResponse, outcome.reply).container_id
+    return ""

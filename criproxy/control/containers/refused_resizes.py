@@ -5,7 +5,7 @@ begins anew with each start of criproxy.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import time
 
 from criproxy.control.settings import Log
@@ -26,17 +26,15 @@ class RefusedResizes:
         """Count one; whether it is another one than the kubelet has repeated so far, also before our start."""
         before = self._told.get(container.key)
         is_new = container.desired is None or container.desired.sizes != sizes
-        if before is None or is_new:
-            self._told[container.key] = Refusal(container.title, text, 1, time())
-        else:
-            self._told[container.key] = replace(before, text=text, times=before.times + 1, at_s=time())
+        times = before.times + 1 if before and not is_new else 1
+        self._told[container.key] = Refusal(container.title, text, times, time())
         return is_new
 
     def told(self, node: Node) -> Mapping[str, Refusal]:
         """By key of a container of *node* that has not got its size since; all others are forgotten."""
-        kept = {key: refusal for key, refusal in self._told.items() if _waits(node.containers.get(key))}
-        self._told = kept
-        return kept
+        kept = [key for key in self._told if (one := node.containers.get(key)) and one.desired]
+        self._told = {key: self._told[key] for key in kept}
+        return self._told
 
     def silent(self, containers: Iterable[Container], now_s: float, silence_s: float) -> list[str]:
         """The keys of those whose resize the kubelet has not repeated for so long: somebody took it back.
@@ -47,10 +45,6 @@ class RefusedResizes:
         waiting = (one for one in containers if one.desired and not one.desired.told)
         heard_s = {one.key: told[one.key].at_s if one.key in told else self._since_s for one in waiting}
         return [key for key, at_s in heard_s.items() if now_s - at_s > silence_s]
-
-
-def _waits(container: Container | None) -> bool:
-    return container is not None and container.desired is not None
 
 
 def warn(log: Log, container: Container, sizes: Sizes, error: Exception) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
@@ -41,15 +41,15 @@ MAX_REFUSALS = 100
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record without its time."""
+    """A record before its texts are bounded."""
 
     about: Container | None
     """None: it is about the node."""
     kind: Kind
     sentences: tuple[str, ...]
     facts: dict[str, Fact]
-    at_s: float | None = None
-    """In seconds since the epoch; None: now."""
+    at_s: float = field(default_factory=time.time)
+    """In seconds since the epoch."""
 
 
 class History:
@@ -79,15 +79,14 @@ class History:
             del self._refusals[title]
 
     def record(self, entry: Entry) -> Record:
-        """*entry* as it is written, of this moment where it does not say another."""
+        """*entry* as it is written."""
         about = entry.about
         if about and entry.kind in (Kind.REFUSED, Kind.GRANTED):
             self._remember(about, entry)
-        at_s = self._clock() if entry.at_s is None else entry.at_s
         sentences, facts = bounded_texts(entry.sentences), _bounded_facts(entry.facts)
         if about is None:
-            return Record(at_s, "", "", entry.kind, sentences, "", facts)
-        return Record(at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
+            return Record(entry.at_s, "", "", entry.kind, sentences, "", facts)
+        return Record(entry.at_s, about.key, about.title, entry.kind, sentences, about.life, facts)
 
     def _remember(self, about: Container, entry: Entry) -> None:
         title = about.title

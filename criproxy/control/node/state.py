@@ -175,7 +175,7 @@ class NodeState:
         """
         container = self.node.containers.get(about) if isinstance(about, str) else about
         if container is not None or about is None:
-            self._outbox.put(Entry(container, kind, sentences, facts, time()))
+            self._outbox.put(Entry(container, kind, sentences, facts))
 
     def note_later(self, about: Container, kind: Kind, put_into_words: Callable[[], Words]) -> None:
         """The same for what a call must not wait for: *put_into_words* gives sentences and facts afterwards."""

@@ -32,7 +32,7 @@ LIMIT_S = 10.0
 
 def settings(world: World, name: str, *, apply_all: bool = False) -> Settings:
     """Those of another configuration."""
-    return replace(world.controller.settings, configuration=name, apply_all=apply_all)
+    return replace(world.controller.context.settings, configuration=name, apply_all=apply_all)
 
 
 async def change(world: World, policy: Policy, name: str, *, apply_all: bool = False) -> None:
@@ -151,7 +151,7 @@ async def test_a_policy_that_fails_at_who_is_here_is_not_taken(tmp_path: Path) -
         with pytest.raises(PolicyFailed, match="out of order"):
             await change(world, Broken(StaticOptions()), "broken", apply_all=True)
 
-        assert world.controller.settings.configuration == ""
+        assert world.controller.context.settings.configuration == ""
         second = await world.run(owner("second"))
         assert (world.cpus(first), world.cpus(second)) == ("1", "2")
 

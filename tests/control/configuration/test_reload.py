@@ -94,12 +94,12 @@ async def test_another_file_comes_into_force(scene: Scene) -> None:
 
     assert await scene.asked() == "ready: well"
 
-    settings = scene.world.controller.settings
+    settings = scene.world.controller.context.settings
     assert (settings.on_error, settings.adopt, settings.apply_all) == (OnError.REFUSE, Adopt.WATCH, False)
     second = await scene.world.run(owner("second"))
     assert (scene.world.cpus(first), scene.world.cpus(second)) == ("1", "2")
     assert scene.manager.told == ["reloading", "ready: well"]
-    assert scene.world.controller.counters.reloads_ok == 1
+    assert scene.world.controller.context.counters.reloads_ok == 1
     assert scene.events("configuration reloaded") == [{"file": str(scene.file), "apply": "new", "moved": 0}]
 
 
@@ -134,7 +134,7 @@ async def test_a_bad_file_leaves_everything_as_it_is(scene: Scene, text: str | N
     (line, *_) = scene.events("the policy file cannot be used")
     assert str(line["mistake"]).startswith(f"{scene.file}{sentence}")
     assert scene.world.cpus(await scene.world.run(owner("first"))) == "1"
-    assert scene.world.controller.counters.reloads_failed == 1
+    assert scene.world.controller.context.counters.reloads_failed == 1
     (notice,) = [each for each in situation(scene.world.controller).notices if each.kind == "config"]
     assert str(scene.file) in notice.text
 
@@ -154,7 +154,7 @@ async def test_a_bad_file_that_is_as_it_was_again(scene: Scene) -> None:
 
     assert await scene.heard() == "ready: well"
     assert scene.events("the policy file says what is in force")
-    assert scene.world.controller.counters.reloads_ok == 0
+    assert scene.world.controller.context.counters.reloads_ok == 0
 
 
 async def test_nothing_new_is_no_news(scene: Scene) -> None:
@@ -166,7 +166,7 @@ async def test_nothing_new_is_no_news(scene: Scene) -> None:
     assert await scene.asked() == "ready: well"
 
     assert scene.manager.told == ["reloading", "ready: well"]
-    assert scene.world.controller.counters.reloads_ok == 0
+    assert scene.world.controller.context.counters.reloads_ok == 0
 
 
 async def test_the_same_mistake_is_told_once(scene: Scene) -> None:

@@ -23,7 +23,7 @@ def notices(now: Situation) -> list[tuple[bool, str]]:
 
 async def reserve(world: World, *, apply_all: bool = False) -> None:
     """CPU 1 is reserved from now on, too."""
-    settings = replace(world.controller.settings, configuration="two", apply_all=apply_all)
+    settings = replace(world.controller.context.settings, configuration="two", apply_all=apply_all)
     await world.controller.policy_switch.change(RESERVING_TWO, settings)
 
 

@@ -275,7 +275,7 @@ async def test_privileged_containers_are_refused(tmp_path: Path) -> None:
 async def test_a_policy_that_fails_lets_nobody_see_more(tmp_path: Path, way: OnError) -> None:
     """A container that goes on without a place of its own sees no card either."""
     async with world(tmp_path) as node:
-        node.controller.context.in_force.settings = replace(node.controller.settings, on_error=way)
+        node.controller.context.in_force.settings = replace(node.controller.context.settings, on_error=way)
         node.controller.context.state.policy = Broken()
         knows(node, Podresources())
 
@@ -312,10 +312,10 @@ async def test_the_section_comes_and_goes_with_a_reload(tmp_path: Path) -> None:
         assert not node.controller.table()
         await create(node, "NVIDIA_VISIBLE_DEVICES=all")
 
-        await modes.change(NONE, replace(node.controller.settings, devices=RULES, configuration="with"))
+        await modes.change(NONE, replace(node.controller.context.settings, devices=RULES, configuration="with"))
         assert envs(await create(node)) == VOID
 
-        await modes.change(NONE, replace(node.controller.settings, devices=None, configuration="without"))
+        await modes.change(NONE, replace(node.controller.context.settings, devices=None, configuration="without"))
         await node.poll(lambda: not modes.active)
         assert not envs(await create(node))
 

@@ -107,7 +107,7 @@ async def test_a_broken_rule_hides_every_card(
     """The container comes up in a place of its own and sees no card but by CDI; history and status say so."""
     breaks(monkeypatch)
     async with world(tmp_path) as node:
-        node.controller.context.in_force.settings = replace(node.controller.settings, on_error=way)
+        node.controller.context.in_force.settings = replace(node.controller.context.settings, on_error=way)
 
         config = await create(node, *asks, cdi=cdi)
 
@@ -125,7 +125,7 @@ async def test_a_broken_rule_refuses_where_failures_refuse(tmp_path: Path, monke
     """With onError=refuse the kubelet tries again; status says what is wrong."""
     breaks(monkeypatch)
     async with world(tmp_path) as node:
-        node.controller.context.in_force.settings = replace(node.controller.settings, on_error=OnError.REFUSE)
+        node.controller.context.in_force.settings = replace(node.controller.context.settings, on_error=OnError.REFUSE)
 
         with pytest.raises(RuntimeCallError):
             await create(node, ALL)

@@ -128,7 +128,7 @@ async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path
         await create(node, "u1", "GPU-b")
         assert not allocations.asked
 
-        node.controller.context.in_force.settings = replace(node.controller.settings, devices=RULES)
+        node.controller.context.in_force.settings = replace(node.controller.context.settings, devices=RULES)
 
         assert await create(node, "u2", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
         assert allocations.asked == {"Get": 1}

@@ -49,7 +49,7 @@ async def test_the_section_comes_while_pods_with_cards_run(tmp_path: Path, by: s
             running.use(AWARE, devices=RULES)
             await running.start_criproxy()
         else:
-            settings = replace(running.controller.settings, devices=RULES, configuration="with")
+            settings = replace(running.controller.context.settings, devices=RULES, configuration="with")
             await running.controller.policy_switch.change(AWARE, settings)
 
         await running.poll(lambda: len(holders(running)) == 3)

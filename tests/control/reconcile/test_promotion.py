@@ -215,7 +215,8 @@ async def test_after_a_change_of_the_policy_for_newcomers_who_shares_is_a_notice
     """The file says that it concerns newcomers only."""
     async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=NonePolicy(Options())) as world:
         stays = await world.run(owner("stays", 2))
-        await world.controller.policy_switch.change(STATIC, replace(world.controller.settings, configuration="static"))
+        settings = replace(world.controller.context.settings, configuration="static")
+        await world.controller.policy_switch.change(STATIC, settings)
         await world.poll(lambda: world.controller.ready and stays in world.controller.node.grants)
         assert wrong(world) == []
         assert [text for text in notices(world) if text.startswith("default/stays/main should have 2 exclusive CPUs")]

@@ -60,8 +60,8 @@ EDITED = {"ContainerStatus", "PodSandboxStatus", "GetContainerEvents"}
 
 async def use(world: World, policy: Policy, *, apply_all: bool = False) -> None:
     """Change the policy file while criproxy runs."""
-    name = f"another than {world.controller.settings.configuration}"
-    settings = replace(world.controller.settings, configuration=name, apply_all=apply_all)
+    name = f"another than {world.controller.context.settings.configuration}"
+    settings = replace(world.controller.context.settings, configuration=name, apply_all=apply_all)
     await world.controller.policy_switch.change(policy, settings)
 
 
