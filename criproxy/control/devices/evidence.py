@@ -62,20 +62,17 @@ class EvidenceGatherer:
         known = await self._ask(rules, subject)
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
-        evidence = weigh(rules.classes, asked, known, self.cards.found)
-        if self.cards.lack(rules.classes, asked, evidence) and await self.cards.rescan(rules.classes):
-            evidence = weigh(rules.classes, asked, known, self.cards.found)
-        return self.located(rules, asked, evidence, known)
+        given = self.weighed(rules, asked, known)
+        if self.cards.lack(rules.classes, asked, given.evidence) and await self.cards.rescan(rules.classes):
+            given = self.weighed(rules, asked, known)
+        return given
 
-    def by_create_alone(self, rules: DeviceRules, asked: Asked) -> Gathered:
-        """What the create itself proves."""
-        return self.located(rules, asked, weigh(rules.classes, asked, (), self.cards.found))
-
-    def located(self, rules: DeviceRules, asked: Asked, evidence: Evidence, known: Sequence[Known] = ()) -> Gathered:
-        """*evidence*, with where the cards are."""
-        topology = self.context.state.node.topology
-        cards = whereabouts(rules.classes, asked, evidence, known, self.cards.found, topology)
-        return Gathered(evidence, tuple(cards), bool(known))
+    def weighed(self, rules: DeviceRules, asked: Asked, known: Sequence[Known] = ()) -> Gathered:
+        """What follows from a create and from what is *known* beside it, with where the cards are."""
+        topology, stocks = self.context.state.node.topology, self.cards.found
+        evidence = weigh(rules.classes, asked, known, stocks)
+        cards = whereabouts(rules.classes, asked, evidence, known, stocks, topology)
+        return Gathered(evidence, cards, bool(known))
 
     async def _ask(self, rules: DeviceRules, subject: Subject) -> list[Known]:
         known: list[Known] = []

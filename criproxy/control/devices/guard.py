@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
-from criproxy.control.devices.publishing import DevicePublisher, facts_of, places_of
+from criproxy.control.devices.publishing import DevicePublisher, facts_of
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
@@ -228,7 +228,7 @@ class DeviceGuard:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
-        self._publisher.publish(rules, container, done, {}, ())
+        self._publisher.publish(rules, container, done, Gathered({}))
         return Guarded(changed=request.SerializeToString(deterministic=True) != before)
 
     async def _guard(
@@ -243,11 +243,11 @@ class DeviceGuard:
             if self.context.settings.on_error is OnError.REFUSE:
                 raise
             self._failed("finding out what it was given", container, error)
-            given = self.evidence.by_create_alone(rules, asked)
+            given = self.evidence.weighed(rules, asked)
             if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
-        self._publisher.publish(rules, container, done, given.evidence, given.cards)
+        self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
         if done.asked != asked:
@@ -268,7 +268,7 @@ class DeviceGuard:
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
             before = self.holdings.found(item.pod_sandbox_id, item.metadata.name)
-            facts = {**before, **facts_of(words, given.evidence), **places_of(given.cards)}
+            facts = {**before, **facts_of(words, given)}
             self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts)
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
