@@ -161,25 +161,21 @@ class DeviceGuard:
             return
         self._runtimes[sandbox_id] = request.runtime_handler
         pod = _subject(request.config, sandbox_id)
-        for source in self.evidence.of(self.rules):
-            self.context.tasks.spawn(f"find the devices of {sandbox_id}", source.prefetch(pod))
+        self.context.tasks.spawn(f"find the devices of {sandbox_id}", self.evidence.of(self.rules).prefetch(pod))
 
     def sandboxes(self) -> set[str]:
         """Those of which something is kept here."""
-        kept = {sandbox_id for source in self.evidence.sources for sandbox_id in source.sandboxes()}
-        return kept | self._runtimes.keys() | self.holdings.sandboxes()
+        return self.evidence.source.sandboxes() | self._runtimes.keys() | self.holdings.sandboxes()
 
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Forget a sandbox."""
         self._runtimes.pop(sandbox_id, None)
         self.holdings.forget(sandbox_id)
-        for source in self.evidence.sources:
-            source.forget(sandbox_id)
+        self.evidence.source.forget(sandbox_id)
 
     async def close(self) -> None:
         """No create will come any more."""
-        for source in self.evidence.sources:
-            await source.close()
+        await self.evidence.source.close()
 
     async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> Guarded:
         """Let the container of *request* see what it may, and find out where its cards are.
