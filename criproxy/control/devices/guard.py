@@ -76,7 +76,7 @@ class DeviceGuard:
     _asked_s: dict[str, float] = field(default_factory=dict)
     """By container, when criproxy last tried to find out what it was given, after its create."""
     _begun: bool = False
-    """Whether what the history knows has been recalled."""
+    """Whether the cards were found, and what the history knows has been recalled."""
     _patience: Patience = field(default_factory=Patience)
     """For all that may hang."""
     cards: MachineCards = field(init=False)
@@ -121,26 +121,21 @@ class DeviceGuard:
         )
 
     async def begin(self) -> None:
-        """Find the machine's cards, and recall which container had which when criproxy ended."""
+        """Find the machine's cards, and recall which container had which when criproxy ended: once."""
         async with self._beginning:
-            await self._begin()
-
-    async def _begin(self) -> None:
-        if self.rules is None:
-            return
-        self._begun = True
-        await self.cards.scan(self.rules.classes)
-        state = self.context.state
-        try:
-            self.holdings.recall(state.node, await state.newest(Kind.DEVICES))
-        except StoreError as error:
-            self.context.log.warning("cannot recall which container had which cards", error=str(error))
+            if self.rules is None or self._begun:
+                return
+            await self.cards.scan(self.rules.classes)
+            state = self.context.state
+            try:
+                self.holdings.recall(state.node, await state.newest(Kind.DEVICES))
+            except StoreError as error:
+                self.context.log.warning("cannot recall which container had which cards", error=str(error))
+            self._begun = True
 
     async def unseen(self, items: Sequence[api.Container]) -> list[api.Container]:
         """Those known containers of a list of the runtime of whose cards nothing is known yet."""
-        async with self._beginning:
-            if not self._begun:  # the section came with a reload
-                await self._begin()
+        await self.begin()  # the section may have come with a reload
         if self.rules is None:
             return []
         node, now_s = self.context.state.node, asyncio.get_running_loop().time()
@@ -263,9 +258,7 @@ class DeviceGuard:
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
-            before = self.holdings.found(item.pod_sandbox_id, item.metadata.name)
-            facts = {**before, **facts_of(words, given)}
-            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts)
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:
