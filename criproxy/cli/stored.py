@@ -73,7 +73,7 @@ class Stored:
                 lives = [container.life for container in situation.node.containers.values()]
                 holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
         except CriproxyError as error:
-            told, known = inventory.machine(classes, stocks), False
+            told, known = inventory.tell(classes, stocks, None, Holdings()), False
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
         else:

@@ -71,13 +71,8 @@ def alive(node: Node) -> Iterator[Container]:
     return (container for container in node.containers.values() if container.state is not ContainerState.EXITED)
 
 
-def has_cards(facts: Facts, kind: str) -> bool:
-    """Whether cards of a class were given, whichever."""
-    return f"{kind}_source" in facts
-
-
 def source_of(facts: Facts, kind: str) -> str:
-    """By which evidence that is known."""
+    """By which evidence it is known that cards of a class were given; empty where none were."""
     return str(facts.get(f"{kind}_source") or "")
 
 
