@@ -91,8 +91,6 @@ def _of_devices(controller: Controller) -> dict[str, Any]:
 
 def _unpromoted(node: Node, policy: Policy) -> int:
     """How many came without being placed; asks the policy only about containers that have some exclusive CPUs."""
-    if node.released:
-        return 0
     sharing = {*unplaced(node)}
     others = (key for key, each in node.containers.items() if each.missed and key not in sharing)
     return len(sharing) + sum(1 for key in others if shortfall(node, policy, key))

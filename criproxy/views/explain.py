@@ -121,28 +121,19 @@ def tell(
         waits_for: names of those who still use CPUs that it was granted.
         now: what would be compared for it at this moment, for one of whose decisions the history does not tell.
     """
-    container, asked = life.container, _last(life.records, Kind.ASKED)
-    who = life.records[-1] if life.records else None
-    namespace, pod, name = _parts(who.container) if who else ("", "", "")
-    blank: Values = {"id": life.id, "namespace": namespace, "pod": pod, "container": name, "state": life.state}
+    container = life.container
+    asked = next((record for record in reversed(life.records) if record.kind is Kind.ASKED), None)
+    lacks = shortfall(situation.node, situation.placer, container.key) if container else None
     return {
-        "container": row(situation, container) if container else blank,
+        "container": row(situation, container) if container else _gone(life),
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
-        "should_own": _should_own(situation, container),
+        "should_own": lacks.to_json() if lacks else None,
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
         "earlier": [_line(other) for other in others[:EARLIER]],
     }
-
-
-def _should_own(situation: Situation, container: Container | None) -> Values | None:
-    """The exclusive CPUs that it should have, and why it has not; None where it has what it should have."""
-    if container is None or situation.placer is None or situation.node.released:
-        return None
-    found = shortfall(situation.node, situation.placer, container.key)
-    return found.to_json() if found else None
 
 
 def event(record: Record) -> Values:
@@ -170,10 +161,6 @@ def _why(records: Sequence[Record]) -> list[str]:
     return moved
 
 
-def _last(records: Sequence[Record], kind: Kind) -> Record | None:
-    return next((record for record in reversed(records) if record.kind is kind), None)
-
-
 def _line(life: Life) -> Values:
     last = life.records[-1] if life.records else None
     return {
@@ -184,9 +171,11 @@ def _line(life: Life) -> Values:
     }
 
 
-def _parts(title: str) -> tuple[str, str, str]:
-    parts = title.split("/")
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", title)
+def _gone(life: Life) -> Values:
+    """Who it was, of whom the node does not know any more."""
+    parts = life.title.split("/")
+    namespace, pod, name = parts if len(parts) == 3 else ("", "", life.title)
+    return {"id": life.id, "namespace": namespace, "pod": pod, "container": name, "state": life.state}
 
 
 def _unknown(node: Node, text: str, known: Iterable[str]) -> str:

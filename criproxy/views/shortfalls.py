@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from criproxy.engine.complete import complete
 from criproxy.errors import Refused
-from criproxy.model.amounts import format_bytes, format_milli
+from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
@@ -31,7 +31,13 @@ def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
 
 
 def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
-    text = _sentence(container, desired, told)
+    sizes = f"{_size(desired.sizes)}, and has {_size(container.sizes, desired.sizes)}"
+    text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
+    if desired.told:
+        text = f"{text}{since}: {_GROWS}"
+    else:
+        why = f": {told.text}" if told else ""
+        text = f"{text}: its resize is refused{since}{why}"
     return Refusal(container.title, text, told.times if told else 1, told.at_s if told else desired.since_s)
 
 
@@ -40,13 +46,8 @@ def undersized(node: Node, told: Mapping[str, Refusal] = NOBODY) -> Iterator[str
     yield from (refusal.text for refusal in refusals(node, told))
 
 
-def _sentence(container: Container, desired: Desired, told: Refusal | None) -> str:
-    sizes = f"{_size(desired.sizes)}, and has {_size(container.sizes, desired.sizes)}"
-    since = f" since {timestamp(desired.since_s)}" if desired.since_s else ""
-    if desired.told:
-        return f"{container.title} should have {sizes}{since}: {_GROWS}"
-    why = f": {told.text}" if told else ""
-    return f"{container.title} should have {sizes}: its resize is refused{since}{why}"
+def _since(at_s: float) -> str:
+    return f" since {timestamp(at_s)}" if at_s else ""
 
 
 def _size(sizes: Sizes, like: Sizes | None = None) -> str:
@@ -80,9 +81,8 @@ class Shortfall:
     def sentence(self) -> str:
         """One sentence for people."""
         now = "shares" if not self.has else f"has {self.has}"
-        since = f" since {timestamp(self.since_s)}" if self.since_s else ""
-        count = f"{self.cpus} exclusive CPU{'' if self.cpus == 1 else 's'}"
-        return f"{self.title} should have {count}, {now}{since}: {self.why}"
+        count = counted(self.cpus, "exclusive CPU")
+        return f"{self.title} should have {count}, {now}{_since(self.since_s)}: {self.why}"
 
     def to_json(self) -> Values:
         """As in the answer of `explain`."""
@@ -127,25 +127,24 @@ def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
             refusal = f"; {error}"
         except Exception:  # noqa: BLE001, S110 (a stranger's policy: nobody can say)
             pass
-    since = f" since {timestamp(missed.since_s)}" if missed.since_s else ""
-    return f"{container.title} shares{since} without having been placed: {_missed(missed)}{refusal}"
+    return f"{container.title} shares{_since(missed.since_s)} without having been placed: {_missed(missed)}{refusal}"
 
 
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
     """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
 
-    Slow: it asks the policy once for each Guaranteed container that shares. None while the node is released.
+    Slow: it asks the policy once for each Guaranteed container that shares.
     """
-    if policy is None or node.released:
-        return []
     found = (shortfall(node, policy, key) for key in node.grants)
     return [one for one in found if one]
 
 
-def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
-    """What the container *key* lacks; None where it has what it should have, or that is not known."""
+def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
+    """What the container *key* lacks; None where it lacks nothing, the node is released, or it is not known."""
     container, grant = node.containers.get(key), node.grants.get(key)
-    if container is None or grant is None or container.state is ContainerState.EXITED:
+    if policy is None or node.released or container is None or grant is None:
+        return None
+    if container.state is ContainerState.EXITED:
         return None
     if container.desired and container.desired.told:
         return None  # that is told as a size
