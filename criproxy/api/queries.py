@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from criproxy import __version__
@@ -74,30 +75,23 @@ class Answers:
         if not text:
             raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
         situation = self._situation()
+        notices = [*situation.notices]
         try:
             records = await self.situations.controller.context.state.find_history(text)
         except StoreError as error:
             records = []
-            missing = Notice("history", f"the history cannot be read: {error}")
-            situation = replace(situation, notices=[*situation.notices, missing])
+            notices.append(Notice("history", f"the history cannot be read: {error}"))
         life, found = await asyncio.to_thread(_choose, situation.node, records, text)
         others = await self._namesakes(life, found, text)
         waits_for = self.situations.blockers(life.id) if life.container else []
-        now, failed = await self._choice_now(life)
-        situation = replace(situation, notices=[*situation.notices, *failed])
-        head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
-        return await asyncio.to_thread(
-            lambda: _encoded({**head, **story.tell(situation, life, others, waits_for, now)})
-        )
-
-    async def _choice_now(self, life: story.Life) -> tuple[Choice | None, list[Notice]]:
-        """What a container would be placed by now, if the history does not have its place."""
-        if life.container is None or life.considered or self.situations.controller.node.released:
-            return None, []
-        try:
-            return await asyncio.to_thread(self.situations.choice_now, life.container.key), []
-        except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
-            return None, [Notice("policy", f"the policy cannot say what it would choose from: {error!r}")]
+        now: Choice | None = None
+        if life.container and not life.considered:  # the history does not have what it was placed by
+            try:
+                now = await asyncio.to_thread(self.situations.choice_now, life.container.key)
+            except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
+                notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
+        head = {**self._head(), "notices": [notice.to_json() for notice in notices]}
+        return await _told(head, partial(story.tell, situation, life, others, waits_for, now))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, which has no arguments."""
@@ -110,13 +104,8 @@ class Answers:
             "guarded": guard.rules is not None,
             "holders_known": True,
         }
-        stocks, node = await guard.stocks_now(classes), situation.node
-
-        def answer() -> Encoded:
-            told = inventory.tell(classes, stocks, node, guard.holdings)
-            return _encoded({**head, **told})
-
-        return await asyncio.to_thread(answer)
+        stocks = await guard.stocks_now(classes)
+        return await _told(head, partial(inventory.tell, classes, stocks, situation.node, guard.holdings))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
@@ -161,6 +150,11 @@ def _choose(node: Node, records: Sequence[Record], text: str) -> tuple[story.Lif
     """The container that is meant, and all that may be."""
     found = story.lives(node, records, text)
     return story.choose(node, found, text), found
+
+
+async def _told(head: Values, tell: Callable[[], Values]) -> Encoded:
+    """*head* with what *tell* returns, which is asked in a thread."""
+    return await asyncio.to_thread(lambda: _encoded({**head, **tell()}))
 
 
 def _encoded(values: Values) -> Encoded:

@@ -9,7 +9,7 @@ from criproxy.control.controller import Controller
 from criproxy.engine.choice import Choice, Decided
 from criproxy.engine.complete import complete
 from criproxy.model.bounded import bounded_texts
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import ContainerState
 from criproxy.policy.api import candidates_of
 from criproxy.policy.options import options_of
 from criproxy.views.notices import Notice
@@ -55,7 +55,7 @@ class Situations:
         Whatever is wrong with a policy, it may raise.
         """
         node, policy = self.controller.node, self.controller.context.state.policy
-        if key not in node.grants or key not in node.containers or shortfall(node, policy, key):
+        if node.released or key not in node.grants or key not in node.containers or shortfall(node, policy, key):
             return None  # of the latter nothing was compared
         seen = complete(policy).shown(node, node.containers[key])
         candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
@@ -88,12 +88,9 @@ class Situations:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
-        if untold := {key: why for key, why in context.cgroups.unreported.items() if _lives(containers.get(key))}:
-            names = ", ".join(bounded_texts([containers[key].title for key in untold], 3))
-            yield Notice("untold", f"the runtime does not report the state of {names}: {next(iter(untold.values()))}")
+        unreported = ((containers.get(key), why) for key, why in context.cgroups.unreported.items())
+        if untold := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
+            names = ", ".join(bounded_texts([title for title, _ in untold], 3))
+            yield Notice("untold", f"the runtime does not report the state of {names}: {untold[0][1]}")
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
-
-
-def _lives(container: Container | None) -> bool:
-    return container is not None and container.state is not ContainerState.EXITED
