@@ -19,9 +19,7 @@ from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
 from criproxy.engine.choice import Choice
 from criproxy.errors import StoreError, UsageError
-from criproxy.model.node import Node
 from criproxy.observe.control_socket import Command, Encoded
-from criproxy.store.record import Record
 from criproxy.views import devices as inventory
 from criproxy.views import explain as story
 from criproxy.views import status as report
@@ -74,15 +72,17 @@ class Answers:
         text = _argument(arguments, "container", "")
         if not text:
             raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
-        situation = self._situation()
+        situation, state = self._situation(), self.situations.controller.context.state
         notices = [*situation.notices]
         try:
-            records = await self.situations.controller.context.state.find_history(text)
+            records = await state.find_history(text)
         except StoreError as error:
             records = []
             notices.append(Notice("history", f"the history cannot be read: {error}"))
-        life, found = await asyncio.to_thread(_choose, situation.node, records, text)
-        others = await self._namesakes(life, found, text)
+        life = await asyncio.to_thread(story.choose, situation.node, records, text)
+        if text != life.title:  # of others with its name nothing was read yet
+            with suppress(StoreError):  # reported already
+                records = await state.find_history(life.title)
         waits_for = self.situations.blockers(life.id) if life.container else []
         now: Choice | None = None
         if life.container and not life.considered:  # the history does not have what it was placed by
@@ -91,7 +91,7 @@ class Answers:
             except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
                 notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
         head = {**self._head(), "notices": [notice.to_json() for notice in notices]}
-        return await _told(head, partial(story.tell, situation, life, others, waits_for, now))
+        return await _told(head, partial(story.tell, situation, life, records, waits_for, now))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, which has no arguments."""
@@ -110,15 +110,6 @@ class Answers:
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
         return sorted({container.title for container in self.situations.controller.node.containers.values()})
-
-    async def _namesakes(self, life: story.Life, found: Sequence[story.Life], text: str) -> list[story.Life]:
-        """Other containers that had the same name."""
-        if text != life.title:
-            records: list[Record] = []
-            with suppress(StoreError):  # reported already
-                records = await self.situations.controller.context.state.find_history(life.title)
-            found = await asyncio.to_thread(story.lives, self.situations.controller.node, records, life.title)
-        return [other for other in found if other.name != life.name]
 
     def _situation(self) -> Situation:
         situation = self.situations.now()
@@ -144,12 +135,6 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
     values["omitted"] = len(rows) - len(kept)
     listed = b", ".join(_encoded(row) for row in kept)
     return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
-
-
-def _choose(node: Node, records: Sequence[Record], text: str) -> tuple[story.Life, Sequence[story.Life]]:
-    """The container that is meant, and all that may be."""
-    found = story.lives(node, records, text)
-    return story.choose(node, found, text), found
 
 
 async def _told(head: Values, tell: Callable[[], Values]) -> Encoded:

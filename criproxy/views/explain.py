@@ -82,18 +82,19 @@ def _may_mean(container: Container, text: str) -> bool:
     return container.key.startswith(text) or container.reservation.startswith(text) or container.title == text
 
 
-def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = ()) -> Life:
+def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str] = ()) -> Life:
     """The container that *text* means.
 
     Args:
-        node: for names to propose.
-        found: what `lives` found.
+        node: who is known.
+        records: the history of those that *text* may mean, see `lives`.
         text: what the user said.
         known: more names to propose, of containers that are gone.
 
     Raises:
         CriproxyError: none or several are meant; the text names candidates.
     """
+    found = lives(node, records, text)
     if not found:
         raise CriproxyError(_unknown(node, text, known))
     if len(found) > 1 and found[0].title != text:
@@ -108,7 +109,7 @@ def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = 
 def tell(
     situation: Situation,
     life: Life,
-    others: Sequence[Life],
+    records: Iterable[Record],
     waits_for: Sequence[str] = (),
     now: Choice | None = None,
 ) -> Values:
@@ -117,12 +118,13 @@ def tell(
     Args:
         situation: the node.
         life: who is meant.
-        others: containers of the same name.
+        records: the history of all containers of its name.
         waits_for: names of those who still use CPUs that it was granted.
         now: what would be compared for it at this moment, for one of whose decisions the history does not tell.
     """
     container = life.container
     asked = next((record for record in reversed(life.records) if record.kind is Kind.ASKED), None)
+    others = lives(situation.node, records, life.title)
     lacks = shortfall(situation.node, situation.placer, container.key) if container else None
     return {
         "container": row(situation, container) if container else _gone(life),
@@ -132,7 +134,7 @@ def tell(
         "should_own": lacks.to_json() if lacks else None,
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
-        "earlier": [_line(other) for other in others[:EARLIER]],
+        "earlier": [_line(other) for other in others if other.name != life.name][:EARLIER],
     }
 
 
