@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from criproxy.engine.complete import complete
 from criproxy.errors import Refused
 from criproxy.model.amounts import counted, format_bytes, format_milli
+from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
@@ -118,16 +119,11 @@ def unplaced(node: Node) -> list[str]:
 def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
     """One of those `unplaced`, for people; *policy* is asked whether it would be refused."""
     container = node.containers[key]
-    missed, refusal = container.missed, ""
+    missed = container.missed
     assert missed is not None  # what makes it one of them
-    if policy is not None:
-        try:
-            complete(policy).place(node, container)
-        except Refused as error:
-            refusal = f"; {error}"
-        except Exception:  # noqa: BLE001, S110 (a stranger's policy: nobody can say)
-            pass
-    return f"{container.title} shares{_since(missed.since_s)} without having been placed: {_missed(missed)}{refusal}"
+    _, refusal = (None, "") if policy is None else _granted(complete(policy), node, container)
+    why = f"{_missed(missed)}; {refusal}" if refusal else _missed(missed)
+    return f"{container.title} shares{_since(missed.since_s)} without having been placed: {why}"
 
 
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
@@ -152,7 +148,9 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
     if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
         return None
     missed = container.missed
-    count, refusal = _owed(node, policy, container)
+    alone = Node(node.topology, node.pods, containers={key: container})
+    owed, refusal = _granted(policy, alone, container)
+    count = len(owed.exclusive) if owed else 0
     if refusal and missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
         count = whole  # it will not come to have them, whatever room there is
     if count <= len(grant.exclusive):
@@ -169,16 +167,14 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
     )
 
 
-def _owed(node: Node, policy: Policy, container: Container) -> tuple[int, str]:
-    """How many exclusive CPUs it would get if it were alone on the machine; why none, if it would be refused."""
-    alone = Node(node.topology, node.pods, containers={container.key: container})
+def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:
+    """What it would get on *node*; why nothing, if it would be refused."""
     try:
-        grant = policy.place(alone, container).grants.get(container.key)
+        return policy.place(node, container).grants.get(container.key), ""
     except Refused as error:
-        return 0, str(error)
+        return None, str(error)
     except Exception:  # noqa: BLE001 (a stranger's policy: nobody can say)
-        return 0, ""
-    return len(grant.exclusive) if grant else 0, ""
+        return None, ""
 
 
 def _other(container: Container) -> str:

@@ -140,13 +140,8 @@ class DeviceGuard:
             return []
         node, now_s = self.context.state.node, asyncio.get_running_loop().time()
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
-        found = [
-            item
-            for item in items
-            if (known := node.containers.get(item.id))
-            and self.holdings.is_untold(known)
-            and item.id not in self._asked_s
-        ]
+        untold = {key for key, container in node.containers.items() if self.holdings.is_untold(container)}
+        found = [item for item in items if item.id in untold and item.id not in self._asked_s]
         self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
         return found
 
