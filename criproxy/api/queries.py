@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ class Answers:
             exclusive=_argument(arguments, "exclusive", False),
         )
         check = _argument(arguments, "check", False)
-        situation = self._situation()
+        situation = self.situations.now(self.notices())
         return await asyncio.to_thread(status, situation, self._head(), wanted, check=check)
 
     async def explain(self, arguments: Mapping[str, Any]) -> Encoded:
@@ -72,7 +72,7 @@ class Answers:
         text = _argument(arguments, "container", "")
         if not text:
             raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
-        situation, state = self._situation(), self.situations.controller.context.state
+        situation, state = self.situations.now(self.notices()), self.situations.controller.context.state
         notices = [*situation.notices]
         try:
             records = await state.find_history(text)
@@ -95,7 +95,7 @@ class Answers:
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, which has no arguments."""
-        guard, situation = self.situations.controller.devices, self._situation()
+        guard, situation = self.situations.controller.devices, self.situations.now(self.notices())
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
         head = {
@@ -110,10 +110,6 @@ class Answers:
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
         return sorted({container.title for container in self.situations.controller.node.containers.values()})
-
-    def _situation(self) -> Situation:
-        situation = self.situations.now()
-        return replace(situation, notices=[*self.notices(), *situation.notices])
 
     def _head(self) -> Values:
         return {

@@ -1,6 +1,6 @@
 """The node and what the controller knows beside it, at one moment: what the views are made of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from criproxy.config.fit import Fit
@@ -24,8 +24,8 @@ class Situations:
         self.controller = controller
         self._fit = Fit()
 
-    def now(self) -> Situation:
-        """The situation at this moment."""
+    def now(self, beside: Sequence[Notice] = ()) -> Situation:
+        """The situation at this moment, with notices *beside* those on the controller."""
         controller = self.controller
         state, node = controller.context.state, controller.node
         return Situation(
@@ -35,7 +35,7 @@ class Situations:
             reserved_later=controller.policy_switch.reserved_later,
             troubles=controller.reconciler.troubles(),
             starting=controller.context.in_flight.sent(),
-            notices=tuple(self._notices()),
+            notices=(*beside, *self._notices()),
             refusals=state.refusals(),
             lacking=partial(self._fit.lacking, state.policy, node.topology),
             resizes=controller.refused_resizes.told(node),
@@ -80,14 +80,11 @@ class Situations:
             yield Notice("devices-hanging", hanging)
         if foreign := controller.updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
-        yield from self._of_containers()
-
-    def _of_containers(self) -> Iterator[Notice]:
-        context, containers = self.controller.context, self.controller.node.containers
         for unwritten in context.state.left_out:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
+        containers = controller.node.containers
         unreported = ((containers.get(key), why) for key, why in context.cgroups.unreported.items())
         if untold := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
             names = ", ".join(bounded_texts([title for title, _ in untold], 3))

@@ -271,9 +271,8 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
         if container is None or is_in_place(container, grant, applied):
             continue
         trouble = situation.troubles.get(key)
-        failed = bool(trouble and trouble.error)
-        why = f" ({trouble.failures} times: {trouble.error})" if trouble and failed else ""
-        found.append((f"{container.title} {_difference(grant, applied)}{why}", failed))
+        why = f" ({trouble.failures} times: {trouble.error})" if trouble else ""
+        found.append((f"{container.title} {_difference(grant, applied)}{why}", trouble is not None))
     return found
 
 
