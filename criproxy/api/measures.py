@@ -18,7 +18,7 @@ from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import shortfall, undersized, unplaced
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
-    from criproxy.observe.placing import NumaCpus, Placing
+    from criproxy.observe.placing import Placing
 
 _ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
 """What is exported of the kubelet before it has happened."""
@@ -91,8 +91,6 @@ def _of_devices(controller: Controller) -> dict[str, Any]:
 
 def _unpromoted(node: Node, policy: Policy) -> int:
     """How many came without being placed; asks the policy only about containers that have some exclusive CPUs."""
-    if node.released:
-        return 0
     sharing = {*unplaced(node)}
     others = (key for key, each in node.containers.items() if each.missed and key not in sharing)
     return len(sharing) + sum(1 for key in others if shortfall(node, policy, key))
@@ -103,15 +101,7 @@ def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
     return {**dict.fromkeys(words, 0), **counted}
 
 
-def _cpus(node: Node, reserved: CpuSet) -> "Mapping[int, NumaCpus]":
-    from criproxy.observe.placing import NumaCpus
-
+def _cpus(node: Node, reserved: CpuSet) -> dict[str, dict[int, int]]:
     free = node.shared_cpus - reserved - node.topology.isolated_cpus - node.watched_cpus
-    return {
-        numa.id: NumaCpus(
-            exclusive=len(numa.cpus & node.exclusive_cpus),
-            shared=len(numa.cpus & node.shared_cpus),
-            free=len(numa.cpus & free),
-        )
-        for numa in node.topology.nodes
-    }
+    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free}
+    return {kind: {numa.id: len(numa.cpus & cpus) for numa in node.topology.nodes} for kind, cpus in kinds.items()}

@@ -10,7 +10,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from criproxy import __version__
@@ -18,9 +19,7 @@ from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
 from criproxy.engine.choice import Choice
 from criproxy.errors import StoreError, UsageError
-from criproxy.model.node import Node
 from criproxy.observe.control_socket import Command, Encoded
-from criproxy.store.record import Record
 from criproxy.views import devices as inventory
 from criproxy.views import explain as story
 from criproxy.views import status as report
@@ -60,7 +59,7 @@ class Answers:
             exclusive=_argument(arguments, "exclusive", False),
         )
         check = _argument(arguments, "check", False)
-        situation = self._situation()
+        situation = self.situations.now(self.notices())
         return await asyncio.to_thread(status, situation, self._head(), wanted, check=check)
 
     async def explain(self, arguments: Mapping[str, Any]) -> Encoded:
@@ -73,35 +72,30 @@ class Answers:
         text = _argument(arguments, "container", "")
         if not text:
             raise UsageError("which container? An id prefix or NAMESPACE/POD/CONTAINER")
-        situation = self._situation()
+        situation, state = self.situations.now(self.notices()), self.situations.controller.context.state
+        notices = [*situation.notices]
         try:
-            records = await self.situations.controller.context.state.find_history(text)
+            records = await state.find_history(text)
         except StoreError as error:
             records = []
-            missing = Notice("history", f"the history cannot be read: {error}")
-            situation = replace(situation, notices=[*situation.notices, missing])
-        life, found = await asyncio.to_thread(_choose, situation.node, records, text)
-        others = await self._namesakes(life, found, text)
+            notices.append(Notice("history", f"the history cannot be read: {error}"))
+        life = await asyncio.to_thread(story.choose, situation.node, records, text)
+        if text != life.title:  # of others with its name nothing was read yet
+            with suppress(StoreError):  # reported already
+                records = await state.find_history(life.title)
         waits_for = self.situations.blockers(life.id) if life.container else []
-        now, failed = await self._choice_now(life)
-        situation = replace(situation, notices=[*situation.notices, *failed])
-        head = {**self._head(), "notices": [notice.to_json() for notice in situation.notices]}
-        return await asyncio.to_thread(
-            lambda: _encoded({**head, **story.tell(situation, life, others, waits_for, now)})
-        )
-
-    async def _choice_now(self, life: story.Life) -> tuple[Choice | None, list[Notice]]:
-        """What a container would be placed by now, if the history does not have its place."""
-        if life.container is None or life.considered or self.situations.controller.node.released:
-            return None, []
-        try:
-            return await asyncio.to_thread(self.situations.choice_now, life.container.key), []
-        except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
-            return None, [Notice("policy", f"the policy cannot say what it would choose from: {error!r}")]
+        now: Choice | None = None
+        if life.container and not life.considered:  # the history does not have what it was placed by
+            try:
+                now = await asyncio.to_thread(self.situations.choice_now, life.container.key)
+            except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
+                notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
+        head = {**self._head(), "notices": [notice.to_json() for notice in notices]}
+        return await _told(head, partial(story.tell, situation, life, records, waits_for, now))
 
     async def devices(self, arguments: Mapping[str, Any]) -> Encoded:
         """Answer ``criproxy devices``, which has no arguments."""
-        guard, situation = self.situations.controller.devices, self._situation()
+        guard, situation = self.situations.controller.devices, self.situations.now(self.notices())
         classes = guard.rules.classes if guard.rules else tuple(BUILTIN.values())
         notices = [*situation.notices, *([] if guard.rules else [UNGUARDED])]
         head = {
@@ -110,30 +104,12 @@ class Answers:
             "guarded": guard.rules is not None,
             "holders_known": True,
         }
-        stocks, node = await guard.stocks_now(classes), situation.node
-
-        def answer() -> Encoded:
-            told = inventory.tell(classes, stocks, node, guard.holdings)
-            return _encoded({**head, **told})
-
-        return await asyncio.to_thread(answer)
+        stocks = await guard.stocks_now(classes)
+        return await _told(head, partial(inventory.tell, classes, stocks, situation.node, guard.holdings))
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""
         return sorted({container.title for container in self.situations.controller.node.containers.values()})
-
-    async def _namesakes(self, life: story.Life, found: Sequence[story.Life], text: str) -> list[story.Life]:
-        """Other containers that had the same name."""
-        if text != life.title:
-            records: list[Record] = []
-            with suppress(StoreError):  # reported already
-                records = await self.situations.controller.context.state.find_history(life.title)
-            found = await asyncio.to_thread(story.lives, self.situations.controller.node, records, life.title)
-        return [other for other in found if other.name != life.name]
-
-    def _situation(self) -> Situation:
-        situation = self.situations.now()
-        return replace(situation, notices=[*self.notices(), *situation.notices])
 
     def _head(self) -> Values:
         return {
@@ -157,10 +133,9 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
     return Encoded(b'%b, "containers": [%b]}' % (_encoded(values)[:-1], listed))
 
 
-def _choose(node: Node, records: Sequence[Record], text: str) -> tuple[story.Life, Sequence[story.Life]]:
-    """The container that is meant, and all that may be."""
-    found = story.lives(node, records, text)
-    return story.choose(node, found, text), found
+async def _told(head: Values, tell: Callable[[], Values]) -> Encoded:
+    """*head* with what *tell* returns, which is asked in a thread."""
+    return await asyncio.to_thread(lambda: _encoded({**head, **tell()}))
 
 
 def _encoded(values: Values) -> Encoded:

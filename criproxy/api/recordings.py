@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
@@ -20,7 +21,6 @@ from criproxy.engine.events import Event, PodCreated, TopologyChanged
 from criproxy.engine.trace import Header, Traced, asked, header_line, line, population
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.node import Node
-from criproxy.model.workload import Pod
 from criproxy.views.notices import timestamp
 
 BUFFER_BYTES = 8 << 20
@@ -93,8 +93,7 @@ class Recorder:
         """
         self._drop_forgotten()
         if "recording" not in arguments:
-            name = await self._begin()
-            return {"recording": name, **self._answer(self._recordings[name])}
+            return self._answer(*await self._begin())
         name, taken = arguments["recording"], arguments.get("taken", 0)
         recording = self._recordings.get(name) if isinstance(name, str) else None
         if recording is None or type(taken) is not int:
@@ -104,10 +103,13 @@ class Recorder:
         if arguments.get("end"):
             self._end(str(name))
         elif not recording.lines and not recording.ended:
-            await self._wait(recording)
-        return {"recording": name, **self._answer(recording)}
+            recording.more.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_S):
+                    await recording.more.wait()
+        return self._answer(str(name), recording)
 
-    async def _begin(self) -> str:
+    async def _begin(self) -> tuple[str, Recording]:
         controller = self._controller
         if controller.context.settings.policy_name == "none":
             raise CriproxyError("there is nothing to record: with the policy none, this daemon sees no container")
@@ -120,7 +122,7 @@ class Recorder:
         self._recordings[name] = recording
         header = Header(node.topology, controller.context.settings.policy_name, timestamp(time.time()), __version__)
         recording.begin(await asyncio.to_thread(_first_lines, header, node))
-        return name
+        return name, recording
 
     def _end(self, name: str) -> None:
         self._recordings.pop(name).ended = "it was ended"
@@ -146,15 +148,10 @@ class Recorder:
                 at_s = time.monotonic() - recording.begun_s
                 recording.add(line(Traced(at_s, _without_secrets(one), refused)))
 
-    async def _wait(self, recording: Recording) -> None:
-        recording.more.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
-                await recording.more.wait()
-
-    def _answer(self, recording: Recording) -> dict[str, Any]:
-        lines = [text for _, text in zip(range(ANSWER_LINES), recording.lines, strict=False)]
-        return {"first": recording.first, "lines": lines, "ended": "" if recording.lines else recording.ended}
+    def _answer(self, name: str, recording: Recording) -> dict[str, Any]:
+        lines = list(islice(recording.lines, ANSWER_LINES))
+        ended = "" if recording.lines else recording.ended
+        return {"recording": name, "first": recording.first, "lines": lines, "ended": ended}
 
 
 def _first_lines(header: Header, node: Node) -> list[str]:
@@ -167,7 +164,7 @@ def _without_secrets(event: Event) -> Event:
     """*event* without the values of labels and annotations that look secret."""
     if not isinstance(event, PodCreated):
         return event
-    pod: Pod = event.pod
+    pod = event.pod
     return PodCreated(replace(pod, labels=_hidden(pod.labels), annotations=_hidden(pod.annotations)))
 
 

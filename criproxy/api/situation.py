@@ -1,6 +1,6 @@
 """The node and what the controller knows beside it, at one moment: what the views are made of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from criproxy.config.fit import Fit
@@ -9,7 +9,7 @@ from criproxy.control.controller import Controller
 from criproxy.engine.choice import Choice, Decided
 from criproxy.engine.complete import complete
 from criproxy.model.bounded import bounded_texts
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import ContainerState
 from criproxy.policy.api import candidates_of
 from criproxy.policy.options import options_of
 from criproxy.views.notices import Notice
@@ -24,8 +24,8 @@ class Situations:
         self.controller = controller
         self._fit = Fit()
 
-    def now(self) -> Situation:
-        """The situation at this moment."""
+    def now(self, beside: Sequence[Notice] = ()) -> Situation:
+        """The situation at this moment, with notices *beside* those on the controller."""
         controller = self.controller
         state, node = controller.context.state, controller.node
         return Situation(
@@ -35,7 +35,7 @@ class Situations:
             reserved_later=controller.policy_switch.reserved_later,
             troubles=controller.reconciler.troubles(),
             starting=controller.context.in_flight.sent(),
-            notices=tuple(self._notices()),
+            notices=(*beside, *self._notices()),
             refusals=state.refusals(),
             lacking=partial(self._fit.lacking, state.policy, node.topology),
             resizes=controller.refused_resizes.told(node),
@@ -55,7 +55,7 @@ class Situations:
         Whatever is wrong with a policy, it may raise.
         """
         node, policy = self.controller.node, self.controller.context.state.policy
-        if key not in node.grants or key not in node.containers or shortfall(node, policy, key):
+        if node.released or key not in node.grants or key not in node.containers or shortfall(node, policy, key):
             return None  # of the latter nothing was compared
         seen = complete(policy).shown(node, node.containers[key])
         candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
@@ -80,20 +80,14 @@ class Situations:
             yield Notice("devices-hanging", hanging)
         if foreign := controller.updates.foreign:
             yield Notice("competing-manager", foreign.sentence())
-        yield from self._of_containers()
-
-    def _of_containers(self) -> Iterator[Notice]:
-        context, containers = self.controller.context, self.controller.node.containers
         for unwritten in context.persister.left_out:
             text = f"the state of {unwritten.title} cannot be stored, and a restart of criproxy forgets it"
             yield Notice("not-stored", f"{text}: {unwritten.reason}")
         yield from context.failures.notices()
-        if untold := {key: why for key, why in context.cgroups.unreported.items() if _lives(containers.get(key))}:
-            names = ", ".join(bounded_texts([containers[key].title for key in untold], 3))
-            yield Notice("untold", f"the runtime does not report the state of {names}: {next(iter(untold.values()))}")
+        containers = controller.node.containers
+        unreported = ((containers.get(key), why) for key, why in context.cgroups.unreported.items())
+        if untold := [(one.title, why) for one, why in unreported if one and one.state is not ContainerState.EXITED]:
+            names = ", ".join(bounded_texts([title for title, _ in untold], 3))
+            yield Notice("untold", f"the runtime does not report the state of {names}: {untold[0][1]}")
         if left := [containers[key].title for key in context.in_flight.lost() if key in containers]:
             yield Notice("left-running", f"{LEFT_RUNNING}: {', '.join(left)}")
-
-
-def _lives(container: Container | None) -> bool:
-    return container is not None and container.state is not ContainerState.EXITED

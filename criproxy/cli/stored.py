@@ -19,7 +19,7 @@ from criproxy.store.reader import Reader, open_reader
 from criproxy.store.record import Kind
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
-from criproxy.views.explain import choose, lives, tell
+from criproxy.views.explain import choose, tell
 from criproxy.views.holdings import Holdings
 from criproxy.views.notices import Notice, Refusal, timestamp
 from criproxy.views.status import Filter, Situation, problems, rows, summary
@@ -56,10 +56,9 @@ class Stored:
         """
         with self._reader() as reader:
             situation, head = self._situation(reader), self._head(reader)
-            found = lives(situation.node, reader.find(text), text)
-            life = choose(situation.node, found, text, reader.titles())
-            namesakes = lives(situation.node, reader.find(life.title), life.title)
-        told = tell(situation, life, [other for other in namesakes if other.name != life.name])
+            life = choose(situation.node, reader.find(text), text, reader.titles())
+            records = reader.find(life.title)
+        told = tell(situation, life, records)
         return {**head, "notices": [notice.to_json() for notice in situation.notices], **told}
 
     def devices(self, config: Path | None) -> Values:
@@ -73,7 +72,7 @@ class Stored:
                 lives = [container.life for container in situation.node.containers.values()]
                 holdings.recall(situation.node, reader.newest(Kind.DEVICES, lives))
         except CriproxyError as error:
-            told, known = inventory.machine(classes, stocks), False
+            told, known = inventory.tell(classes, stocks, None, Holdings()), False
             head = {"source": "machine", "time": timestamp(time.time()), "version": __version__, "pid": None}
             notices = [Notice("daemon-down", f"the cards of containers are unknown: {error}"), *notices]
         else:

@@ -13,18 +13,6 @@ from prometheus_client.registry import Collector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumaCpus:
-    """The CPUs of one NUMA node that pods may use."""
-
-    exclusive: int
-    """Owned by one container each."""
-    shared: int
-    """CPUs that are not exclusive."""
-    free: int
-    """The shared CPUs that can become exclusive."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
     """The controller at one moment, and what it counted since its start. Ages and times are in seconds."""
 
@@ -53,7 +41,8 @@ class Placing:
     unknown: int
     inquiries: int
     containers: Mapping[str, int]
-    cpus: Mapping[int, NumaCpus]
+    cpus: Mapping[str, Mapping[int, int]]
+    """How many of those that pods may use are ``exclusive``, ``shared`` and ``free``, by NUMA node."""
     store_failures: int
     store_current: bool
     store_failing_s: float
@@ -206,6 +195,6 @@ def _cpus(placing: Placing) -> Iterator[Metric]:
     }
     for kind, text in texts.items():
         family = GaugeMetricFamily(f"criproxy_{kind}_cpus", text, labels=["numa_node"])
-        for node, cpus in sorted(placing.cpus.items()):
-            family.add_metric([str(node)], getattr(cpus, kind))
+        for node, count in sorted(placing.cpus[kind].items()):
+            family.add_metric([str(node)], count)
         yield family

@@ -3,7 +3,7 @@
 Pure functions, so that a daemon and a command that only has the database say the same. docs/devices.md has the keys.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.devices.boundary import Word
@@ -12,17 +12,7 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.devices.links import Peers, links
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.views.holdings import (
-    EVERY_CLASS,
-    Facts,
-    Holdings,
-    alive,
-    cards_of,
-    has_cards,
-    ids_of,
-    source_of,
-    words_of,
-)
+from criproxy.views.holdings import EVERY_CLASS, Facts, Holdings, alive, cards_of, ids_of, source_of, words_of
 from criproxy.views.notices import Values
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
@@ -38,42 +28,29 @@ class Given:
     facts: Facts
 
 
-def tell(classes: Iterable[DeviceClass], stocks: Stocks, node: Node, holdings: Holdings) -> Values:
+def tell(classes: Iterable[DeviceClass], stocks: Stocks, node: Node | None, holdings: Holdings) -> Values:
     """Everything.
 
     Args:
         classes: those that matter, in their order.
         stocks: the cards of the machine.
-        node: who runs.
+        node: who runs; None where it is not known which container was given which card.
         holdings: what was found at creates.
     """
-    containers = sorted(alive(node), key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
+    running = alive(node) if node else ()
+    containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
     found = [(container, holdings.of(container)) for container in containers]
     given = [Given(container, facts) for container, facts in found if facts is not None]
     return {
-        "classes": [of_class(kind, stocks.get(kind.name, Stock()), given) for kind in classes],
-        "see_all": [
-            {**name(one.container), "findings": words}
-            for one in given
-            if (words := [word for word in words_of(one.facts, EVERY_CLASS) if word in _ALL])
-        ],
+        "classes": [of_class(kind, stocks.get(kind.name, Stock()), given if node else None) for kind in classes],
+        "see_all": seeing(given, EVERY_CLASS, _ALL),
         "untold": [name(container) for container, facts in found if facts is None],
-    }
-
-
-def machine(classes: Iterable[DeviceClass], stocks: Stocks) -> Values:
-    """The same where it is not known which container was given which card."""
-    return {
-        "classes": [of_class(kind, stocks.get(kind.name, Stock()), None) for kind in classes],
-        "see_all": [],
-        "untold": [],
     }
 
 
 def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None) -> Values:
     """One class: its cards with those who have them, and the ways between cards."""
-    known = [one for one in given or () if has_cards(one.facts, kind.name)]
-    held = [(one, set(cards_of(one.facts, kind, stock))) for one in known]
+    held = [(one, set(cards_of(one.facts, kind, stock))) for one in given or () if source_of(one.facts, kind.name)]
     return {
         "name": kind.name,
         "resources": list(kind.resources),
@@ -94,12 +71,14 @@ def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None) -> 
         ],
         "links": links_between(stock.cards),
         "elsewhere": [has(one, kind.name) for one, cards in held if not cards or None in cards],
-        "may_see_more": [
-            {**name(one.container), "findings": words}
-            for one in given or ()
-            if (words := [word for word in words_of(one.facts, kind.name) if word in _MORE])
-        ],
+        "may_see_more": seeing(given or (), kind.name, _MORE),
     }
+
+
+def seeing(given: Iterable[Given], kind: str, words: Collection[str]) -> list[Values]:
+    """The containers with findings of a class that are among *words*, and these findings."""
+    found = [(one.container, [word for word in words_of(one.facts, kind) if word in words]) for one in given]
+    return [{**name(container), "findings": findings} for container, findings in found if findings]
 
 
 def links_between(cards: Sequence[Card], told: Mapping[str, Peers] | None = None) -> list[Values]:

@@ -82,18 +82,19 @@ def _may_mean(container: Container, text: str) -> bool:
     return container.key.startswith(text) or container.reservation.startswith(text) or container.title == text
 
 
-def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = ()) -> Life:
+def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str] = ()) -> Life:
     """The container that *text* means.
 
     Args:
-        node: for names to propose.
-        found: what `lives` found.
+        node: who is known.
+        records: the history of those that *text* may mean, see `lives`.
         text: what the user said.
         known: more names to propose, of containers that are gone.
 
     Raises:
         CriproxyError: none or several are meant; the text names candidates.
     """
+    found = lives(node, records, text)
     if not found:
         raise CriproxyError(_unknown(node, text, known))
     if len(found) > 1 and found[0].title != text:
@@ -108,7 +109,7 @@ def choose(node: Node, found: Sequence[Life], text: str, known: Iterable[str] = 
 def tell(
     situation: Situation,
     life: Life,
-    others: Sequence[Life],
+    records: Iterable[Record],
     waits_for: Sequence[str] = (),
     now: Choice | None = None,
 ) -> Values:
@@ -117,32 +118,24 @@ def tell(
     Args:
         situation: the node.
         life: who is meant.
-        others: containers of the same name.
+        records: the history of all containers of its name.
         waits_for: names of those who still use CPUs that it was granted.
         now: what would be compared for it at this moment, for one of whose decisions the history does not tell.
     """
-    container, asked = life.container, _last(life.records, Kind.ASKED)
-    who = life.records[-1] if life.records else None
-    namespace, pod, name = _parts(who.container) if who else ("", "", "")
-    blank: Values = {"id": life.id, "namespace": namespace, "pod": pod, "container": name, "state": life.state}
+    container = life.container
+    asked = next((record for record in reversed(life.records) if record.kind is Kind.ASKED), None)
+    others = lives(situation.node, records, life.title)
+    lacks = shortfall(situation.node, situation.placer, container.key) if container else None
     return {
-        "container": row(situation, container) if container else blank,
+        "container": row(situation, container) if container else _gone(life),
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
-        "should_own": _should_own(situation, container),
+        "should_own": lacks.to_json() if lacks else None,
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
-        "earlier": [_line(other) for other in others[:EARLIER]],
+        "earlier": [_line(other) for other in others if other.name != life.name][:EARLIER],
     }
-
-
-def _should_own(situation: Situation, container: Container | None) -> Values | None:
-    """The exclusive CPUs that it should have, and why it has not; None where it has what it should have."""
-    if container is None or situation.placer is None or situation.node.released:
-        return None
-    found = shortfall(situation.node, situation.placer, container.key)
-    return found.to_json() if found else None
 
 
 def event(record: Record) -> Values:
@@ -170,10 +163,6 @@ def _why(records: Sequence[Record]) -> list[str]:
     return moved
 
 
-def _last(records: Sequence[Record], kind: Kind) -> Record | None:
-    return next((record for record in reversed(records) if record.kind is kind), None)
-
-
 def _line(life: Life) -> Values:
     last = life.records[-1] if life.records else None
     return {
@@ -184,9 +173,11 @@ def _line(life: Life) -> Values:
     }
 
 
-def _parts(title: str) -> tuple[str, str, str]:
-    parts = title.split("/")
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", title)
+def _gone(life: Life) -> Values:
+    """Who it was, of whom the node does not know any more."""
+    parts = life.title.split("/")
+    namespace, pod, name = parts if len(parts) == 3 else ("", "", life.title)
+    return {"id": life.id, "namespace": namespace, "pod": pod, "container": name, "state": life.state}
 
 
 def _unknown(node: Node, text: str, known: Iterable[str]) -> str:

@@ -24,30 +24,30 @@ EVERY_CLASS = "container"
 class Holdings:
     """What was found at creates, by sandbox and name of the container: a create that is repeated is the same one."""
 
-    _found: dict[str, dict[str, Facts]] = field(default_factory=dict)
+    _found: dict[tuple[str, str], Facts] = field(default_factory=dict)
 
     def note(self, sandbox_id: str, container: str, facts: Facts) -> None:
-        """Keep what was found at a create, or of a container that was created without criproxy."""
-        self._found.setdefault(sandbox_id, {})[container] = facts
+        """Keep what was found at a create."""
+        self._found[sandbox_id, container] = facts
+
+    def add(self, sandbox_id: str, container: str, facts: Facts) -> None:
+        """Keep what was found later, such as of a container that was created without criproxy, beside what is known."""
+        self._found[sandbox_id, container] = {**self._found.get((sandbox_id, container), NOTHING), **facts}
 
     def recall(self, node: Node, records: Iterable[Record]) -> None:
         """Read what the history has, where nothing newer is known."""
         lives = {container.life: container for container in node.containers.values()}
         for record in records:
             if container := lives.get(record.life):
-                self._found.setdefault(container.pod, {}).setdefault(container.name, record.facts)
+                self._found.setdefault((container.pod, container.name), record.facts)
 
     def forget(self, sandbox_id: str) -> None:
         """A sandbox is gone."""
-        self._found.pop(sandbox_id, None)
+        self._found = {key: facts for key, facts in self._found.items() if key[0] != sandbox_id}
 
     def sandboxes(self) -> set[str]:
         """Those of which something was found."""
-        return set(self._found)
-
-    def found(self, sandbox_id: str, container: str) -> Facts:
-        """What was found of a container, by its name; nothing where that was not checked."""
-        return self._found.get(sandbox_id, NO_CONTAINERS).get(container, NOTHING)
+        return {sandbox_id for sandbox_id, _ in self._found}
 
     def is_untold(self, container: Container) -> bool:
         """Whether it is not known what it was given: it was not checked, or the rule failed."""
@@ -58,7 +58,7 @@ class Holdings:
 
     def of(self, container: Container) -> Facts | None:
         """What was found at its create; None where that is not known."""
-        return self._found.get(container.pod, NO_CONTAINERS).get(container.name)
+        return self._found.get((container.pod, container.name))
 
     def cards_given(self, node: Node, kind: DeviceClass, stock: Stock) -> int:
         """How many of the cards in *stock* containers have that are there."""
@@ -66,21 +66,13 @@ class Holdings:
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
 
-NO_CONTAINERS: Mapping[str, Facts] = {}
-
-
 def alive(node: Node) -> Iterator[Container]:
     """The containers that may use a card."""
     return (container for container in node.containers.values() if container.state is not ContainerState.EXITED)
 
 
-def has_cards(facts: Facts, kind: str) -> bool:
-    """Whether cards of a class were given, whichever."""
-    return f"{kind}_source" in facts
-
-
 def source_of(facts: Facts, kind: str) -> str:
-    """By which evidence that is known."""
+    """By which evidence it is known that cards of a class were given; empty where none were."""
     return str(facts.get(f"{kind}_source") or "")
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from criproxy.engine.complete import complete
 from criproxy.errors import Refused
-from criproxy.model.amounts import format_bytes, format_milli
+from criproxy.model.amounts import counted, format_bytes, format_milli
+from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
@@ -31,7 +32,13 @@ def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
 
 
 def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
-    text = _sentence(container, desired, told)
+    sizes = f"{_size(desired.sizes)}, and has {_size(container.sizes, desired.sizes)}"
+    text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
+    if desired.told:
+        text = f"{text}{since}: {_GROWS}"
+    else:
+        why = f": {told.text}" if told else ""
+        text = f"{text}: its resize is refused{since}{why}"
     return Refusal(container.title, text, told.times if told else 1, told.at_s if told else desired.since_s)
 
 
@@ -40,13 +47,8 @@ def undersized(node: Node, told: Mapping[str, Refusal] = NOBODY) -> Iterator[str
     yield from (refusal.text for refusal in refusals(node, told))
 
 
-def _sentence(container: Container, desired: Desired, told: Refusal | None) -> str:
-    sizes = f"{_size(desired.sizes)}, and has {_size(container.sizes, desired.sizes)}"
-    since = f" since {timestamp(desired.since_s)}" if desired.since_s else ""
-    if desired.told:
-        return f"{container.title} should have {sizes}{since}: {_GROWS}"
-    why = f": {told.text}" if told else ""
-    return f"{container.title} should have {sizes}: its resize is refused{since}{why}"
+def _since(at_s: float) -> str:
+    return f" since {timestamp(at_s)}" if at_s else ""
 
 
 def _size(sizes: Sizes, like: Sizes | None = None) -> str:
@@ -80,9 +82,8 @@ class Shortfall:
     def sentence(self) -> str:
         """One sentence for people."""
         now = "shares" if not self.has else f"has {self.has}"
-        since = f" since {timestamp(self.since_s)}" if self.since_s else ""
-        count = f"{self.cpus} exclusive CPU{'' if self.cpus == 1 else 's'}"
-        return f"{self.title} should have {count}, {now}{since}: {self.why}"
+        count = counted(self.cpus, "exclusive CPU")
+        return f"{self.title} should have {count}, {now}{_since(self.since_s)}: {self.why}"
 
     def to_json(self) -> Values:
         """As in the answer of `explain`."""
@@ -118,34 +119,28 @@ def unplaced(node: Node) -> list[str]:
 def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
     """One of those `unplaced`, for people; *policy* is asked whether it would be refused."""
     container = node.containers[key]
-    missed, refusal = container.missed, ""
+    missed = container.missed
     assert missed is not None  # what makes it one of them
-    if policy is not None:
-        try:
-            complete(policy).place(node, container)
-        except Refused as error:
-            refusal = f"; {error}"
-        except Exception:  # noqa: BLE001, S110 (a stranger's policy: nobody can say)
-            pass
-    since = f" since {timestamp(missed.since_s)}" if missed.since_s else ""
-    return f"{container.title} shares{since} without having been placed: {_missed(missed)}{refusal}"
+    _, refusal = (None, "") if policy is None else _granted(complete(policy), node, container)
+    why = f"{_missed(missed)}; {refusal}" if refusal else _missed(missed)
+    return f"{container.title} shares{_since(missed.since_s)} without having been placed: {why}"
 
 
 def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
     """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
 
-    Slow: it asks the policy once for each Guaranteed container that shares. None while the node is released.
+    Slow: it asks the policy once for each Guaranteed container that shares.
     """
-    if policy is None or node.released:
-        return []
     found = (shortfall(node, policy, key) for key in node.grants)
     return [one for one in found if one]
 
 
-def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
-    """What the container *key* lacks; None where it has what it should have, or that is not known."""
+def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
+    """What the container *key* lacks; None where it lacks nothing, the node is released, or it is not known."""
     container, grant = node.containers.get(key), node.grants.get(key)
-    if container is None or grant is None or container.state is ContainerState.EXITED:
+    if policy is None or node.released or container is None or grant is None:
+        return None
+    if container.state is ContainerState.EXITED:
         return None
     if container.desired and container.desired.told:
         return None  # that is told as a size
@@ -153,7 +148,9 @@ def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
     if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
         return None
     missed = container.missed
-    count, refusal = _owed(node, policy, container)
+    alone = Node(node.topology, node.pods, containers={key: container})
+    owed, refusal = _granted(policy, alone, container)
+    count = len(owed.exclusive) if owed else 0
     if refusal and missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
         count = whole  # it will not come to have them, whatever room there is
     if count <= len(grant.exclusive):
@@ -170,16 +167,14 @@ def shortfall(node: Node, policy: Policy, key: str) -> Shortfall | None:
     )
 
 
-def _owed(node: Node, policy: Policy, container: Container) -> tuple[int, str]:
-    """How many exclusive CPUs it would get if it were alone on the machine; why none, if it would be refused."""
-    alone = Node(node.topology, node.pods, containers={container.key: container})
+def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:
+    """What it would get on *node*; why nothing, if it would be refused."""
     try:
-        grant = policy.place(alone, container).grants.get(container.key)
+        return policy.place(node, container).grants.get(container.key), ""
     except Refused as error:
-        return 0, str(error)
+        return None, str(error)
     except Exception:  # noqa: BLE001 (a stranger's policy: nobody can say)
-        return 0, ""
-    return len(grant.exclusive) if grant else 0, ""
+        return None, ""
 
 
 def _other(container: Container) -> str:

@@ -82,7 +82,7 @@ def rows(situation: Situation, wanted: Filter = EVERYBODY) -> Iterator[Values]:
 
 
 def row(situation: Situation, container: Container) -> Values:
-    """One container: who it is, what it asked for, what it shall have and what it has."""
+    """One container: who it is, what it asked for, what it shall have and what it has; empty sets without a place."""
     key, node = container.key, situation.node
     grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
     return {
@@ -94,25 +94,23 @@ def row(situation: Situation, container: Container) -> Values:
         "attempt": container.attempt,
         "state": container.state.value,
         "starting": key in situation.starting,
-        **asks(container),
+        "qos": container.qos.value,
+        "cpu_request_milli": _interval(container.cpu_request_milli),  # CRI does not tell requests exactly
+        "cpu_limit_milli": container.cpu_limit_milli,
+        "memory_request_bytes": _interval(container.memory_request_bytes),
+        "memory_limit_bytes": container.memory_limit_bytes,
         "pod_cpu_milli": of_pod(node, container),
-        **place(grant),
+        "placed": grant is not None,
+        "cpus": format_cpuset(grant.cpus) if grant else "",
+        "mems": format_cpuset(grant.mems) if grant else "",
+        "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
+        "pool": grant.pool if grant else "",
+        "cpu_quota": (grant.quota if grant else CpuQuota.LEFT).value,
         "applied_cpus": format_cpuset(applied.cpus) if applied else "",
         "applied_mems": format_cpuset(applied.mems) if applied else "",
         "in_place": is_in_place(container, grant, applied),
         "error": trouble.error if trouble else "",
         "failures": trouble.failures if trouble else 0,
-    }
-
-
-def asks(container: Container) -> Values:
-    """What it asked for, as it was read from CRI; requests are intervals because CRI does not tell them exactly."""
-    return {
-        "qos": container.qos.value,
-        "cpu_request_milli": _interval(container.cpu_request_milli),
-        "cpu_limit_milli": container.cpu_limit_milli,
-        "memory_request_bytes": _interval(container.memory_request_bytes),
-        "memory_limit_bytes": container.memory_limit_bytes,
     }
 
 
@@ -124,18 +122,6 @@ def of_pod(node: Node, container: Container) -> int | None:
     beside = [other for other in node.containers_of(container.pod) if other.key in node.grants]
     together = [other for other in beside if node.grants[other.key].exclusive & grant.exclusive]
     return total_of_group(node, pod, together) if len(together) > 1 else None
-
-
-def place(grant: Grant | None) -> Values:
-    """What it was granted; empty sets where it has no place."""
-    return {
-        "placed": grant is not None,
-        "cpus": format_cpuset(grant.cpus) if grant else "",
-        "mems": format_cpuset(grant.mems) if grant else "",
-        "exclusive_cpus": format_cpuset(grant.exclusive) if grant else "",
-        "pool": grant.pool if grant else "",
-        "cpu_quota": (grant.quota if grant else CpuQuota.LEFT).value,
-    }
 
 
 def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:
@@ -285,9 +271,8 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
         if container is None or is_in_place(container, grant, applied):
             continue
         trouble = situation.troubles.get(key)
-        failed = bool(trouble and trouble.error)
-        why = f" ({trouble.failures} times: {trouble.error})" if trouble and failed else ""
-        found.append((f"{container.title} {_difference(grant, applied)}{why}", failed))
+        why = f" ({trouble.failures} times: {trouble.error})" if trouble else ""
+        found.append((f"{container.title} {_difference(grant, applied)}{why}", trouble is not None))
     return found
 
 

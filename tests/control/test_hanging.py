@@ -145,7 +145,7 @@ async def test_a_checkpoint_that_hangs_costs_one_create(tmp_path: Path) -> None:
         kubelet.entries = [replace(WEB, pod=f"pod-{number}", pod_uid=f"u{number}") for number in range(3)]
         for number in range(3):
             if number == 1:  # to wait from here on would outlast the test
-                source = node.controller.devices.evidence.of(rules)[0]
+                source = node.controller.devices.evidence.of(rules)
                 assert isinstance(source, Kubelet)
                 source.files = replace(source.files, timeout_s=3600.0)
             assert envs(await create(node, ALL)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
@@ -168,7 +168,7 @@ async def test_podresources_that_hangs_is_told_at_once(tmp_path: Path, monkeypat
             (event, keys.get("source")) for event, keys in node.log.lines
         ]
         assert ["podresources" in sentence for sentence in wrong(node)] == [True]
-        source = node.controller.devices.evidence.of(rules)[0]
+        source = node.controller.devices.evidence.of(rules)
         assert isinstance(source, Kubelet)
         source.files = replace(source.files, timeout_s=3600.0)
         await create(node, ALL)

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.metrics import Gauges, Metrics
-from criproxy.observe.placing import NumaCpus, Placing
+from criproxy.observe.placing import Placing
 from criproxy.wire.calls import Call, Outcome, Rule
 from criproxy.wire.stats import Stats
 
@@ -43,7 +43,7 @@ PLACING = Placing(
     unknown=1,
     inquiries=2,
     containers={"running": 8, "unknown": 1},
-    cpus={0: NumaCpus(exclusive=2, shared=6, free=5), 1: NumaCpus(exclusive=0, shared=8, free=8)},
+    cpus={"exclusive": {0: 2, 1: 0}, "shared": {0: 6, 1: 8}, "free": {0: 5, 1: 8}},
     store_failures=3,
     store_current=False,
     store_failing_s=30.0,

@@ -71,7 +71,7 @@ def test_an_id_that_means_many_is_refused_with_them() -> None:
     """The user is told who is meant and how to be clearer."""
     known = node(container("0a1", "r-1"), container("0a2", "r-2", name="side"))
     with pytest.raises(CriproxyError) as caught:
-        choose(known, lives(known, [], "0a"), "0a")
+        choose(known, [], "0a")
 
     assert str(caught.value) == (
         "'0a' is the beginning of 2 ids: 0a1 (shop/web/main, running), 0a2 (shop/web/side, running); "
@@ -106,8 +106,7 @@ def test_the_story() -> None:
         update,
         record(Kind.GONE, 0.5, "r-0", "ffff", text="it was removed"),
     ]
-    found = lives(known, told, WEB)
-    values = tell(Situation(node=known), found[0], found[1:], ["shop/other/main"])
+    values = tell(Situation(node=known), choose(known, told, WEB), told, ["shop/other/main"])
 
     assert values["container"]["id"] == "0a1b"
     assert values["asked"] == {"read_as": ["CPU request 2"], "sent": {"cpu_shares": 2048}}
@@ -123,7 +122,7 @@ def test_the_story() -> None:
 def test_the_story_of_one_that_was_refused() -> None:
     """It has a name, no id and a reason."""
     told = [record(Kind.ASKED, 1.0, "r-1"), record(Kind.REFUSED, 2.0, "r-1", text="too large")]
-    values = tell(Situation(node=node()), choose(node(), lives(node(), told, WEB), WEB), [])
+    values = tell(Situation(node=node()), choose(node(), told, WEB), told)
 
     assert values["container"] == {"id": "", "namespace": "shop", "pod": "web", "container": "main", "state": "refused"}
     assert values["why"] == ["too large"]
@@ -132,7 +131,7 @@ def test_the_story_of_one_that_was_refused() -> None:
 def test_a_container_without_a_history() -> None:
     """Where nothing is remembered, what the node knows is told."""
     known = node(container("0a1b", "r-1"))
-    values = tell(Situation(node=known), choose(known, lives(known, [], "0a"), "0a"), [])
+    values = tell(Situation(node=known), choose(known, [], "0a"), [])
 
     assert (values["asked"], values["events"], values["why"]) == (None, [], [])
     assert values["container"]["state"] == "running"

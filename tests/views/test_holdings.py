@@ -7,6 +7,7 @@ from shutil import rmtree
 import pytest
 
 from criproxy.api.measures import measure
+from criproxy.control.devices.evidence import Gathered
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.control.devices.publishing import MOST_CHARACTERS, MOST_IDS, facts_of
 from criproxy.cri import api_pb2 as api
@@ -15,7 +16,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.evidence import Allocation, Given, Subject
 from criproxy.devices.rules import KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S
-from criproxy.views.holdings import cards_of, has_cards, ids_of, source_of, words_of
+from criproxy.views.holdings import cards_of, ids_of, source_of, words_of
 from criproxy.wire.calls import Outcome, OutcomeKind
 from tests.control.devices.test_guard import RULES, Podresources, create, knows, world
 from tests.control.devices.test_hints import node_at, pod_of
@@ -49,7 +50,7 @@ async def test_what_was_given_is_remembered_until_its_pod_is_gone(tmp_path: Path
         assert ids_of(held[0], "nvidia") == ["GPU-b"]
         assert source_of(held[0], "nvidia") == "podresources"
         assert words_of(held[2], "nvidia") == ["hidden", "stripped"]
-        assert [has_cards(facts or {}, "nvidia") for facts in held] == [True, True, False]
+        assert [bool(source_of(facts or {}, "nvidia")) for facts in held] == [True, True, False]
         stock = node.controller.devices.stocks["nvidia"]
         assert list(cards_of(held[0], NVIDIA, stock)) == [stock.cards[1]]
         placing = measure(node.controller)
@@ -131,9 +132,7 @@ async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> No
     """Also those that never got a container; nothing of them is kept."""
     async with world(tmp_path, rules=replace(RULES, privileged="deny")) as node:
         guard = node.controller.devices
-        guard.evidence.sources = (
-            source := Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log),
-        )
+        guard.evidence.source = source = Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log)
         await create(node)
         with pytest.raises(RuntimeCallError):
             await create(node, privileged=True)
@@ -159,9 +158,7 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
     """What is kept of a pod by only one of those who keep something is found, too."""
     async with world(tmp_path) as node:
         guard = node.controller.devices
-        guard.evidence.sources = (
-            source := Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log),
-        )
+        guard.evidence.source = source = Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log)
         gone = Subject(sandbox_id="gone", pod_uid="uid", namespace="shop", pod="web")
         match holder:
             case "holdings":
@@ -183,7 +180,7 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
 def test_what_is_remembered_of_ids_is_bounded() -> None:
     """A device plugin may name as many as it likes, however long; none is longer than programs can find cards by."""
     ids = tuple(f"GPU-{number}-{'x' * 5000}" for number in range(5000))
-    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ids, "annotation")})
+    facts = facts_of((), Gathered({"nvidia": Allocation(Given.CARDS, ids, "annotation")}))
 
     found = ids_of(facts, "nvidia")
     assert len(found) == MOST_IDS

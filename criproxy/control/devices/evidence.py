@@ -1,7 +1,6 @@
-"""Evidence on what a container was given: the sources beside its create are asked, one after the other."""
+"""Evidence on what a container was given: by its create, and by the kubelet, which is asked beside it."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.patience import Patience
 
 SOURCE_TIMEOUT_S = 1.5
-"""How long a create waits for one source at all; a source ends before by a bound of its own, to report what it has."""
+"""How long a create waits for the source at all; it ends before by a bound of its own, to report what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,65 +24,59 @@ class Gathered:
     evidence: Evidence
     cards: tuple[Whereabouts, ...] = ()
     is_known: bool = False
-    """Whether a source beside the create knows the container."""
+    """Whether the source beside the create knows the container."""
 
 
 @dataclass(slots=True, repr=False)
 class EvidenceGatherer:
-    """Asks the sources of the rules in force."""
+    """Asks the source that the rules in force name."""
 
     context: Context
     cards: MachineCards
     patience: Patience
-    sources: Sequence[Source] = ()
-    """The most trusted one first; the next one is asked only where those before did not know everything."""
+    source: Source = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
-    """Those of which the sources were made."""
+    """Those of which the source was made."""
 
-    def of(self, rules: DeviceRules) -> Sequence[Source]:
-        """The sources of *rules*: a reload may have moved the kubelet's files."""
+    def __post_init__(self) -> None:
+        self.source = self._kubelet()
+
+    def of(self, rules: DeviceRules) -> Source:
+        """The source of *rules*: a reload may have moved the kubelet's files."""
         if rules.kubelet != self._files:
-            for source in self.sources:
-                self.context.tasks.spawn("leave the kubelet", source.close())
-            context, self._files = self.context, rules.kubelet
-            root = context.settings.host_root
-            self.sources = (Kubelet(rules.kubelet, root, context.counters, context.log, self.patience),)
-        return self.sources
+            self.context.tasks.spawn("leave the kubelet", self.source.close())
+            self._files = rules.kubelet
+            self.source = self._kubelet()
+        return self.source
 
     async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked) -> Gathered:
-        """What *subject* was given, by the sources and by what its create asks for.
+        """What *subject* was given, by the source and by what its create asks for.
 
-        Each source has `SOURCE_TIMEOUT_S`, and a scan of the machine's cards its own bound. Not earlier: the kubelet
+        The source has `SOURCE_TIMEOUT_S`, and a scan of the machine's cards its own bound. Not earlier: the kubelet
         allocates before it creates the sandbox, so that a question at RunPodSandbox (`Source.prefetch`) usually has its
         answer by now, but only the create names the container and what its device plugins wrote into it. Not later:
         cards cannot be taken from a container that runs, so the create cannot go on first. And not longer: a source
         that hangs would hang every create of the node, while evidence that is missing costs one container its cards.
         """
-        known = await self._ask(rules, subject)
+        known: Known | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOURCE_TIMEOUT_S):
+                known = await self.of(rules).known(subject)
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
-        evidence = weigh(rules.classes, asked, known, self.cards.found)
-        if self.cards.lack(rules.classes, asked, evidence) and await self.cards.rescan(rules.classes):
-            evidence = weigh(rules.classes, asked, known, self.cards.found)
-        return self.located(rules, asked, evidence, known)
+        given = self.weighed(rules, asked, known)
+        if self.cards.lack(rules.classes, asked, given.evidence) and await self.cards.rescan(rules.classes):
+            given = self.weighed(rules, asked, known)
+        return given
 
-    def by_create_alone(self, rules: DeviceRules, asked: Asked) -> Gathered:
-        """What the create itself proves."""
-        return self.located(rules, asked, weigh(rules.classes, asked, (), self.cards.found))
+    def weighed(self, rules: DeviceRules, asked: Asked, known: Known | None = None) -> Gathered:
+        """What follows from a create and from what is *known* beside it, with where the cards are."""
+        topology, stocks = self.context.state.node.topology, self.cards.found
+        told = [known] if known else []
+        evidence = weigh(rules.classes, asked, told, stocks)
+        cards = whereabouts(rules.classes, asked, evidence, told, stocks, topology)
+        return Gathered(evidence, cards, is_known=known is not None)
 
-    def located(self, rules: DeviceRules, asked: Asked, evidence: Evidence, known: Sequence[Known] = ()) -> Gathered:
-        """*evidence*, with where the cards are."""
-        topology = self.context.state.node.topology
-        cards = whereabouts(rules.classes, asked, evidence, known, self.cards.found, topology)
-        return Gathered(evidence, tuple(cards), bool(known))
-
-    async def _ask(self, rules: DeviceRules, subject: Subject) -> list[Known]:
-        known: list[Known] = []
-        for source in self.of(rules):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SOURCE_TIMEOUT_S):
-                    if (answer := await source.known(subject)) is not None:
-                        known.append(answer)
-            if known and known[-1].complete:
-                break
-        return known
+    def _kubelet(self) -> Kubelet:
+        context = self.context
+        return Kubelet(self._files, context.settings.host_root, context.counters, context.log, self.patience)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
-from criproxy.control.devices.publishing import DevicePublisher, facts_of, places_of
+from criproxy.control.devices.publishing import DevicePublisher, facts_of
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
@@ -76,7 +76,7 @@ class DeviceGuard:
     _asked_s: dict[str, float] = field(default_factory=dict)
     """By container, when criproxy last tried to find out what it was given, after its create."""
     _begun: bool = False
-    """Whether what the history knows has been recalled."""
+    """Whether the cards were found, and what the history knows has been recalled."""
     _patience: Patience = field(default_factory=Patience)
     """For all that may hang."""
     cards: MachineCards = field(init=False)
@@ -121,38 +121,28 @@ class DeviceGuard:
         )
 
     async def begin(self) -> None:
-        """Find the machine's cards, and recall which container had which when criproxy ended."""
+        """Find the machine's cards, and recall which container had which when criproxy ended: once."""
         async with self._beginning:
-            await self._begin()
-
-    async def _begin(self) -> None:
-        if self.rules is None:
-            return
-        self._begun = True
-        await self.cards.scan(self.rules.classes)
-        node = self.context.state.node
-        lives = [container.life for container in node.containers.values()]
-        try:
-            self.holdings.recall(node, await self.context.persister.newest(Kind.DEVICES, lives))
-        except StoreError as error:
-            self.context.log.warning("cannot recall which container had which cards", error=str(error))
+            if self.rules is None or self._begun:
+                return
+            await self.cards.scan(self.rules.classes)
+            node = self.context.state.node
+            lives = [container.life for container in node.containers.values()]
+            try:
+                self.holdings.recall(node, await self.context.persister.newest(Kind.DEVICES, lives))
+            except StoreError as error:
+                self.context.log.warning("cannot recall which container had which cards", error=str(error))
+            self._begun = True
 
     async def unseen(self, items: Sequence[api.Container]) -> list[api.Container]:
         """Those known containers of a list of the runtime of whose cards nothing is known yet."""
-        async with self._beginning:
-            if not self._begun:  # the section came with a reload
-                await self._begin()
+        await self.begin()  # the section may have come with a reload
         if self.rules is None:
             return []
         node, now_s = self.context.state.node, asyncio.get_running_loop().time()
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if now_s - at_s < ASK_AGAIN_S}
-        found = [
-            item
-            for item in items
-            if (known := node.containers.get(item.id))
-            and self.holdings.is_untold(known)
-            and item.id not in self._asked_s
-        ]
+        untold = {key for key, container in node.containers.items() if self.holdings.is_untold(container)}
+        found = [item for item in items if item.id in untold and item.id not in self._asked_s]
         self._asked_s |= dict.fromkeys((item.id for item in found), now_s)
         return found
 
@@ -162,25 +152,21 @@ class DeviceGuard:
             return
         self._runtimes[sandbox_id] = request.runtime_handler
         pod = _subject(request.config, sandbox_id)
-        for source in self.evidence.of(self.rules):
-            self.context.tasks.spawn(f"find the devices of {sandbox_id}", source.prefetch(pod))
+        self.context.tasks.spawn(f"find the devices of {sandbox_id}", self.evidence.of(self.rules).prefetch(pod))
 
     def sandboxes(self) -> set[str]:
         """Those of which something is kept here."""
-        kept = {sandbox_id for source in self.evidence.sources for sandbox_id in source.sandboxes()}
-        return kept | self._runtimes.keys() | self.holdings.sandboxes()
+        return self.evidence.source.sandboxes() | self._runtimes.keys() | self.holdings.sandboxes()
 
     def sandbox_removed(self, sandbox_id: str) -> None:
         """Forget a sandbox."""
         self._runtimes.pop(sandbox_id, None)
         self.holdings.forget(sandbox_id)
-        for source in self.evidence.sources:
-            source.forget(sandbox_id)
+        self.evidence.source.forget(sandbox_id)
 
     async def close(self) -> None:
         """No create will come any more."""
-        for source in self.evidence.sources:
-            await source.close()
+        await self.evidence.source.close()
 
     async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> Guarded:
         """Let the container of *request* see what it may, and find out where its cards are.
@@ -229,7 +215,7 @@ class DeviceGuard:
             hide_all(request, rules, who.runtime)
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
-        self._publisher.publish(rules, container, done, {}, ())
+        self._publisher.publish(rules, container, done, Gathered({}))
         return Guarded(changed=request.SerializeToString(deterministic=True) != before)
 
     async def _guard(
@@ -244,11 +230,11 @@ class DeviceGuard:
             if self.context.settings.on_error is OnError.REFUSE:
                 raise
             self._failed("finding out what it was given", container, error)
-            given = self.evidence.by_create_alone(rules, asked)
+            given = self.evidence.weighed(rules, asked)
             if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
-        self._publisher.publish(rules, container, done, given.evidence, given.cards)
+        self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
         if done.asked != asked:
@@ -268,9 +254,7 @@ class DeviceGuard:
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
-            before = self.holdings.found(item.pod_sandbox_id, item.metadata.name)
-            facts = {**before, **facts_of(words, given.evidence), **places_of(given.cards)}
-            self.holdings.note(item.pod_sandbox_id, item.metadata.name, facts)
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:

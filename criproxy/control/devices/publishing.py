@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
+from criproxy.control.devices.evidence import Gathered
 from criproxy.devices.boundary import Boundary, Finding, Word
 from criproxy.devices.cards import SHOWN_IDS
 from criproxy.devices.evidence import Evidence, Given
-from criproxy.devices.nearness import Whereabouts
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.workload import Container
@@ -27,19 +27,12 @@ class DevicePublisher:
     context: Context
     holdings: Holdings
 
-    def publish(
-        self,
-        rules: DeviceRules,
-        container: Container | None,
-        done: Boundary,
-        evidence: Evidence,
-        cards: Sequence[Whereabouts],
-    ) -> None:
+    def publish(self, rules: DeviceRules, container: Container | None, done: Boundary, given: Gathered) -> None:
         """Count, log and keep for `explain` what was found; no values of variables. Never fails."""
         with self.context.failures.harmless("what a create may see of devices"):
-            self._count(done, evidence)
+            self._count(done, given.evidence)
             if container is not None:
-                self._record(rules, container, done.findings, facts_of(done.findings, evidence), cards)
+                self._record(rules, container, done.findings, given)
 
     def _count(self, done: Boundary, evidence: Evidence) -> None:
         counted, allocations = self.context.counters.devices, self.context.counters.device_allocations
@@ -51,19 +44,12 @@ class DevicePublisher:
         if done.refusal:
             counted["", "refused"] += 1  # the log and the history have it as a refusal
 
-    def _record(
-        self,
-        rules: DeviceRules,
-        container: Container,
-        findings: Sequence[Finding],
-        facts: dict[str, Fact],
-        cards: Sequence[Whereabouts],
-    ) -> None:
-        facts |= places_of(cards)
+    def _record(self, rules: DeviceRules, container: Container, findings: Sequence[Finding], given: Gathered) -> None:
+        facts = facts_of(findings, given)
         self.holdings.note(container.pod, container.name, facts)
         if not findings:
             return
-        places = [card.sentence for card in cards if card.nodes][:SHOWN_IDS]
+        places = [card.sentence for card in given.cards if card.nodes][:SHOWN_IDS]
         sentences = [*(finding.sentence for finding in findings), *places]
         self.context.state.note(container, Kind.DEVICES, *sentences, **facts)
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
@@ -82,21 +68,15 @@ def _by_kind(findings: Iterable[Finding]) -> dict[str, str]:
     return {kind: ",".join(words) for kind, words in found.items()}
 
 
-def facts_of(findings: Sequence[Finding], evidence: Evidence) -> dict[str, Fact]:
-    """What programs want to know: by class what was found, and the cards."""
+def facts_of(findings: Sequence[Finding], given: Gathered) -> dict[str, Fact]:
+    """What programs want to know: by class what was found, and the cards with their PCI addresses and NUMA nodes."""
     facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in _by_kind(findings).items()}
-    for kind, allocation in evidence.items():
+    for kind, allocation in given.evidence.items():
         if allocation.given is Given.CARDS:
             ids = ",".join(each[:MOST_CHARACTERS] for each in allocation.ids[:MOST_IDS])
             facts |= {f"{kind}_ids": ids, f"{kind}_source": allocation.source}
-    return facts
-
-
-def places_of(cards: Sequence[Whereabouts]) -> dict[str, Fact]:
-    """By class, the PCI addresses and NUMA nodes of the cards, in their order."""
-    facts: dict[str, Fact] = {}
-    for kind in dict.fromkeys(card.kind for card in cards):
-        own = [card for card in cards if card.kind == kind][:MOST_IDS]
+    for kind in dict.fromkeys(card.kind for card in given.cards):
+        own = [card for card in given.cards if card.kind == kind][:MOST_IDS]
         if any(card.pci for card in own):
             facts[f"{kind}_pci"] = ",".join(card.pci or "?" for card in own)
         if any(card.nodes for card in own):

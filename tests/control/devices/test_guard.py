@@ -93,7 +93,7 @@ def world(directory: Path, policy: Policy = STATIC, rules: DeviceRules | None = 
 
 def knows(world: World, source: Podresources) -> None:
     """Let the node ask *source*."""
-    world.controller.devices.evidence.sources = (source,)
+    world.controller.devices.evidence.source = source
 
 
 async def create(
@@ -221,7 +221,7 @@ async def test_nobody_can_tell(tmp_path: Path) -> None:
 
 
 async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The create goes on without it after the bound, and the next source is asked."""
+    """The create goes on without it after the bound, by what it says itself."""
     monkeypatch.setattr(gathering, "SOURCE_TIMEOUT_S", 0.05)
 
     class Silent(Podresources):
@@ -233,9 +233,12 @@ async def test_a_source_that_does_not_answer_holds_nobody(tmp_path: Path, monkey
             return None
 
     async with world(tmp_path) as node:
-        node.controller.devices.evidence.sources = (Silent(), Podresources(main="GPU-b"))
+        knows(node, Silent(main="GPU-b"))
 
-        assert envs(await create(node)) == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert envs(await create(node)) == VOID
+        config = await create(node, cdi="nvidia.com/gpu=GPU-b")
+
+        assert [device.name for device in config.CDI_devices] == ["nvidia.com/gpu=GPU-b"]
 
 
 async def test_cdi_devices_stay_as_they_are(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ async def test_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kubelet: A
         await node.poll(lambda: not node.controller.node.containers)
         guard = node.controller.devices
         assert not guard._runtimes
-        (source,) = guard.evidence.sources
+        source = guard.evidence.source
         assert isinstance(source, Kubelet)
         assert not source._inquiries
         assert set(kubelet.asked) == {"Get", "List"}

@@ -108,9 +108,9 @@ class _Turns:
     async def _told(self, sandbox_id: str) -> None:
         """Return when the kubelet has answered what it was asked of a sandbox, if it was."""
         await self.world.controller.context.state.flush()
-        for source in self.world.controller.devices.evidence.sources:
-            if isinstance(source, Kubelet) and (inquiry := source._inquiries.get(sandbox_id)):
-                await asyncio.wait({inquiry.asking, inquiry.reading})
+        source = self.world.controller.devices.evidence.source
+        if isinstance(source, Kubelet) and (inquiry := source._inquiries.get(sandbox_id)):
+            await asyncio.wait({inquiry.asking, inquiry.reading})
 
     async def _end(self, client: RuntimeClient, sandbox_id: str) -> None:
         for name, request, reply in (
