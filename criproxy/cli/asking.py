@@ -116,9 +116,9 @@ def places_options(command: F) -> F:
             type=Place(folder=True),
             default="/",
             show_default=True,
-            help="Prefix of /sys and the cgroup tree, for where no daemon answers.",
+            help="Prefix of /sys and the cgroup tree, used if no daemon answers.",
         ),
-        state_dir_option("The daemon's state on disk, for where no daemon answers."),
+        state_dir_option("The daemon's state on disk, used if no daemon answers."),
         control_socket_option,
     ):
         command = option(command)

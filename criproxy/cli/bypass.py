@@ -11,7 +11,7 @@ from criproxy.cli.client import NoDaemon, ask
 @click.command(short_help="Switch the bypass on or off: calls pass untouched, or containers are placed.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
 @control_socket_option
-@state_dir_option("The daemon's state on disk; tells whether a daemon runs that does not answer.")
+@state_dir_option("The daemon's state on disk; shows whether a daemon runs but does not answer.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(state: str, control_socket: str, state_dir: Path, output: str) -> None:
     """Switch the bypass of the running daemon on or off, or show whether it is on.

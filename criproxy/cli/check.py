@@ -47,10 +47,10 @@ def command(
 ) -> None:
     """Report every mistake in policy files as FILE:LINE:COLUMN, or print the options in force.
 
-    Of a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
+    In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
-    Exit status: 0 the daemon would take all files, 1 it would not, 2 wrong use.
+    Exit status: 0 the daemon would accept all files, 1 it would not, 2 wrong use.
     """
     import os
 

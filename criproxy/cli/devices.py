@@ -22,7 +22,7 @@ _NVIDIA_ID = "GPU-"
     "--config",
     type=Place(),
     metavar="FILE|DIR",
-    help="Policy file with the device classes, for where no daemon answers.  [default: /etc/criproxy/policy.yaml]",
+    help="Policy file with the device classes, used if no daemon answers.  [default: /etc/criproxy/policy.yaml]",
 )
 @places_options
 def command(
@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Show the cards of each device class, the distances between them, and the containers that have them.
 
-    The command asks the daemon. Where no daemon answers, it reads this machine and the state that the daemon left on
+    The command asks the daemon. If no daemon answers, it reads this machine and the state that the daemon left on
     disk. The evidence for each assignment is in brackets: annotation, podresources, checkpoint, cdi, nodes. Links
     between cards are named as nvidia-smi does. NVLinks and MIG devices come from NVML, which this command asks itself.
     """

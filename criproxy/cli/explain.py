@@ -29,7 +29,8 @@ def command(*, container: str, output: str, **places: Any) -> None:  # noqa: ANN
 
     The history has what the kubelet asked for and how criproxy read it, what the policy granted and why, which
     containers its start waited for, every update and its result, resizes, changes by others, and its end. A refused
-    container has no id: use its name. The history of ended containers is limited, and is the first to make room.
+    container has no id: use its name. The history is limited: entries of ended
+    containers are dropped first.
     """
     values = Places(**places).explain(container)
     if output == "json":

@@ -33,8 +33,8 @@ def command(*, file: str, duration_s: float | None, max_size: int, force: bool, 
     """Write the containers of this node to FILE, then each pod and container that comes, changes or ends.
 
     FILE - is standard output. A trace has what placement depends on: names, class, sizes, labels, annotations for
-    policies. It has no commands, environments, mounts or images, and no label values that look secret.
-    docs/simulate.md explains the lines. Without --for the command records until Ctrl-C.
+    policies. It has no commands, environments, mounts or images, and no values of labels or annotations whose keys
+    look secret. docs/simulate.md explains the lines. Without --for the command records until Ctrl-C.
 
     Exit status: 0 recorded, 1 there is nothing to record or the daemon ended the recording, 2 wrong use.
     """

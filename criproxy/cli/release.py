@@ -25,7 +25,7 @@ Values = dict[str, Any]
     default="unix:///run/containerd/containerd.sock",
     show_default=True,
     metavar="ADDRESS",
-    help="The container runtime's socket, for where no daemon answers.",
+    help="The container runtime's socket, used if no daemon answers.",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @places_options
@@ -42,11 +42,11 @@ def command(
 ) -> None:
     """Give every container all CPUs and memory nodes that pods may use, and place no container from then on.
 
-    A release is remembered over restarts, until --undo or a changed policy file. The daemon does the work.
-    Where no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
+    The release stays in effect over restarts, until --undo or a changed policy file. The daemon does the work.
+    If no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
     is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
 
-    Exit status: 0 every container was released (or placed again), 1 some are left, or may be, 2 wrong use.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, 2 wrong use.
     """
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}

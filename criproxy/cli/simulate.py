@@ -33,7 +33,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 @click.command(short_help="Run scenarios of pods through a policy, and report expectations that do not hold.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE", required=False)
 @click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
-@click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Play a load or a recorded trace instead of FILE.")
+@click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Simulate a load or recorded trace instead of FILE.")
 @click.option(
     "--policy",
     "policies",
@@ -58,7 +58,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
     type=click.IntRange(1, MOST_NODES),
     default=1,
     metavar="N",
-    help="With --load, play this many equal nodes with different pods, one process for each CPU.",
+    help="With --load, simulate this many equal nodes with different pods, one process for each CPU.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print the reasons of each decision.")
 @click.option("--explain", is_flag=True, help="Print the candidates of each decision as `criproxy explain` does.")
@@ -88,7 +88,8 @@ def command(  # noqa: PLR0913 (one for each option)
 
     A case that cannot be read is reported with its line; the other cases run.
 
-    With --load, the command plays hours of a node, the same for each --policy, and compares the policies in a table.
+    With --load, the command simulates hours of a node, the same for each --policy, and compares the policies in a
+    table.
 
     Exit status: 0 all expectations hold, 1 one does not, 2 the file or the use of the command is wrong.
     """

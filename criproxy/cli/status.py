@@ -39,12 +39,12 @@ def command(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Show the containers of this node, what they asked for, their CPUs, free CPUs, and what is wrong.
 
-    The command asks the daemon. Where no daemon answers, it shows the state that the daemon left on disk, and says so.
+    The command asks the daemon. If no daemon answers, it shows the state that the daemon left on disk, and says so.
     The CPUs are those granted; where a container does not run there yet, its line says so.
 
-    --check prints one sentence for everything that is wrong, and ends with exit status 1 if there is any: an exclusive
-    CPU of two containers, a container that is not where it should be, a failed update, a refused configuration, and
-    more (docs/check.md).
+    --check prints one message for each problem, and ends with exit status 1 if there is one: a CPU that is exclusive
+    to two containers, a container that is not where it should be, a failed update, a refused configuration, and more
+    (docs/check.md).
     """
     if check and watch:
         raise click.UsageError("--check and --watch exclude each other")
