@@ -33,6 +33,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
+from criproxy.model.workload import ContainerState
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
 from criproxy.wire.calls import Table
@@ -157,7 +158,17 @@ class Controller:
             self._bypass_times.end()
         if mode is BypassMode.OFF and self.policy_switch.active:
             self.resync.invalidate(sizes=self._passed_unseen)
+            if self._passed_unseen:
+                self._starts_passed()
             self._passed_unseen = False
+
+    def _starts_passed(self) -> None:
+        """A start may have passed unseen and go on: its container comes up with the CPUs that it had before."""
+        node = self.context.state.node
+        for key in node.grants:
+            container = node.containers[key]
+            if key != container.reservation and container.state in (ContainerState.CREATED, ContainerState.UNKNOWN):
+                self.outcomes.start_unknown(key)
 
     async def idle(self) -> None:
         """Return when nothing is in flight or being updated, and all is told and on disk, or the disk fails."""

@@ -7,11 +7,13 @@ Everything that grpc raises leaves this file as a `RuntimeCallError`.
 import asyncio
 import importlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri import utf8
 from criproxy.cri.methods import METHODS
 from criproxy.cri.paths import PACKAGES
 from criproxy.errors import CriproxyError, StatusCode
@@ -140,8 +142,7 @@ class RuntimeClient:
         from grpc.aio import AioRpcError
 
         try:
-            answer: Reply = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
-            return answer
+            answer: Reply | None = await call(request, timeout=self._timeout_s if timeout_s is None else timeout_s)
         except AioRpcError as error:
             failure = _failure(name, error)
             if failure.code is StatusCode.UNAVAILABLE:
@@ -151,6 +152,9 @@ class RuntimeClient:
             if _is_cancelled():
                 raise
             raise _dropped(name) from error
+        if answer is None:  # so grpc hands on what its deserializer raised
+            raise RuntimeCallError(name, StatusCode.INTERNAL, f"the reply is no {reply.DESCRIPTOR.full_name}")
+        return answer
 
     async def probe(self, path: str) -> tuple[StatusCode, str]:
         """Code and text with which a method of any service ends, without a message.
@@ -192,7 +196,7 @@ class RuntimeClient:
         return channel.unary_stream(
             f"/{self._package}.RuntimeService/GetContainerEvents",
             request_serializer=_serialise,
-            response_deserializer=api.ContainerEventResponse.FromString,
+            response_deserializer=partial(utf8.parse, api.ContainerEventResponse),
         )
 
     async def _out_of_pause(self) -> None:
@@ -218,7 +222,7 @@ class RuntimeClient:
         call = self._calls[name] = channel.unary_unary(
             f"/{self._package}.{METHODS[name].service}/{name}",
             request_serializer=_serialise,
-            response_deserializer=reply.FromString,
+            response_deserializer=partial(utf8.parse, reply),
         )
         return call
 

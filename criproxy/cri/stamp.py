@@ -91,5 +91,5 @@ def read_missed(annotations: Mapping[str, str]) -> Missed | None:
     """What a container's *annotations* say of it; None if they say nothing, or what cannot be ours."""
     try:
         return from_plain(Missed, json.loads(annotations[MISSED]))
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         return None

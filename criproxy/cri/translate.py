@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri import utf8
 from criproxy.cri.stamp import Stamp, read_stamp
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.annotations import policy_annotations
@@ -55,10 +56,23 @@ def read(kind: type[M], data: bytes) -> M:
     """Parse *data*; unknown fields are kept.
 
     Raises:
-        UnreadableMessage: if it is not a *kind*.
+        UnreadableMessage: if it is not a *kind*, or if a string of it is not UTF-8: sent on, it would be another one.
     """
     try:
         return kind.FromString(data)
+    except DecodeError as error:
+        view(kind, data)
+        raise UnreadableMessage(f"a string of this {kind.DESCRIPTOR.full_name} is not UTF-8") from error
+
+
+def view(kind: type[M], data: bytes) -> M:
+    """Parse *data* that is not sent on: strings may have any bytes, see `utf8`.
+
+    Raises:
+        UnreadableMessage: if it is not a *kind*.
+    """
+    try:
+        return utf8.parse(kind, data)
     except DecodeError as error:
         raise UnreadableMessage(f"these {len(data)} bytes are no {kind.DESCRIPTOR.full_name}") from error
 

@@ -38,6 +38,7 @@ def test_a_foreign_value_is_no_stamp(text: str) -> None:
         ),
         pytest.param('{"why": "failed", "more": 1}', Missed(why=Miss.FAILED), id="newer"),
         pytest.param('{"why": "bored"}', None, id="another-reason"),
+        pytest.param("[" * 100_000, None, id="too-deep"),
         pytest.param('{"why": ["failed"]}', None, id="no-word"),
         pytest.param('{"why": "failed", "since_s": "x"}', None, id="no-time"),
         pytest.param("[]", None, id="no-object"),

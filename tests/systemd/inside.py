@@ -50,7 +50,8 @@ def shown(prop: str, unit: str = SERVICE) -> str:
 
 def told(page: str, sentence: str) -> str:
     """The commands that *page* tells to type after *sentence*, but for making a virtual environment."""
-    _, _, after = (ROOT / page).read_text().partition(sentence)
+    _, found, after = (ROOT / page).read_text().partition(sentence)
+    assert found, f"{page} does not say {sentence!r} any more"
     lines = [line.strip() for line in after.partition("\n    ")[2].partition("\n\n")[0].splitlines()]
     return "\n".join(line for line in lines if " -m venv " not in line and not line.startswith("ln -sf"))
 
@@ -238,7 +239,7 @@ class Node:
     async def is_taken_out(self) -> None:
         """What docs/install.md tells to type for a criproxy that is well, and again for one that does not run."""
         dropped_in = told("docs/install.md", "add to what is there")
-        for case in ("While criproxy is well", "When criproxy is broken"):
+        for case in ("If criproxy works", "If criproxy is broken"):
             typed(dropped_in)
             before = shown("ActiveState", "criproxy.socket")
             out = await asyncio.to_thread(typed, told("docs/install.md", f"**{case}**"))

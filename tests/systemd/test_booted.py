@@ -99,7 +99,7 @@ def test_what_readme_tells_to_type_installs_it(node: dict[str, Any]) -> None:
     assert "What it asked for, as the kubelet sent it" in node["explain"]["said"]
 
 
-@pytest.mark.parametrize("how", ["While criproxy is well", "When criproxy is broken"])
+@pytest.mark.parametrize("how", ["If criproxy works", "If criproxy is broken"])
 def test_what_docs_tell_to_type_takes_it_out(node: dict[str, Any], how: str) -> None:
     """Containers run on, pinned nowhere, the kubelet runs, and its restart does not bring criproxy back."""
     assert node[how]["status"] == 0, node[how]["said"]

@@ -176,7 +176,7 @@ class Handlers:
 
         def done(call: Call, outcome: Outcome) -> None:
             if call.request is not None:
-                handler(translate.read(kind, call.request), outcome)
+                handler(translate.view(kind, call.request), outcome)
 
         return self._rule(done)
 

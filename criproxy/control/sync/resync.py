@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -18,7 +19,7 @@ from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import ContainerStarted, PodGone, PodResized
+from criproxy.engine.events import ContainerGone, ContainerStarted, PodGone, PodResized
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
@@ -261,6 +262,7 @@ class Resync:
         await self.outcomes.judge(before, containers, sandbox_id)
         await self.outcomes.judge_created(before, lost := never_to_start(sandboxes, containers))
         for item in containers:
+            await self._runs_after_all(before, item)
             await self._has_started(item)
         able = [item for item in containers if item.id not in lost]
         for key in await self.adoption.adopt(sandboxes, able, self._is_touched, with_exited=self._is_first):
@@ -284,6 +286,21 @@ class Resync:
                 await self.outcomes.created(container.key, found)
             elif self._is_first:
                 self.outcomes.create_unknown(container.key, container.pod)
+
+    async def _runs_after_all(self, before: Node, item: api.Container) -> None:
+        """Forget a container that counted as exited when the list was requested, and runs: it is adopted then.
+
+        Such a one was given up for a later attempt while its start was in flight.
+        """
+        known, state = before.containers.get(item.id), self.context.state
+        if known is None or known.state is not ContainerState.EXITED or state.bypassed:
+            return
+        if translate.state(item) is not ContainerState.RUNNING or self._is_touched(item.id):
+            return
+        asked = await if_reported(self.context.cgroups.ask(item.id))
+        if asked and asked[0].state is ContainerState.RUNNING and state.node.containers.get(item.id) is known:
+            self.context.log.warning("a container that was given up runs: it is adopted", container=known.title)
+            await state.apply(ContainerGone(item.id))
 
     async def _has_started(self, item: api.Container) -> None:
         """Book the start of a listed container that runs, and of which that is not known."""

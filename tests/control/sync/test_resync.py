@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
 from tests.control.world import FAST, Slow, World, owner, sharer
@@ -297,3 +299,31 @@ async def test_a_sandbox_may_be_named_by_the_beginning_of_its_id(tmp_path: Path)
         world.controller.runtime_lost()
         await world.poll(lambda: world.counters.resyncs > compared)
         assert world.owned() == {1}
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["at-once", "after-a-restart"])
+async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again(tmp_path: Path, restart: bool) -> None:
+    """Its later attempt came before the answer of its start: it runs, so no container gets its CPUs exclusively."""
+    slow = Slow(StartContainer=0.5)
+    options = replace(NO_EVENTS, latency_s=slow)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, DEAF) as world:
+        pod = sharer("pod")
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        starting = asyncio.create_task(world.kubelet.start(first))
+        await slow.asked.wait()
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+        assert world.controller.node.containers[first].state is ContainerState.EXITED
+        if restart:
+            await world.stop_criproxy()
+            with suppress(RuntimeCallError):
+                await starting
+            await world.poll(lambda: world.runtime.core.records.container(first).state == api.CONTAINER_RUNNING)
+            await world.start_criproxy()
+        else:
+            await starting
+
+        await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.RUNNING)
+        await world.run(owner("owner", 2))
+
+        assert world.cpus(first) == "0,3"
