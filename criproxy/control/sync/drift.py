@@ -6,6 +6,7 @@ read again under the container's lock: nothing of ours is in flight then.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.containers.cgroups import CpusetGroup
@@ -76,7 +77,7 @@ class Drift:
             await self.hotplug.check()  # with cgroup v1, a CPU that goes offline leaves all cpusets
             async with self.reconciler.turn(key):
                 pause_s = await self._compare(key)
-            await asyncio.sleep(pause_s)
+            await self._pause(key, pause_s)
         except RuntimeCallError as error:
             self.context.log.warning("cannot read the cgroup of a container", container=key, error=str(error))
         except Exception:
@@ -85,6 +86,24 @@ class Drift:
         finally:
             self._asked.discard(key)
         self.reconciler.enqueue([key])  # if it is not in place yet: an update reads it, too, until it can
+
+    async def _pause(self, key: str, pause_s: float) -> None:
+        """Leave *key* alone for so long; no longer if it does harm meanwhile: the next pass puts it back then."""
+        clock = asyncio.get_running_loop()
+        end_s = clock.time() + pause_s
+        while (left_s := end_s - clock.time()) > 0:
+            if self._harms_now(key):
+                return
+            await asyncio.sleep(min(left_s, self.context.settings.drift_period_s))
+
+    def _harms_now(self, key: str) -> bool:
+        """Whether what the cgroup of *key* has now concerns CPUs that are exclusive now."""
+        group, node = self.context.cgroups.groups.get(key), self.context.state.node
+        if group is None or key not in node.grants or key not in node.applied:
+            return False
+        with suppress(OSError):
+            return _does_harm(node, key, group.read())
+        return False
 
     async def _compare(self, key: str) -> float:
         """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""

@@ -1,14 +1,15 @@
 """Cpusets that somebody else writes are found and put back, and nobody is blamed for what the machine did."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 import pytest
 
 from criproxy.control.containers.cgroups import CpusetGroup
-from criproxy.control.sync.drift import as_applied
+from criproxy.control.sync.drift import Drift, as_applied
 from criproxy.cri import api_pb2 as api
 from criproxy.engine.events import PolicyChanged
 from criproxy.model.cpuset import parse_cpuset
@@ -109,6 +110,31 @@ async def test_a_change_again_and_again_is_left_for_a_while_where_it_does_no_har
 
         assert loop.time() - begun_s >= period_s
         assert any("CPU manager" in str(keys.get("suspect")) for _, keys in world.log.lines)
+
+
+async def test_a_container_that_is_left_for_a_while_is_put_back_once_it_does_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU that became exclusive during the pause is not shared until the pause ends."""
+    monkeypatch.setattr(Drift, "_note", partialmethod(noted, Drift._note))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        shared = await world.run(sharer("shared"))
+        await world.poll(lambda: shared in world.groups())
+        await change(world, shared, "1")
+        await world.poll(lambda: world.counters.drift_found == 1)
+        await world.run(owner("owner", 1))
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+
+        await change(world, shared, "0-3")
+
+        await world.poll(lambda: world.cpus(shared) == "0,2-3")
+        await world.poll(partial(repaired, world, 1))
+
+
+def noted(self: Drift, original: Callable[..., float], *args: object) -> float:
+    """A pause that outlasts the test, where no harm is done."""
+    original(self, *args)
+    return 1000 * LIMIT_S if len(self.context.state.node.grants) == 1 else 0.0
 
 
 async def test_an_owners_cpus_are_put_back_every_time(tmp_path: Path) -> None:
