@@ -3,6 +3,12 @@
 There is one slot: the node as it is now, and the records since the last write. One task writes it, at once where
 somebody waits for that, else a little later, together with what comes until then. Every wait for the disk has a limit.
 While it fails, only that task tries it, from time to time.
+
+Why not earlier: a change is visible before it is on disk, so that a create that only shares does not wait for the disk
+and changes that come at once cost one write. What a crash loses by that, the runtime still shows at the next start.
+
+Why not later: a create that takes exclusive CPUs, or makes others give up theirs, goes to the runtime only when its
+place is on disk. After a crash the runtime may have the container, and nothing else would say whose CPUs those are.
 """
 
 import asyncio
