@@ -61,7 +61,8 @@ class Patience:
         """
         future = self.begin(name, work)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for of Python 3.11 may swallow that its caller is cancelled
+                return await asyncio.wrap_future(future)
         except TimeoutError:
             if future.done():
                 raise  # its own

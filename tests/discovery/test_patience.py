@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,23 @@ async def test_a_checkpoint_that_hangs(tmp_path: Path) -> None:
     assert "has not answered" in reading.problem
     file.timeout_s = 3600.0
     assert "has not answered" in (await file.read()).problem
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_caller_that_is_cancelled_as_the_answer_comes_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """In whichever turn of the loop: a call that has ended must not go on to reserve CPUs."""
+    answer = Future[int]()
+    monkeypatch.setattr(Patience, "begin", lambda *_: answer)
+    waiting = asyncio.create_task(Patience().wait("a", lambda: 1, 60.0))
+    await asyncio.sleep(0)
+    answer.set_result(1)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    is_over = waiting.done()
+
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    assert waiting.cancelled() is not is_over

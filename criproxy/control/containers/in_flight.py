@@ -253,6 +253,8 @@ class InFlight:
             self._change(key).stop_requested &= key in node.containers
             if not self.is_left(key):
                 self.leave(key, None)
+        # What has neither has no CPUs, as when it was new; where nothing is placed, nobody calls `changed`.
+        self._touched = {key for key in self._touched if key in self._records or key in node.grants}
 
     def _at(self, key: str) -> _Record:
         return self._records.get(key, _AT_REST)

@@ -315,3 +315,16 @@ async def test_a_sandbox_that_is_removed_while_lists_are_made_is_not_taken_in(tm
         await world.run(sharer("next"))
 
         assert sandbox_id not in world.controller.node.pods
+
+
+async def test_where_nothing_is_placed_nothing_is_kept_of_containers_that_are_gone(tmp_path: Path) -> None:
+    """After a release no CPUs are compared: what was in flight is forgotten all the same."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.controller.policy_switch.release("test")
+        for number in range(3):
+            sandbox_id, _ = await world.kubelet.run_pod(sharer(f"p{number}"))
+            await world.kubelet.remove_pod(sandbox_id)
+        await world.poll(lambda: not world.controller.node.containers)
+        await world.rested()
+
+        assert not world.controller.context.in_flight.changed()
