@@ -323,7 +323,7 @@ async def test_a_container_that_was_given_up_while_it_started_gets_a_place_again
         else:
             await starting
 
-        await world.poll(lambda: world.controller.node.containers[first].state is ContainerState.RUNNING)
+        await world.poll(lambda: first in world.controller.node.grants)
         await world.run(owner("owner", 2))
 
         assert world.cpus(first) == "0,3"
