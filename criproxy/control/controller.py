@@ -10,7 +10,7 @@ from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.containers.cgroups import Cgroups
-from criproxy.control.containers.in_flight import InFlight
+from criproxy.control.containers.in_flight import InFlight, unseen_starts
 from criproxy.control.containers.locks import Locks
 from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
@@ -33,7 +33,6 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
-from criproxy.model.workload import ContainerState
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.api import Policy
 from criproxy.wire.calls import Table
@@ -158,17 +157,9 @@ class Controller:
             self._bypass_times.end()
         if mode is BypassMode.OFF and self.policy_switch.active:
             self.resync.invalidate(sizes=self._passed_unseen)
-            if self._passed_unseen:
-                self._starts_passed()
+            for key in unseen_starts(self.node) if self._passed_unseen else ():
+                self.outcomes.start_unknown(key)  # it comes up with the CPUs that it had before
             self._passed_unseen = False
-
-    def _starts_passed(self) -> None:
-        """A start may have passed unseen and go on: its container comes up with the CPUs that it had before."""
-        node = self.context.state.node
-        for key in node.grants:
-            container = node.containers[key]
-            if key != container.reservation and container.state in (ContainerState.CREATED, ContainerState.UNKNOWN):
-                self.outcomes.start_unknown(key)
 
     async def idle(self) -> None:
         """Return when nothing is in flight or being updated, and all is told and on disk, or the disk fails."""

@@ -169,11 +169,10 @@ class InFlight:
         Returns:
             The keys of those that may be being started.
         """
-        known = [node.containers[key] for key in node.grants if key != node.containers[key].reservation]
-        for container in known:
-            self.send(container.key, node.topology.cpus)
-        unsure = (ContainerState.CREATED, ContainerState.UNKNOWN)
-        return [container.key for container in known if container.state in unsure]
+        for key in node.grants:
+            if key != node.containers[key].reservation:
+                self.send(key, node.topology.cpus)
+        return unseen_starts(node)
 
     def send(self, key: str, cpus: CpuSet) -> None:
         """An update with *cpus* is about to be sent."""
@@ -267,3 +266,13 @@ class InFlight:
         """Forget *key* if nothing is in flight there."""
         if self._records.get(key) == _AT_REST:
             del self._records[key]
+
+
+def unseen_starts(node: Node) -> list[str]:
+    """The keys of the containers of *node* of which a start may be in flight that criproxy did not see.
+
+    They have a place and an id, and are not known to run or to have ended.
+    """
+    unsure = (ContainerState.CREATED, ContainerState.UNKNOWN)
+    placed = (node.containers[key] for key in node.grants)
+    return [each.key for each in placed if each.key != each.reservation and each.state in unsure]
