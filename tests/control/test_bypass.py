@@ -232,6 +232,29 @@ async def test_what_passed_unseen_is_known_before_the_next_owner(tmp_path: Path)
         assert (world.cpus(owned), world.cpus(running), world.cpus(made)) == ("1-2", "0,3", "0,3")
 
 
+async def test_a_start_that_passed_unseen_holds_up_who_gets_its_cpus(tmp_path: Path) -> None:
+    """It may go on when the bypass ends: an update that meets it is lost, and its container comes up where it was."""
+    slow = Slow()
+    options = RuntimeOptions(latency_s=slow, missing=frozenset({"GetContainerEvents"}))
+    deaf = replace(FAST, unknown_pause_s=5.0, exit_list_s=60.0, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, deaf, options) as world:
+        pod = sharer("starts")
+        starts = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        world.bypass.set(BypassMode.ORDERED, "for the test")
+        slow["StartContainer"] = 1.0
+        starting = asyncio.create_task(world.kubelet.start(starts))
+        await slow.asked.wait()
+        world.bypass.set(BypassMode.OFF, "done")
+        await world.poll(lambda: world.controller.ready)
+        del slow["StartContainer"]
+
+        owned = await world.run(owner("owner", 3))
+
+        assert starting.done()
+        assert (world.cpus(owned), world.cpus(starts)) == ("1-3", "0")
+        await starting
+
+
 async def test_lists_from_during_the_bypass_say_nothing_of_what_came_after_them(tmp_path: Path) -> None:
     """A comparison that is under way when the bypass ends does not make the node known: the next one does."""
     slow = Slow(ContainerStatus=0.3)
