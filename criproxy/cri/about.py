@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from criproxy.cri import api_pb2 as api
+from criproxy.cri import utf8
 from criproxy.cri.methods import BY_PATH
 
 
@@ -22,7 +23,7 @@ def about(path: str, message: bytes, *, is_reply: bool = False) -> About:
     if method is None:
         return About()
     try:
-        read = (method.reply if is_reply else method.request).FromString(message)
+        read = utf8.parse(method.reply if is_reply else method.request, message)
     except Exception:  # noqa: BLE001 (protobuf has its own kinds)
         return About()
     match read:

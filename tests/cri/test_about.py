@@ -38,3 +38,13 @@ def test_a_reply_may_tell_it_too() -> None:
 
     assert about(f"{V1}/ContainerStatus", reply, is_reply=True) == About("", "a")
     assert about(f"{V1}/ContainerStatus", b"\xff", is_reply=True) == About()
+
+
+def test_a_create_whose_strings_are_not_utf8_has_its_name() -> None:
+    """Such a one is refused: the log says whose it was."""
+    request = api.CreateContainerRequest(sandbox_config=POD, config=MAIN)
+    request.config.args.append("MARK")
+
+    message = request.SerializeToString().replace(b"MARK", b"\xff\xfeok")
+
+    assert about(f"{V1}/CreateContainer", message) == About("shop/web/main")
