@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import time
 
-from criproxy.control.containers.cgroups import if_reported
+from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
@@ -36,13 +36,18 @@ async def follow_sizes(context: Context, items: Sequence[api.Container], is_touc
     is_complete = True
     known = [item for item in items if _alive(context, item.id)]
     for some in batches(known, AT_ONCE):
-        answers = await asyncio.gather(*(if_reported(context.cgroups.ask(item.id)) for item in some))
+        answers = await asyncio.gather(*(_reported(context, item.id) for item in some))
         is_complete &= None not in answers
         for item, answer in zip(some, answers, strict=True):
             container, reply = _alive(context, item.id), answer and answer[1]
             if container and reply and not is_touched(item.id, item.pod_sandbox_id):
                 _resized(context, container, reply)
     return is_complete
+
+
+async def _reported(context: Context, key: str) -> tuple[Seen, api.ContainerStatusResponse | None] | None:
+    # The inner call is made only here: one that `gather` cancels before its first step would never be awaited.
+    return await if_reported(context.cgroups.ask(key))
 
 
 def _alive(context: Context, key: str) -> Container | None:

@@ -1,11 +1,13 @@
 """Resizes that passed unseen during an ordered bypass: the sizes in force are asked for when it is over."""
 
 import asyncio
+import gc
+import warnings
 from pathlib import Path
 
 import pytest
 
-from criproxy.control.sync.sizes_in_force import AT_ONCE
+from criproxy.control.sync.sizes_in_force import AT_ONCE, follow_sizes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
@@ -187,3 +189,20 @@ async def test_a_container_that_nobody_resized_is_left_as_it_is(tmp_path: Path) 
         await world.poll(lambda: world.controller.ready)
         assert world.controller.node.containers[same] == before
         assert wrong(world) == []
+
+
+async def test_a_comparison_that_is_cancelled_before_its_questions_begin_leaves_none_behind(tmp_path: Path) -> None:
+    """As by the end of criproxy; Python warns of a call that was made and never awaited."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        await world.run(sharer("shared"))
+        items = await world.direct.list_containers()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            comparing = asyncio.create_task(follow_sizes(world.controller.context, items, lambda *_: False))
+            await asyncio.sleep(0)
+            comparing.cancel()
+            await asyncio.wait([comparing])
+            gc.collect()
+
+        assert comparing.cancelled()
+        assert [text for each in caught if "never awaited" in (text := str(each.message))] == []
