@@ -48,8 +48,6 @@ class _Worker:
 
     read: bool
     """Read the cgroup before anything else: it may have changed."""
-    why: str = ""
-    """What brought the container out of its place, for the history."""
     trouble: Trouble = _NO_TROUBLE
     since_s: float = field(default_factory=monotonic)
     wake: asyncio.Event | None = None
@@ -62,6 +60,11 @@ class Reconciler:
 
     context: Context
     _workers: dict[str, _Worker] = field(default_factory=dict)
+    _causes: dict[str, str] = field(default_factory=dict)
+    """What brought containers out of their places, for the history; from the decision to the end of their workers.
+
+    Not kept by the worker: anybody may enqueue a container before those who move for a create are enqueued.
+    """
     _excess: ExcessCpus = field(init=False)
     _slots: asyncio.Semaphore = field(init=False)
     """Taken, before the container's lock, for each update."""
@@ -71,7 +74,7 @@ class Reconciler:
         self._slots = asyncio.Semaphore(self.context.settings.concurrent_updates)
         self.context.state.followed = self._decided
 
-    def enqueue(self, keys: Sequence[str], *, read: bool = False, why: str = "") -> None:
+    def enqueue(self, keys: Sequence[str], *, read: bool = False) -> None:
         """Give the containers *keys* what they were granted; one that is tried again later is tried now.
 
         Where they are many, calls are let through in between: a new container may move a thousand.
@@ -79,20 +82,20 @@ class Reconciler:
         Args:
             keys: containers; those that have no grant are left out.
             read: read their cgroups first, instead of believing what was applied last.
-            why: what brought them out of their places, for the history.
         """
         count = self.context.settings.concurrent_updates
         for key in keys[:count]:
             if worker := self._workers.get(key):
                 worker.read |= read
-                worker.why = why or worker.why
                 if worker.wake:
                     worker.wake.set()
             elif key in self.context.state.node.grants:
-                self._workers[key] = _Worker(read, why)
+                self._workers[key] = _Worker(read)
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
+            else:
+                self._causes.pop(key, None)
         if rest := keys[count:]:
-            asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read, why=why))
+            asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read))
 
     @property
     def at_work(self) -> bool:
@@ -174,6 +177,7 @@ class Reconciler:
                     await self.context.state.changed()
         finally:
             del self._workers[key]
+            self._causes.pop(key, None)
             if not self._workers:
                 self.context.state.stir()
 
@@ -207,14 +211,14 @@ class Reconciler:
         if worker.read:
             worker.read = False  # before: whatever happens while it is read needs another reading afterwards
             if await if_reported(self.read_cgroup(key)) is None and (ours := self.now(key)):
-                await self._update(key, ours, "the runtime does not report what it has", failures)
+                await self._update(key, ours, "the runtime does not report what it has", failures=failures)
         elif wanted := self._target(key):
-            await self._update(key, wanted, worker.why, failures)
+            await self._update(key, wanted, failures=failures)
             if failures:
                 self.context.log.info("update succeeded after failures", container=key, failures=failures)
             worker.trouble = _NO_TROUBLE
 
-    async def _update(self, key: str, wanted: Applied, why: str, failures: int = 0) -> None:
+    async def _update(self, key: str, wanted: Applied, why: str = "", *, failures: int = 0) -> None:
         had, begun_s = self.context.state.node.applied.get(key), monotonic()
         await self._send(key, wanted, had)
         # Where the cgroup cannot be read, the answer has to do: others wait for these CPUs.
@@ -223,6 +227,7 @@ class Reconciler:
         lost = seen.applied is not None and has is not None and not _reached(has, wanted)
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
+                why = why or self._causes.get(key, "")  # now: the decision may not have been followed when it was sent
                 texts = [told_update(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
                 facts = {**_facts("", wanted), **_facts("had_", had), "why": why, "failures": failures}
@@ -297,24 +302,22 @@ class Reconciler:
         error = done.exception()
         if error is None:
             if updates := done.result().updates:
-                why = ""
-                with context.failures.harmless("the cause of updates"):
-                    why = cause(event, node)
                 keys = [update.key for update in updates]
-                for worker in filter(None, map(self._workers.get, keys)):
-                    worker.why = why or worker.why  # it may be at its update before it is enqueued below
+                with context.failures.harmless("the cause of updates"):
+                    if why := cause(event, node):
+                        self._causes |= dict.fromkeys(keys, why)
                 if isinstance(event, ContainerCreating):
-                    self.context.tasks.spawn("update others", self._enqueue_stored(keys, why))
+                    self.context.tasks.spawn("update others", self._enqueue_stored(keys))
                 else:
-                    self.enqueue(keys, why=why)
+                    self.enqueue(keys)
         elif not isinstance(error, CriproxyError):
             context.log.error("event failed", error=str(error), exc_info=error)
 
-    async def _enqueue_stored(self, keys: Sequence[str], why: str) -> None:
+    async def _enqueue_stored(self, keys: Sequence[str]) -> None:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
         with suppress(StoreError):  # then they have not to move
             await self.context.persister.durable()
-        self.enqueue(keys, why=why)
+        self.enqueue(keys)
 
     def _updatable(self, key: str) -> bool:
         """Whether the runtime can update *key*: it is known there, alive, and placed by us."""

@@ -33,8 +33,9 @@ from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.reader import open_reader
 from criproxy.store.record import Kind, Record
+from tests.control.calls.test_sharers_do_not_wait import StalledDisk
 from tests.control.reconcile.test_trouble import FailingStore
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, PATIENT, World, owner, sharer
 from tests.engine.test_kept import container, live, pod, runs
 
 LIMIT_S = 20.0
@@ -96,6 +97,31 @@ async def test_an_update_tells_from_where_to_where_and_because_of_whom(tmp_path:
         assert (update.facts["had_cpus"], update.facts["cpus"]) == ("0-3", "0,3")
         assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
         assert waited.sentences[0].endswith("until its CPUs were left by default/web/main")
+
+
+@pytest.mark.parametrize("when", ["as-soon-as-it-is-decided", "while-the-create-waits-for-the-disk"])
+async def test_the_cause_of_a_move_is_told_whoever_asks_for_it_first(tmp_path: Path, when: str) -> None:
+    """As the container's own start may, before the controller does it for the create."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=PATIENT) as world:
+        await world.stop_criproxy()
+        disk = StalledDisk(tmp_path / "state")
+        world.make_store = lambda: disk
+        await world.start_criproxy()
+        web = await world.run(sharer("web"))
+        await world.rested()
+        disk.answers.clear()
+        creating = asyncio.create_task(world.run(owner("trader", 2)))
+        await world.until(lambda: world.controller.node.grants[web].cpus == {0, 3})
+        if when == "while-the-create-waits-for-the-disk":
+            await world.poll(disk.stalls.is_set)
+        world.controller.reconciler.enqueue([web], read=True)
+        await world.poll(lambda: world.cpus(web) == "0,3")
+        disk.answers.set()
+        await creating
+
+        (update,) = of_kind(await story(world, web), Kind.UPDATED)
+
+        assert update.sentences == ("CPUs 0-3 → 0,3, because default/trader/main was created; read back",)
 
 
 async def test_an_update_that_is_known_is_in_the_history(tmp_path: Path) -> None:
