@@ -222,10 +222,12 @@ class Half:
         """Another pod of the same kind in place of the one that did not bring criproxy there, and room for it."""
         await scene.ended()
         await self._victim.end_left()  # it may be that which was in the way
-        idle = [pod for pod in self._pods.living if not pod.busy]
-        if is_full and idle:  # CPUs are exclusive to it, or kept for it
-            idle[0].busy = True  # for the others: it goes
-            await self._pods.remove(self._victim, idle[0])
+        freed, idle = 0, sorted((pod for pod in self._pods.living if not pod.busy), key=lambda pod: -pod.owns)
+        for pod in idle if is_full else ():  # CPUs are exclusive to it, or kept for it
+            if not pod.busy and freed < scene.pod.owns:
+                pod.busy = True  # for the others: it goes
+                freed += pod.owns
+                await self._pods.remove(self._victim, pod)
         await self._pods.remove(self._victim, scene.pod)
         scene.pod = replica(scene.pod)
         self._pods.living.append(scene.pod)

@@ -92,8 +92,11 @@ class Scene:
         finally:
             waiting.cancel()
         if not gate.call:
-            ends = [repr(task.exception() or "ended well") for task in self._work if task.done()]
-            raise Missed(f"no {gate.way.value} came by: {', '.join(ends) or 'no end'}")
+            raise Missed(f"no {gate.way.value} came by: {self.ends()}")
+
+    def ends(self) -> str:
+        """How the work has ended that has, for people."""
+        return ", ".join(repr(task.exception() or "ended well") for task in self._work if task.done()) or "no end"
 
 
 def pending(node: Node, pod: Pod) -> bool:
@@ -177,7 +180,7 @@ async def start_held(scene: Scene) -> AsyncIterator[None]:
         await scene.reached(gate)
         await scene.ended()
         if not scene.member.id:
-            raise Missed("the create failed")
+            raise Missed(f"the create failed: {scene.ends()}")
         scene.begin(scene.kubelet.start(scene.pod, scene.member))
         # Frames of one connection are worked on in order: when this has its answer, criproxy has the start.
         await asyncio.sleep(0)
