@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from criproxy.engine import invariants
-from criproxy.views import status as report
+from criproxy.views import status_check as report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"
-SOURCES = {"of_node", "misplaced", "undersized", "unguarded", "violations"}
+SOURCES = {"notices_of_node", "misplaced", "undersized", "unguarded", "violations"}
 """What `report.problems` asks beside the notices: a further one needs a part of the page, and a line in this test."""
 
 CHECKED: list[Callable[..., Any]] = [*invariants.CHECKS, invariants.violations]

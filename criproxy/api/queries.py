@@ -23,8 +23,10 @@ from criproxy.observe.control_socket import Command, Encoded
 from criproxy.views import devices as inventory
 from criproxy.views import explain as story
 from criproxy.views import status as report
+from criproxy.views import status_check
 from criproxy.views.notices import Notice, Values, timestamp
-from criproxy.views.status import Filter, Situation
+from criproxy.views.situation import Situation
+from criproxy.views.status import Filter
 
 T = TypeVar("T")
 UNGUARDED = Notice(
@@ -125,7 +127,7 @@ def status(situation: Situation, head: Values, wanted: Filter, *, check: bool = 
     """The answer of `status`, written as JSON row by row: so the interpreter is given to others between them."""
     values = {**head, **report.summary(situation)}
     if check:
-        values |= report.problems(situation)
+        values |= status_check.problems(situation)
     rows = list(report.rows(situation, wanted))
     kept = rows[: report.MAX_CONTAINERS]
     values["omitted"] = len(rows) - len(kept)

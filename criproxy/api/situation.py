@@ -14,7 +14,7 @@ from criproxy.policy.api import candidates_of
 from criproxy.policy.options import options_of
 from criproxy.views.notices import Notice
 from criproxy.views.shortfalls import shortfall
-from criproxy.views.status import Situation
+from criproxy.views.situation import Situation
 
 
 class Situations:

@@ -22,7 +22,9 @@ from criproxy.views import devices as inventory
 from criproxy.views.explain import choose, tell
 from criproxy.views.holdings import Holdings
 from criproxy.views.notices import Notice, Refusal, timestamp
-from criproxy.views.status import Filter, Situation, problems, rows, summary
+from criproxy.views.situation import Situation
+from criproxy.views.status import Filter, rows, summary
+from criproxy.views.status_check import problems
 
 Values = dict[str, Any]
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from criproxy.engine.events import Event
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.reason import Reason
+from criproxy.policy.api import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,17 @@ class Decision:
     def grant(self) -> Grant | None:
         """The place of the container that the event is about; None where it has none or the policy leaves it alone."""
         return None if self.key is None else self.node.grants.get(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event, and what came of it."""
+
+    event: Event
+    before: Node
+    result: Decision | Exception
+    took_s: float
+    at_s: float
+    """When, in seconds since the epoch."""
+    policy: Policy | None
+    """The one that was asked; None while the node is bypassed."""

@@ -1,12 +1,14 @@
 """What can happen to a node, as values in the past tense (or, for a held create, about to happen)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, Pod, Sizes
+from criproxy.model.workload import Container, ContainerState, Pod, Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +226,23 @@ NodeEvent = PolicyChanged | Released | TopologyChanged | Found
 """About the whole node: the cost grows with the number of containers."""
 
 Event = WorkloadEvent | DesiredEvent | NodeEvent
+
+
+def can_be_refused(event: Event) -> bool:
+    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
+    return is_reservation(event) or isinstance(event, ContainerResized | Promoted)
+
+
+def is_reservation(event: Event) -> bool:
+    """Whether it is a create that the runtime has not heard of."""
+    return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
+
+
+def kind_of(event: Event) -> str:
+    """``ContainerCreating`` → ``container_creating``."""
+    return _snake_case(type(event).__name__)
+
+
+@cache
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -14,7 +14,8 @@ from criproxy.store.record import LAST, Kind, Record
 from criproxy.views import candidates as choices
 from criproxy.views.notices import Values, timestamp
 from criproxy.views.shortfalls import shortfall
-from criproxy.views.status import Situation, row
+from criproxy.views.situation import Situation
+from criproxy.views.status import row
 
 CANDIDATES = 8
 """So many an error names."""

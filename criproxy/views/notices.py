@@ -1,4 +1,4 @@
-"""What the controller reports beside the node itself; `views.status` puts it into words with everything else."""
+"""What the controller reports beside the node itself; `views` show it with everything else."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -4,52 +4,24 @@ Pure functions of a node and of what the controller knows beside it, so that a d
 database say the same. Sets are in kernel notation, amounts have their unit in the key.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from criproxy.engine.invariants import violations
 from criproxy.engine.kept import pod_title
 from criproxy.engine.pod_total import total_of_group
-from criproxy.engine.reserved import owners_of
-from criproxy.model.cpuset import CpuSet, format_cpuset, numbered
-from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
+from criproxy.model.cpuset import format_cpuset
+from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
-from criproxy.policy.api import Policy
-from criproxy.views.notices import Notice, Refusal, Trouble, Values
-from criproxy.views.shortfalls import Shortfall, refusals, shortfalls, undersized, unplaced, unplaced_sentence
+from criproxy.views.notices import Values
+from criproxy.views.shortfalls import refusals
+from criproxy.views.situation import Situation
+from criproxy.views.status_check import is_in_place, notices_of_node
 
-MAX_NAMED = 5
-"""So many containers that share by an operator's choice, or without having been placed, are named."""
 MAX_CONTAINERS = 5_000
 """So many rows one answer has at most; it says how many it leaves out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """The node at one moment, with what the controller knows beside it."""
-
-    node: Node
-    policy: str = ""
-    """Its name in the policy file; empty where it is not known."""
-    reserved: CpuSet = NO_CPUS
-    reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
-    """Which of *reserved* were exclusive to pods already when the policy file began to reserve them."""
-    troubles: Mapping[str, Trouble] = field(default_factory=dict)
-    """By container key."""
-    starting: Collection[str] = ()
-    """Keys of the containers whose start is in flight."""
-    notices: Sequence[Notice] = ()
-    refusals: Sequence[Refusal] = ()
-    """Of creates, the newest first."""
-    resizes: Mapping[str, Refusal] = field(default_factory=dict)
-    """What the kubelet was told of refused resizes, by container key."""
-    placer: Policy | None = None
-    """The policy in force; None where it is not known."""
-    lacking: Callable[[], Sequence[str]] = tuple
-    """Sentences on what the policy file names and the machine has not; may take long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,18 +96,13 @@ def of_pod(node: Node, container: Container) -> int | None:
     return total_of_group(node, pod, together) if len(together) > 1 else None
 
 
-def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:
-    """Whether it has what it was granted, or has nothing to be anywhere."""
-    return grant is None or container.state is ContainerState.EXITED or in_place(grant, applied)
-
-
 def summary(situation: Situation) -> Values:
     """The node as a whole: CPUs, NUMA nodes, counts, notices."""
     node, topology = situation.node, situation.node.topology
     free = node.shared_cpus - situation.reserved - topology.isolated_cpus - node.watched_cpus
     return {
         "policy": situation.policy,
-        "notices": [notice.to_json() for notice in (*situation.notices, *of_node(situation))],
+        "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],
         "refusals": [refusal.to_json() for refusal in (*refusals(node, situation.resizes), *situation.refusals)],
         "cpus": {
             "allowed": format_cpuset(topology.cpus),
@@ -191,99 +158,6 @@ def _totals(node: Node) -> Values:
         "unknown": sum(1 for c in alive if c.state is ContainerState.UNKNOWN),
         "not_in_place": sum(1 for c in alive if not is_in_place(c, node.grants.get(c.key), node.applied.get(c.key))),
     }
-
-
-def of_node(situation: Situation) -> Iterator[Notice]:
-    """Notices that follow from the node itself."""
-    node = situation.node
-    if node.released:
-        yield Notice("released", f"the node is released, no container is placed: {node.released}", wrong=False)
-    for text in situation.lacking():
-        yield Notice("machine", text)
-    if situation.policy == "none":
-        yield Notice("policy-none", "policy none: no container is placed", wrong=False)
-    short = shortfalls(node, situation.placer)
-    yield from _unplaced(situation, {each.key for each in short})
-    yield from _reserved_later(situation)
-    yield from _shares(short)
-
-
-def _reserved_later(situation: Situation) -> Iterator[Notice]:
-    """Containers with exclusive CPUs that were reserved only afterwards."""
-    node = situation.node
-    for key, pod, owned in owners_of(node, situation.reserved):
-        if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
-            title = node.containers[key].title if key in node.containers else key
-            has = f"{title} has exclusive {numbered('CPU', cpus)}"
-            text = f"{has}, which the policy file reserves now; apply: all moves it"
-            yield Notice("reserved-later", text, wrong=False)
-
-
-def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
-    """Containers that share because the policy was not asked, without those *told* as shortfalls."""
-    node, policy = situation.node, situation.placer
-    found = [key for key in unplaced(node) if key not in told]
-    yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
-    if left := len(found[MAX_NAMED:]):
-        more = "1 more container shares" if left == 1 else f"{left} more containers share"
-        yield Notice("shares", f"{more} without having been placed, for similar reasons")
-
-
-def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
-    """Containers that should have exclusive CPUs: each where something is wrong, else a few."""
-    known = [short for short in found if not short.missed]
-    yield from (Notice("shares", short.sentence) for short in found if short.missed)
-    yield from (Notice("shares", short.sentence, wrong=False) for short in known[:MAX_NAMED])
-    if left := known[MAX_NAMED:]:
-        yield Notice(
-            "shares",
-            f"{len(left)} more containers should have exclusive CPUs and share, for similar reasons",
-            wrong=False,
-        )
-
-
-def problems(situation: Situation) -> Values:
-    """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
-    found = [notice.text for notice in (*situation.notices, *of_node(situation)) if notice.wrong]
-    apart, node = misplaced(situation), situation.node
-    found += [*undersized(node, situation.resizes), *unguarded(node)]
-    found += violations(node, situation.reserved, later=situation.reserved_later)
-    return {
-        "problems": [*found, *(text for text, bad in apart if bad)],
-        "under_way": [text for text, bad in apart if not bad],
-    }
-
-
-def unguarded(node: Node) -> Iterator[str]:
-    """Watched containers that may run on exclusive CPUs of others; `violations` has all others."""
-    for key, applied in node.applied.items():
-        foreign = applied.cpus & node.exclusive_cpus
-        if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
-            title, cpus = node.containers[key].title, format_cpuset(foreign)
-            yield f"{title} has no place and may run on CPUs {cpus}, which are exclusive to another container"
-
-
-def misplaced(situation: Situation) -> list[tuple[str, bool]]:
-    """A sentence about each container that has not what it was granted, and whether its update has failed already."""
-    node, found = situation.node, list[tuple[str, bool]]()
-    for key, grant in node.grants.items():
-        container, applied = node.containers.get(key), node.applied.get(key)
-        if container is None or is_in_place(container, grant, applied):
-            continue
-        trouble = situation.troubles.get(key)
-        why = f" ({trouble.failures} times: {trouble.error})" if trouble else ""
-        found.append((f"{container.title} {_difference(grant, applied)}{why}", trouble is not None))
-    return found
-
-
-def _difference(grant: Grant, applied: Applied | None) -> str:
-    if applied is None:
-        return f"should be on CPUs {format_cpuset(grant.cpus)}, and criproxy does not know where it is"
-    if applied.cpus != grant.cpus:
-        return f"should be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
-    return (
-        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} and has memory of {format_cpuset(applied.mems)}"
-    )
 
 
 def _interval(amount: Interval | None) -> list[int] | None:

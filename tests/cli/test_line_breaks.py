@@ -17,7 +17,8 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.simulate.machines import machine
-from criproxy.views.status import Situation, rows, summary
+from criproxy.views.situation import Situation
+from criproxy.views.status import rows, summary
 
 MACHINE = machine(nodes=2, cores=64, threads=1)
 ODD = frozenset(cpu for cpu in range(100, 128) if cpu % 2)

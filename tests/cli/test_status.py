@@ -32,7 +32,8 @@ from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.observe.control_socket import ControlServer
 from criproxy.simulate.machines import machine
 from criproxy.views.notices import Notice, Refusal, Trouble
-from criproxy.views.status import Situation, rows, summary
+from criproxy.views.situation import Situation
+from criproxy.views.status import rows, summary
 from criproxy.wire.sockets import listen
 from tests.control.world import FAST, STATIC, World, owner, sharer
 from tests.sysfs import write_sysfs

@@ -7,7 +7,9 @@ from shutil import rmtree
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.views.status import Situation, problems, rows
+from criproxy.views.situation import Situation
+from criproxy.views.status import rows
+from criproxy.views.status_check import problems
 from tests.control.world import World, owner
 
 LIMIT_S = 60.0

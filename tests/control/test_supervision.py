@@ -16,7 +16,7 @@ from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures
 from criproxy.control.sync.cold_starts import ColdStarts
 from criproxy.control.sync.drift import Drift
-from criproxy.control.sync.exits import Exits
+from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.resync import Resync
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.cri import api_pb2 as api
@@ -24,7 +24,7 @@ from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
-from criproxy.views import status as report
+from criproxy.views import status_check as report
 from tests.conftest import ROOT
 from tests.control.sync.test_cold_starts import starting_cold
 from tests.control.world import FAST, RecordingLog, World, owner, sharer, situation
@@ -41,8 +41,8 @@ PLANTED = ValueError("planted")
 ENDLESS = {
     "control/sync/cold_starts.py:ColdStarts.watch": "supervised",
     "control/sync/drift.py:Drift.watch": "supervised",
-    "control/sync/exits.py:Exits.follow": "supervised",
-    "control/sync/exits.py:Exits.list_regularly": "supervised",
+    "control/sync/exit_events.py:ExitEvents.follow": "supervised",
+    "control/sync/exit_events.py:ExitEvents.list_regularly": "supervised",
     "control/configuration/policy_switch.py:PolicySwitch._follow_quotas": "supervised",
     "control/configuration/policy_switch.py:PolicySwitch._idle": "supervised",
     "control/reconcile/promotion.py:Promotions.watch": "supervised",
@@ -156,8 +156,8 @@ async def test_background_work_that_fails_is_told() -> None:
 
 WATCHERS = [
     pytest.param(Resync, "_due", "resync", id="resync"),
-    pytest.param(Exits, "_stream", "follow events", id="events"),
-    pytest.param(Exits, "list_once", "list exited containers", id="lists"),
+    pytest.param(ExitEvents, "_stream", "follow events", id="events"),
+    pytest.param(ExitEvents, "list_once", "list exited containers", id="lists"),
     pytest.param(Drift, "_forget", "watch cgroups", id="cgroups"),
     pytest.param(ColdStarts, "_check", "end cold starts", id="cold-starts"),
     pytest.param(ColdStarts, "_ran_s", "end cold starts", id="cold-start"),

@@ -18,7 +18,7 @@ from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
-from criproxy.views.status import problems
+from criproxy.views.status_check import problems
 from tests.conftest import ROOT
 from tests.control.traces import EmbeddedEnds, Player, Recorded, dies_before, ends_of, read, recordings
 from tests.control.world import FAST, World, situation

@@ -12,7 +12,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import container_config, sandbox_config
 from criproxy.model.workload import ContainerState
 from criproxy.views.shortfalls import Shortfall
-from criproxy.views.status import Situation
+from criproxy.views.situation import Situation
 from tests.control.containers.test_in_flight import group_of, left_running
 from tests.control.world import FAST, GIB, World, owner, sharer, situation
 

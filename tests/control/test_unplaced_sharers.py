@@ -20,7 +20,8 @@ from criproxy.policy.balloons import BalloonsOptions, BalloonsPolicy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
-from criproxy.views.status import MAX_NAMED, summary
+from criproxy.views.status import summary
+from criproxy.views.status_check import MAX_NAMED
 from tests.control.node.test_disk import QUICK as QUICK_DISK
 from tests.control.node.test_disk import back
 from tests.control.reconcile.test_promotion import wrong

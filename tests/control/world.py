@@ -23,7 +23,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
-from criproxy.views.status import Situation
+from criproxy.views.situation import Situation
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener, listen
 

@@ -18,7 +18,8 @@ from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, QosClass
-from criproxy.views import status as report
+from criproxy.views import status_check as report
+from criproxy.views.situation import Situation
 from criproxy.wire.calls import Call, Refuse, Verdict
 
 GUARANTEED = QosClass.GUARANTEED
@@ -78,7 +79,7 @@ def who_should_own_is_not_told(patch: pytest.MonkeyPatch) -> None:
     """--check says nothing of Guaranteed containers that share though they ask for whole CPUs."""
     problems = report.problems
 
-    def broken(situation: report.Situation) -> dict[str, Any]:
+    def broken(situation: Situation) -> dict[str, Any]:
         node, found = situation.node, problems(situation)
         alone = {key for key, grant in node.grants.items() if grant.exclusive}
         titles = [one.title for key, one in node.containers.items() if one.qos is GUARANTEED and key not in alone]
@@ -96,7 +97,7 @@ def check_complains(patch: pytest.MonkeyPatch) -> None:
     """--check complains about a container that is where it should be."""
     problems = report.problems
 
-    def broken(situation: report.Situation) -> dict[str, Any]:
+    def broken(situation: Situation) -> dict[str, Any]:
         found = problems(situation)
         return found | {"problems": [*found["problems"], "default/first/main should be on CPUs 1-2 and is on 1-2"]}
 

@@ -19,9 +19,8 @@ from criproxy.control.configuration import load as configuration
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import history as journal
-from criproxy.control.node.asking import Step
 from criproxy.control.node.outbox import Outbox
-from criproxy.control.sync.exits import Exits
+from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
@@ -30,10 +29,11 @@ from criproxy.devices import boundary
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
 from criproxy.engine import step
+from criproxy.engine.decision import Step
 from criproxy.observe import log
 from criproxy.policy import unheeded
 from criproxy.store import database, reader, writing
-from criproxy.views import status as report
+from criproxy.views import status_check as report
 from criproxy.wire.calls import Call, Outcome
 
 
@@ -97,10 +97,10 @@ def a_task_for_each_question(patch: pytest.MonkeyPatch) -> None:
 def events_wait_for_answers(patch: pytest.MonkeyPatch) -> None:
     """The event stream goes on when the runtime has told of the container of the last event."""
 
-    async def broken(self: Exits, event: api.ContainerEventResponse) -> None:
+    async def broken(self: ExitEvents, event: api.ContainerEventResponse) -> None:
         await self.outcomes.resolve_outcome(event.container_id)
 
-    plant(patch, Exits, "_happened", broken)
+    plant(patch, ExitEvents, "_happened", broken)
 
 
 def cards_of_who_runs_are_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from criproxy.simulate.machines import machine
 from criproxy.store.record import Kind, Record
 from criproxy.views.explain import choose, lives, tell
 from criproxy.views.notices import timestamp
-from criproxy.views.status import Situation
+from criproxy.views.situation import Situation
 
 WEB = "shop/web/main"
 

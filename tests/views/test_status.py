@@ -20,7 +20,9 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.views.notices import Notice, Trouble
-from criproxy.views.status import Filter, Situation, problems, rows, summary
+from criproxy.views.situation import Situation
+from criproxy.views.status import Filter, rows, summary
+from criproxy.views.status_check import problems
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 RESERVED = frozenset({0})

@@ -13,7 +13,7 @@ from criproxy.control.configuration.last_good import GoodFile
 from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
-from criproxy.control.node.asking import PolicyFailed
+from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
 from criproxy.observe.systemd import Notifier

@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from criproxy.control.node.asking import Step
 from criproxy.control.node.history import Entry
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.choice import weighed
-from criproxy.engine.decision import Decision
+from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized
 from criproxy.errors import NotEnough
 from criproxy.model.node import Node

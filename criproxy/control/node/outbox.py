@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from criproxy.control.failures import Failures
-from criproxy.control.node.asking import Step
 from criproxy.control.node.decision_log import tell
 from criproxy.control.node.explanations import MAX_REMEMBERED, MAX_WAITING, Explanations
 from criproxy.control.node.history import Entry, History, entries_of
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
-from criproxy.engine.decision import Decision
+from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event
 from criproxy.store.record import Record
 

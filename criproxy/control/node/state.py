@@ -13,14 +13,24 @@ from time import perf_counter, time
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
-from criproxy.control.node.asking import Asking, Step, can_be_refused, is_reservation, kind_of
 from criproxy.control.node.history import Entry, History
 from criproxy.control.node.outbox import Heard, Outbox
 from criproxy.control.node.persister import Persister
+from criproxy.control.node.policy_failures import Asking
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerExited, ContainerGone, Event, NodeEvent, PolicyChanged
+from criproxy.engine.decision import Decision, Step
+from criproxy.engine.events import (
+    ContainerCreating,
+    ContainerExited,
+    ContainerGone,
+    Event,
+    NodeEvent,
+    PolicyChanged,
+    can_be_refused,
+    is_reservation,
+    kind_of,
+)
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
 from criproxy.errors import StoreError

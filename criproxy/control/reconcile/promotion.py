@@ -12,7 +12,7 @@ from time import time
 
 from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
-from criproxy.control.node.asking import PolicyFailed
+from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import Promote
 from criproxy.engine.events import ContainerResized, Promoted
 from criproxy.engine.guard import PolicyFault

@@ -1,1 +1,1 @@
-"""The runtime's truth against ours: resync, adoption, outcomes, exits, drift, the machine."""
+"""The runtime's truth against ours: resync, adoption, outcomes, exit events, drift, the machine."""

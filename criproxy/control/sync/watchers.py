@@ -13,7 +13,7 @@ from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.sync.outcomes import Outcomes
 
-_PARTS = ("sync.exits", "sync.drift", "sync.cold_starts", "reconcile.promotion")
+_PARTS = ("sync.exit_events", "sync.drift", "sync.cold_starts", "reconcile.promotion")
 """The modules that are loaded beside the first calls: nothing of them is needed at the very start."""
 
 
@@ -31,9 +31,9 @@ async def start_watchers(
     from criproxy.control.reconcile.promotion import Promotions
     from criproxy.control.sync.cold_starts import ColdStarts
     from criproxy.control.sync.drift import Drift
-    from criproxy.control.sync.exits import Exits
+    from criproxy.control.sync.exit_events import ExitEvents
 
-    exits = Exits(context, outcomes)
+    exits = ExitEvents(context, outcomes)
     context.tasks.forever("follow events", exits.follow)
     context.tasks.forever("list exited containers", exits.list_regularly)
     context.tasks.forever("watch cgroups", Drift(context, reconciler, hotplug).watch)

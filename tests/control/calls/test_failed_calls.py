@@ -23,8 +23,8 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
-from criproxy.views import status as report
-from criproxy.views.status import Situation
+from criproxy.views import status_check as report
+from criproxy.views.situation import Situation
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, World, owner, sharer, situation
 

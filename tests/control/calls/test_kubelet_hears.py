@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.node.asking import PolicyFailed
+from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import OnError
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
@@ -15,7 +15,7 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.views import status as report
+from criproxy.views import status_check as report
 from tests.control.world import FAST, World, owner, situation
 
 REFUSING = replace(FAST, on_error=OnError.REFUSE)

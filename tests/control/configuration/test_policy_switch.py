@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.node.asking import PolicyFailed
+from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import Adopt, Settings
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions

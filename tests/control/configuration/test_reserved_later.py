@@ -8,7 +8,9 @@ import pytest
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.views.status import Situation, problems, summary
+from criproxy.views.situation import Situation
+from criproxy.views.status import summary
+from criproxy.views.status_check import problems
 from tests.control.world import World, owner, situation
 
 RESERVING_TWO = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0-1"}))

@@ -24,7 +24,8 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
-from criproxy.views.status import problems, rows
+from criproxy.views.status import rows
+from criproxy.views.status_check import problems
 from tests.control import world as worlds
 from tests.control.world import GIB, KEEPING, World, owner, situation
 

@@ -14,7 +14,8 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.workload import ContainerState
 from criproxy.policy import BUILTIN
 from criproxy.store.record import Kind
-from criproxy.views.status import problems, summary
+from criproxy.views.status import summary
+from criproxy.views.status_check import problems
 from tests.control.calls.test_update import size
 from tests.control.world import FAST, GIB, World, owner, situation
 

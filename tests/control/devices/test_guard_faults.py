@@ -18,7 +18,7 @@ from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
 from criproxy.policy.api import Policy
 from criproxy.store.record import Kind
-from criproxy.views.status import problems
+from criproxy.views.status_check import problems
 from tests.control.devices.test_guard import NONE, RULES, VOID, Broken, Podresources, create, envs, knows, told, world
 from tests.control.world import STATIC, World, situation
 

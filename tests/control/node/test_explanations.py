@@ -9,12 +9,11 @@ import pytest
 
 from criproxy.control.failures import Failures
 from criproxy.control.node import explanations as considering
-from criproxy.control.node.asking import Step
 from criproxy.control.node.explanations import MAX_WAITING, Explanations
 from criproxy.control.node.history import Entry
 from criproxy.control.tasks import Tasks
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
-from criproxy.engine.decision import Decision
+from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.engine.guard import Guarded
 from criproxy.engine.leavers import Leavers

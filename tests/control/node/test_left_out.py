@@ -14,7 +14,7 @@ from criproxy.errors import Fault
 from criproxy.model.workload import Pod
 from criproxy.store.record import Kind
 from criproxy.store.store import Store
-from criproxy.views import status as report
+from criproxy.views import status_check as report
 from tests.control.node.test_persister import EMPTY
 from tests.control.node.test_state import creating, done, state_on
 from tests.control.world import STATIC, RecordingLog, World, situation

@@ -7,11 +7,10 @@ import pytest
 
 from criproxy.control.failures import Failures
 from criproxy.control.node import outbox
-from criproxy.control.node.asking import Step
 from criproxy.control.node.history import Entry, History
 from criproxy.control.node.outbox import Outbox
 from criproxy.control.tasks import Tasks
-from criproxy.engine.decision import Decision
+from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event, PodCreated
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.none import NonePolicy

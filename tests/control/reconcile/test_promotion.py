@@ -17,7 +17,8 @@ from criproxy.observe.bypass import BypassMode
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.views.explain import lives, tell
-from criproxy.views.status import problems, summary
+from criproxy.views.status import summary
+from criproxy.views.status_check import problems
 from tests.control.node.test_disk import QUICK, back
 from tests.control.test_bypass import Placing
 from tests.control.world import FAST, STATIC, Slow, World, owner, situation

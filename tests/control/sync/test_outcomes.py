@@ -13,7 +13,7 @@ from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from tests.control.calls.test_update import size
-from tests.control.sync.test_exits import ONLY_EVENTS, streaming
+from tests.control.sync.test_exit_events import ONLY_EVENTS, streaming
 from tests.control.world import FAST, Slow, World, cut, owner
 
 LIMIT_S = 20.0

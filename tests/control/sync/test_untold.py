@@ -10,7 +10,7 @@ from criproxy.control.containers.cgroups import if_reported
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
-from criproxy.views.status import problems
+from criproxy.views.status_check import problems
 from tests.control.world import FAST, World, owner, sharer, situation
 
 LIMIT_S = 20.0

@@ -97,9 +97,10 @@ def _moves_believed() -> None:
 
 def _check_complains() -> None:
     """``status --check`` finds containers misplaced that are where they belong."""
-    from criproxy.views import status as report
+    from criproxy.views import status_check as report
+    from criproxy.views.situation import Situation
 
-    def misplaced(situation: report.Situation) -> list[tuple[str, bool]]:
+    def misplaced(situation: Situation) -> list[tuple[str, bool]]:
         return [(f"{one.title} is to be elsewhere", True) for one in situation.node.containers.values()]
 
     _replace(report, "misplaced", misplaced)

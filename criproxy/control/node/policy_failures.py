@@ -1,20 +1,17 @@
-"""One step of the engine with the policy in force, which may fail: what has happened already counts all the same."""
+"""One step of the engine with the policy in force; with the fallback where that fails at what has happened already."""
 
-import re
 from dataclasses import dataclass
-from functools import cache
 
 from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
-from criproxy.engine.events import ContainerCreating, ContainerResized, Event, Promoted
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event, can_be_refused, kind_of
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused
 from criproxy.model.node import Node
-from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 
@@ -26,22 +23,8 @@ class PolicyFailed(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One event, and what came of it."""
-
-    event: Event
-    before: Node
-    result: Decision | Exception
-    took_s: float
-    at_s: float
-    """When, in seconds since the epoch."""
-    policy: Policy | None
-    """The one that was asked; None while the node is bypassed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Asking:
-    """Asks policies, and counts and tells of those that fail."""
+    """Asks policies; where one fails, it is counted and reported, and who cannot be refused goes by the fallback."""
 
     counters: Counters
     failures: Failures
@@ -81,26 +64,6 @@ class Asking:
             self.counters.policy_faults += len(decision.faults)
             self.failures.add("policy", f"the policy failed{_about(node, event)}: {decision.faults[0]}")
         return decision
-
-
-def can_be_refused(event: Event) -> bool:
-    """Whether it need not be: somebody waits for the answer; everything else tells what has happened."""
-    return is_reservation(event) or isinstance(event, ContainerResized | Promoted)
-
-
-def is_reservation(event: Event) -> bool:
-    """Whether it is a create that the runtime has not heard of."""
-    return isinstance(event, ContainerCreating) and event.container.state is ContainerState.CREATING
-
-
-def kind_of(event: Event) -> str:
-    """``ContainerCreating`` → ``container_creating``."""
-    return _snake_case(type(event).__name__)
-
-
-@cache
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _about(node: Node, event: Event) -> str:

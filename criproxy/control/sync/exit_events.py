@@ -1,6 +1,7 @@
 """Containers that end without a call of the kubelet: seen in the runtime's event stream, else in lists of exited ones.
 
-A third way, cgroups that vanish, is in `drift`, which reads them anyway.
+Which list or event is to be believed, `outcomes` decides. A third way, cgroups that vanish, is in `drift`, which reads
+them anyway.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ _NO_EVENTS_PAUSE_S = 300.0
 
 
 @dataclass(slots=True)
-class Exits:
+class ExitEvents:
     """Finds containers that have ended, and gives back their places."""
 
     context: Context

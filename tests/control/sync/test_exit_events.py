@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from criproxy.control.settings import Settings
-from criproxy.control.sync.exits import Exits
+from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.cri import api_pb2 as api
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.events import ContainerExited, PolicyChanged
@@ -99,7 +99,7 @@ async def test_an_end_that_two_lists_tell_is_counted_once(tmp_path: Path, monkey
         assert await asyncio.to_thread(slow.begun.wait, LIMIT_S)
         world.runtime.exit_container(owned)
         behind = world.controller.context.state._behind
-        exits = Exits(world.controller.context, world.controller.outcomes)
+        exits = ExitEvents(world.controller.context, world.controller.outcomes)
         looks = [asyncio.create_task(exits.list_once()) for _ in range(2)]
         await world.poll(lambda: sum(isinstance(job.event, ContainerExited) for job in behind) == 2)
         slow.go_on.set()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from criproxy.control.calls.deadlines import Limits
+from criproxy.control.calls.shared_timer import Limits
 
 LIMIT_S = 20.0
 

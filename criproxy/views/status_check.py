@@ -1,0 +1,117 @@
+"""The sentences of `criproxy status --check`, and the notices of `status` that follow from the node itself.
+
+Notices on what the controller knows beside the node are made by those who know it, and come with the `Situation`.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from criproxy.engine.invariants import violations
+from criproxy.engine.reserved import owners_of
+from criproxy.model.cpuset import format_cpuset, numbered
+from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
+from criproxy.model.node import Node
+from criproxy.model.workload import Container, ContainerState
+from criproxy.views.notices import Notice, Values
+from criproxy.views.shortfalls import Shortfall, shortfalls, undersized, unplaced, unplaced_sentence
+from criproxy.views.situation import Situation
+
+MAX_NAMED = 5
+"""So many containers that share by an operator's choice, or without having been placed, are named."""
+
+
+def problems(situation: Situation) -> Values:
+    """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
+    found = [notice.text for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
+    apart, node = misplaced(situation), situation.node
+    found += [*undersized(node, situation.resizes), *unguarded(node)]
+    found += violations(node, situation.reserved, later=situation.reserved_later)
+    return {
+        "problems": [*found, *(text for text, bad in apart if bad)],
+        "under_way": [text for text, bad in apart if not bad],
+    }
+
+
+def notices_of_node(situation: Situation) -> Iterator[Notice]:
+    """Notices that follow from the node itself."""
+    node = situation.node
+    if node.released:
+        yield Notice("released", f"the node is released, no container is placed: {node.released}", wrong=False)
+    for text in situation.lacking():
+        yield Notice("machine", text)
+    if situation.policy == "none":
+        yield Notice("policy-none", "policy none: no container is placed", wrong=False)
+    short = shortfalls(node, situation.placer)
+    yield from _unplaced(situation, {each.key for each in short})
+    yield from _reserved_later(situation)
+    yield from _shares(short)
+
+
+def _reserved_later(situation: Situation) -> Iterator[Notice]:
+    """Containers with exclusive CPUs that were reserved only afterwards."""
+    node = situation.node
+    for key, pod, owned in owners_of(node, situation.reserved):
+        if cpus := owned & situation.reserved_later.get(pod, NO_CPUS):
+            title = node.containers[key].title if key in node.containers else key
+            has = f"{title} has exclusive {numbered('CPU', cpus)}"
+            text = f"{has}, which the policy file reserves now; apply: all moves it"
+            yield Notice("reserved-later", text, wrong=False)
+
+
+def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
+    """Containers that share because the policy was not asked, without those *told* as shortfalls."""
+    node, policy = situation.node, situation.placer
+    found = [key for key in unplaced(node) if key not in told]
+    yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
+    if left := len(found[MAX_NAMED:]):
+        more = "1 more container shares" if left == 1 else f"{left} more containers share"
+        yield Notice("shares", f"{more} without having been placed, for similar reasons")
+
+
+def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
+    """Containers that should have exclusive CPUs: each where something is wrong, else a few."""
+    known = [short for short in found if not short.missed]
+    yield from (Notice("shares", short.sentence) for short in found if short.missed)
+    yield from (Notice("shares", short.sentence, wrong=False) for short in known[:MAX_NAMED])
+    if left := known[MAX_NAMED:]:
+        yield Notice(
+            "shares",
+            f"{len(left)} more containers should have exclusive CPUs and share, for similar reasons",
+            wrong=False,
+        )
+
+
+def unguarded(node: Node) -> Iterator[str]:
+    """Watched containers that may run on exclusive CPUs of others; `violations` has all others."""
+    for key, applied in node.applied.items():
+        foreign = applied.cpus & node.exclusive_cpus
+        if foreign and node.is_watched(key) and node.containers[key].state is not ContainerState.EXITED:
+            title, cpus = node.containers[key].title, format_cpuset(foreign)
+            yield f"{title} has no place and may run on CPUs {cpus}, which are exclusive to another container"
+
+
+def misplaced(situation: Situation) -> list[tuple[str, bool]]:
+    """A sentence about each container that has not what it was granted, and whether its update has failed already."""
+    node, found = situation.node, list[tuple[str, bool]]()
+    for key, grant in node.grants.items():
+        container, applied = node.containers.get(key), node.applied.get(key)
+        if container is None or is_in_place(container, grant, applied):
+            continue
+        trouble = situation.troubles.get(key)
+        why = f" ({trouble.failures} times: {trouble.error})" if trouble else ""
+        found.append((f"{container.title} {_difference(grant, applied)}{why}", trouble is not None))
+    return found
+
+
+def _difference(grant: Grant, applied: Applied | None) -> str:
+    if applied is None:
+        return f"should be on CPUs {format_cpuset(grant.cpus)}, and criproxy does not know where it is"
+    if applied.cpus != grant.cpus:
+        return f"should be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
+    return (
+        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} and has memory of {format_cpuset(applied.mems)}"
+    )
+
+
+def is_in_place(container: Container, grant: Grant | None, applied: Applied | None) -> bool:
+    """Whether it has what it was granted, or has nothing to be anywhere."""
+    return grant is None or container.state is ContainerState.EXITED or in_place(grant, applied)
