@@ -15,8 +15,8 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.cards import look_for_cards
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
+from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
-from criproxy.store.record import Kind
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
 from criproxy.views.explain import choose, tell

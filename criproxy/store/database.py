@@ -11,9 +11,9 @@ from typing import Any
 
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives
-from criproxy.store.record import Kind, Record
 from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, KEPT, PODS, Table, tables
 from criproxy.store.schema import VERSION, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from criproxy.store.record import LAST, REPEATING, Kind, Record
+from criproxy.model.record import LAST, REPEATING, Kind, Record
 from criproxy.store.writing import is_of_value, savepoint
 
 MAX_ROWS = 20_000

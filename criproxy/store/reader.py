@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.database import NAME, read_node
 from criproxy.store.history import find, newest, refusals, titles
-from criproxy.store.record import Kind, Record
 from criproxy.store.schema import VERSION, version_of
 
 BUSY_S = 2.0

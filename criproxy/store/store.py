@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.database import Database
-from criproxy.store.record import Kind, Record
 from criproxy.store.writing import LeftOut
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from criproxy.alloc.rank import Unit
 from criproxy.engine.choice import Choice
 from criproxy.engine.leavers import Leavers
 from criproxy.model.plain import from_plain
+from criproxy.model.record import Record
 from criproxy.policy.candidates import Candidates, Measure, Row
-from criproxy.store.record import Record
 from criproxy.views.notices import Values, timestamp
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from criproxy.engine.choice import Choice
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
+from criproxy.model.record import LAST, Kind, Record
 from criproxy.model.workload import SHORT_ID, Container, ContainerState
-from criproxy.store.record import LAST, Kind, Record
 from criproxy.views import candidates as choices
 from criproxy.views.notices import Values, timestamp
 from criproxy.views.shortfalls import shortfall

@@ -10,8 +10,8 @@ from itertools import zip_longest
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.model.node import Node
+from criproxy.model.record import Fact, Record
 from criproxy.model.workload import Container, ContainerState
-from criproxy.store.record import Fact, Record
 
 Facts = Mapping[str, Fact]
 """By class what was found (``hidden``, …), ids of cards as ``CLASS_ids``, and the evidence as ``CLASS_source``."""

@@ -9,13 +9,13 @@ from criproxy.engine.events import ContainerCreated, ContainerCreating, Containe
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.simulate.machines import machine
 from criproxy.store import history
 from criproxy.store.database import Database
-from criproxy.store.record import Kind, Record
 
 EMPTY = Node(machine())
 POLICY = NonePolicy(Options())

@@ -11,8 +11,8 @@ from criproxy.engine.events import ContainerCreating, PodCreated
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.store.database import Database
-from criproxy.store.record import Kind, Record
 from tests.store.test_store import EMPTY, MACHINE, OWNER, POD, POLICY, SHARER
 
 BAD = [

@@ -7,11 +7,11 @@ import pytest
 
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant
+from criproxy.model.record import Kind, Record
 from criproxy.model.resources import CfsQuota, Interval
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.simulate.machines import machine
 from criproxy.store.database import Database
-from criproxy.store.record import Kind, Record
 from criproxy.store.schema import MIGRATIONS, VERSION
 
 ROWS_OF_VERSION_1 = """

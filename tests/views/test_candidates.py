@@ -5,8 +5,8 @@ import pytest
 from criproxy.alloc.rank import Unit
 from criproxy.engine.choice import Choice, Decided
 from criproxy.engine.leavers import Leavers
+from criproxy.model.record import Fact, Kind, Record
 from criproxy.policy.candidates import Candidates, Measure, Row
-from criproxy.store.record import Fact, Kind, Record
 from criproxy.views.candidates import recorded, values
 
 MEASURES = (Measure("it is there already"), Measure("it is smaller", Unit.FEWER), Measure("more", Unit.MORE_MILLI))

@@ -4,9 +4,9 @@ import pytest
 
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.machines import machine
-from criproxy.store.record import Kind, Record
 from criproxy.views.explain import choose, lives, tell
 from criproxy.views.notices import timestamp
 from criproxy.views.situation import Situation

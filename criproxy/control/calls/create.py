@@ -25,8 +25,8 @@ from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
-from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 

@@ -13,8 +13,8 @@ from criproxy.control.sync.resync import NotReady
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.translate import UnreadableMessage, has_cpuset
 from criproxy.errors import CriproxyError, StatusCode, for_kubelet
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
-from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Proceed, Refuse, Verdict
 
 

@@ -28,8 +28,8 @@ from criproxy.engine.events import ContainerStarted, UnknownOutcome
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
+from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState, Sizes
-from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 _NAMED = 3

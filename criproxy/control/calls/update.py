@@ -23,8 +23,8 @@ from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.guard import PolicyFault
 from criproxy.errors import NotEnough, Refused, StoreError
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container, Sizes
-from criproxy.store.record import Kind
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 

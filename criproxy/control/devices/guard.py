@@ -26,8 +26,8 @@ from criproxy.devices.rules import DeviceRules
 from criproxy.discovery.patience import Patience
 from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
-from criproxy.store.record import Kind
 from criproxy.views.holdings import Holdings
 
 ASK_AGAIN_S = 300.0

@@ -10,8 +10,8 @@ from criproxy.devices.cards import SHOWN_IDS
 from criproxy.devices.evidence import Evidence, Given
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.record import Fact, Kind
 from criproxy.model.workload import Container
-from criproxy.store.record import Fact, Kind
 from criproxy.views.holdings import EVERY_CLASS, Holdings
 
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES, Word.FAILED})

@@ -17,7 +17,7 @@ from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized
 from criproxy.errors import NotEnough
 from criproxy.model.node import Node
-from criproxy.store.record import Kind
+from criproxy.model.record import Kind
 
 QUIET_S, LATEST_S = 0.2, 2.0
 """Decisions are looked at again when none has been made for so long, but not later than that."""

@@ -30,8 +30,8 @@ from criproxy.model.bounded import bounded_text, bounded_texts
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
+from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss
-from criproxy.store.record import Fact, Kind, Record
 from criproxy.views.notices import Refusal
 
 REFUSAL_S = 3600.0

@@ -16,7 +16,7 @@ from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event
-from criproxy.store.record import Record
+from criproxy.model.record import Record
 
 LINGER_S = 0.02
 """How long what happens waits to be told: until then runtime and kubelet are at work on a call, and have the CPUs."""

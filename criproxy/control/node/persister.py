@@ -24,8 +24,8 @@ from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
-from criproxy.store.record import Kind, Record
 from criproxy.store.writing import LeftOut
 
 FLUSH_S = 0.1

@@ -19,9 +19,9 @@ from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.model.entries import changed_keys
 from criproxy.model.node import Node
+from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState
 from criproxy.policy.api import Policy
-from criproxy.store.record import Kind
 from criproxy.views.shortfalls import shortfall
 
 _PLACEABLE = MAY_RUN | {ContainerState.CREATED}

@@ -24,9 +24,9 @@ from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
+from criproxy.model.record import Kind
 from criproxy.model.resources import MAX_MACHINE_MILLI
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
-from criproxy.store.record import Kind
 
 _AT_ONCE = 16
 """Containers that are asked for side by side and adopted with one event: that keeps the loop for a few ms."""

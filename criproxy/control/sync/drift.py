@@ -19,7 +19,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
-from criproxy.store.record import Kind
+from criproxy.model.record import Kind
 
 _AT_ONCE = 25
 """Containers whose files are read without a pause: half a millisecond of CPU time."""

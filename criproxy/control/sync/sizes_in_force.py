@@ -17,8 +17,8 @@ from criproxy.cri import translate
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.errors import CriproxyError
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Sizes
-from criproxy.store.record import Kind
 
 AT_ONCE = 16
 """Containers whose sizes are asked for side by side."""

@@ -11,7 +11,7 @@ import pytest
 
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.node import Node
-from criproxy.store.record import Kind, Record
+from criproxy.model.record import Kind, Record
 from criproxy.store.store import Store
 from tests.control.node.test_disk import SlowDisk
 from tests.control.world import PATIENT, World, owner, sharer

@@ -11,9 +11,9 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from criproxy.model.grant import NO_CPUS
+from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
 from criproxy.policy import BUILTIN
-from criproxy.store.record import Kind
 from criproxy.views.status import summary
 from criproxy.views.status_check import problems
 from tests.control.calls.test_update import size

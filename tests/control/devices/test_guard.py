@@ -19,11 +19,11 @@ from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, container_config, sandbo
 from criproxy.errors import StatusCode
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.store.record import Kind
 from tests.control.world import FAST, STATIC, World, sharer, situation
 
 RULES = DeviceRules(classes=(NVIDIA,))

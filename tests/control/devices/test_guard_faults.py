@@ -16,8 +16,8 @@ from criproxy.devices.evidence import Known, Subject
 from criproxy.devices.rules import DeviceRules
 from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
+from criproxy.model.record import Kind
 from criproxy.policy.api import Policy
-from criproxy.store.record import Kind
 from criproxy.views.status_check import problems
 from tests.control.devices.test_guard import NONE, RULES, VOID, Broken, Podresources, create, envs, knows, told, world
 from tests.control.world import STATIC, World, situation

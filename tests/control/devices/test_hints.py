@@ -20,9 +20,9 @@ from criproxy.emulator.runtime import IMAGE
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet, parse_cpuset
 from criproxy.model.grant import Grant
+from criproxy.model.record import Kind
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.simulate.machines import machine
-from criproxy.store.record import Kind
 from tests.allocations import Allocated, Allocations
 from tests.control.world import FAST, GIB, World
 from tests.devices.fixture import ALI

@@ -22,8 +22,8 @@ from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
+from criproxy.model.record import Record
 from criproxy.model.workload import ContainerState
-from criproxy.store.record import Record
 from criproxy.store.store import Store
 from tests.control.calls.test_update import size
 from tests.control.world import PATIENT, Slow, World, cut, owner, sharer

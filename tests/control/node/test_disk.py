@@ -13,8 +13,8 @@ from criproxy.control.settings import OnError, Promote, StoreLimits
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import StatusCode
 from criproxy.model.node import Node
+from criproxy.model.record import Record
 from criproxy.simulate.machines import machine
-from criproxy.store.record import Record
 from criproxy.store.store import Store
 from tests.control.world import FAST, World, owner, sharer
 from tests.disks import fill, free, remount, small_disk

@@ -28,11 +28,11 @@ from criproxy.engine.step import step
 from criproxy.model.grant import Applied, Layout
 from criproxy.model.node import Node
 from criproxy.model.reason import Reason
+from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.reader import open_reader
-from criproxy.store.record import Kind, Record
 from tests.control.calls.test_sharers_do_not_wait import StalledDisk
 from tests.control.reconcile.test_trouble import FailingStore
 from tests.control.world import FAST, PATIENT, World, owner, sharer

@@ -1,8 +1,8 @@
 """What is remembered of a decision is bounded, whatever was said about it."""
 
 from criproxy.control.node.history import Entry, History
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
-from criproxy.store.record import Kind
 
 
 def test_a_record_keeps_the_first_sentences_and_says_how_many_there_were() -> None:

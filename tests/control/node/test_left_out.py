@@ -11,8 +11,8 @@ from criproxy.control.node.persister import CannotBeStored
 from criproxy.control.node.state import NodeState
 from criproxy.engine.events import ContainerCreated, ContainerGone, PodCreated
 from criproxy.errors import Fault
+from criproxy.model.record import Kind
 from criproxy.model.workload import Pod
-from criproxy.store.record import Kind
 from criproxy.store.store import Store
 from criproxy.views import status_check as report
 from tests.control.node.test_persister import EMPTY

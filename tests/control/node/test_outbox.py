@@ -12,10 +12,10 @@ from criproxy.control.node.outbox import Outbox
 from criproxy.control.tasks import Tasks
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event, PodCreated
+from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, Pod
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
-from criproxy.store.record import Kind, Record
 from tests.control.node.test_persister import EMPTY, LIMIT_S
 from tests.control.world import RecordingLog
 

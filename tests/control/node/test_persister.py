@@ -16,10 +16,10 @@ from criproxy.control.settings import StoreLimits
 from criproxy.control.tasks import Tasks
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
 from criproxy.simulate.machines import machine
-from criproxy.store.record import Kind, Record
 from criproxy.store.writing import LeftOut
 from tests.control.world import RecordingLog
 

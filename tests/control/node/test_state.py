@@ -25,10 +25,10 @@ from criproxy.engine.events import (
 from criproxy.errors import NotEnough, StoreError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
-from criproxy.store.record import Kind
 from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
 

@@ -14,11 +14,11 @@ from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
+from criproxy.model.record import Record
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
-from criproxy.store.record import Record
 from criproxy.store.store import Store
 from tests.control.world import FAST, PATIENT, Slow, World, cut, owner, sharer
 
