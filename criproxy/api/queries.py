@@ -19,12 +19,12 @@ from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
 from criproxy.engine.choice import Choice
 from criproxy.errors import StoreError, UsageError
+from criproxy.model.notices import Notice, Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
 from criproxy.views import devices as inventory
 from criproxy.views import explain as story
 from criproxy.views import status as report
 from criproxy.views import status_check
-from criproxy.views.notices import Notice, Values, timestamp
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter
 

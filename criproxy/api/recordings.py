@@ -21,7 +21,7 @@ from criproxy.engine.events import Event, PodCreated, TopologyChanged
 from criproxy.engine.trace import Header, Traced, asked, header_line, line, population
 from criproxy.errors import CriproxyError, Refused, UsageError
 from criproxy.model.node import Node
-from criproxy.views.notices import timestamp
+from criproxy.model.notices import timestamp
 
 BUFFER_BYTES = 8 << 20
 """Of lines that were not fetched yet; beyond it a recording ends."""

@@ -15,13 +15,13 @@ from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.cards import look_for_cards
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
+from criproxy.model.notices import Notice, Refusal, timestamp
 from criproxy.model.record import Kind
 from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
 from criproxy.views.explain import choose, tell
 from criproxy.views.holdings import Holdings
-from criproxy.views.notices import Notice, Refusal, timestamp
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
 from criproxy.views.status_check import problems

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.settings import Log
-from criproxy.views.notices import Notice, timestamp
+from criproxy.model.notices import Notice, timestamp
 
 KEPT_S = 3600.0
 """So long a failure is shown."""

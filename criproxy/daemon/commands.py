@@ -16,7 +16,7 @@ from criproxy.observe.control_socket import Command
 if TYPE_CHECKING:
     from criproxy.api.recordings import Recorder
     from criproxy.api.situation import Situations
-    from criproxy.views.notices import Notice
+    from criproxy.model.notices import Notice
 
 
 @dataclass(slots=True, repr=False)
@@ -56,7 +56,7 @@ class Commands:
 
     def _notices(self, unreachable: str) -> "list[Notice]":
         """What `criproxy status` reports beside what the controller knows."""
-        from criproxy.views.notices import Notice
+        from criproxy.model.notices import Notice
 
         bypass, unkept = self.bypass, self.started.keeping.problem
         found = [Notice("bypass", f"{bypass.sentence} ({bypass.reason}; since {bypass.since})")] if bypass.on else []

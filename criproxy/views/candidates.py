@@ -6,10 +6,10 @@ from contextlib import suppress
 from criproxy.alloc.rank import Unit
 from criproxy.engine.choice import Choice
 from criproxy.engine.leavers import Leavers
+from criproxy.model.notices import Values, timestamp
 from criproxy.model.plain import from_plain
 from criproxy.model.record import Record
 from criproxy.policy.candidates import Candidates, Measure, Row
-from criproxy.views.notices import Values, timestamp
 
 
 def recorded(records: Iterable[Record]) -> Iterator[Values]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from criproxy.engine.choice import Choice
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
+from criproxy.model.notices import Values, timestamp
 from criproxy.model.record import LAST, Kind, Record
 from criproxy.model.workload import SHORT_ID, Container, ContainerState
 from criproxy.views import candidates as choices
-from criproxy.views.notices import Values, timestamp
 from criproxy.views.shortfalls import shortfall
 from criproxy.views.situation import Situation
 from criproxy.views.status import row

@@ -12,10 +12,10 @@ from criproxy.errors import Refused
 from criproxy.model.amounts import counted, format_bytes, format_milli
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
+from criproxy.model.notices import Refusal, Values, timestamp
 from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
 from criproxy.policy.exclusive import exclusive_of
-from criproxy.views.notices import Refusal, Values, timestamp
 
 NOBODY: Mapping[str, Refusal] = {}
 _GROWS = "it came back with the size that it had, and grows when there is room"

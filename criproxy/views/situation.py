@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
+from criproxy.model.notices import Notice, Refusal, Trouble
 from criproxy.policy.api import Policy
-from criproxy.views.notices import Notice, Refusal, Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
+from criproxy.model.notices import Values
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
-from criproxy.views.notices import Values
 from criproxy.views.shortfalls import refusals
 from criproxy.views.situation import Situation
 from criproxy.views.status_check import is_in_place, notices_of_node

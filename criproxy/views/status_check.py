@@ -10,8 +10,8 @@ from criproxy.engine.reserved import owners_of
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
+from criproxy.model.notices import Notice, Values
 from criproxy.model.workload import Container, ContainerState
-from criproxy.views.notices import Notice, Values
 from criproxy.views.shortfalls import Shortfall, shortfalls, undersized, unplaced, unplaced_sentence
 from criproxy.views.situation import Situation
 

@@ -23,10 +23,10 @@ from criproxy.engine.events import ContainerCreating
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, UsageError
 from criproxy.model.grant import in_place
+from criproxy.model.notices import Notice
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.control_socket import ControlServer
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
-from criproxy.views.notices import Notice
 from criproxy.wire.sockets import listen
 from tests.control.reconcile.test_trouble import FailingStore
 from tests.control.world import FAST, STATIC, World, owner, sharer, situation

@@ -28,10 +28,10 @@ from criproxy.cli.render.status import render
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
 from criproxy.model.node import Node
+from criproxy.model.notices import Notice, Refusal, Trouble
 from criproxy.model.workload import Container, Pod, QosClass
 from criproxy.observe.control_socket import ControlServer
 from criproxy.simulate.machines import machine
-from criproxy.views.notices import Notice, Refusal, Trouble
 from criproxy.views.situation import Situation
 from criproxy.views.status import rows, summary
 from criproxy.wire.sockets import listen

@@ -28,6 +28,7 @@ from criproxy.emulator.runtime import IMAGE, RuntimeOptions
 from criproxy.engine.invariants import violations
 from criproxy.errors import StatusCode, StoreError
 from criproxy.model.node import Node
+from criproxy.model.notices import Notice
 from criproxy.model.record import Record
 from criproxy.model.resources import DEFAULT_PERIOD_US, milli_to_quota, milli_to_shares
 from criproxy.observe.bypass import Bypass, BypassMode
@@ -35,7 +36,6 @@ from criproxy.observe.systemd import Notifier
 from criproxy.policy.options import options_of
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store
-from criproxy.views.notices import Notice
 from tests.control.world import FAST, Slow, World
 from tests.matrix.oracle import Asked, Ledger
 from tests.rigs.chaos.checker.cgroups import Cgroups

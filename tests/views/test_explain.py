@@ -4,11 +4,11 @@ import pytest
 
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
+from criproxy.model.notices import timestamp
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.machines import machine
 from criproxy.views.explain import choose, lives, tell
-from criproxy.views.notices import timestamp
 from criproxy.views.situation import Situation
 
 WEB = "shop/web/main"

@@ -16,10 +16,10 @@ from criproxy.engine.step import step
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
+from criproxy.model.notices import Notice, Trouble
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
-from criproxy.views.notices import Notice, Trouble
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
 from criproxy.views.status_check import problems

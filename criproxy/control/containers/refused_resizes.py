@@ -10,8 +10,8 @@ from time import time
 
 from criproxy.control.settings import Log
 from criproxy.model.node import Node
+from criproxy.model.notices import Refusal
 from criproxy.model.workload import Container, Sizes
-from criproxy.views.notices import Refusal
 
 
 @dataclass(slots=True)

@@ -30,9 +30,9 @@ from criproxy.model.bounded import bounded_text, bounded_texts
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
+from criproxy.model.notices import Refusal
 from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.workload import SHORT_ID, Container, ContainerState, Miss
-from criproxy.views.notices import Refusal
 
 REFUSAL_S = 3600.0
 """The kubelet repeats what was refused: one that it has not repeated for so long is no longer wanted."""

@@ -35,12 +35,12 @@ from criproxy.engine.fallback import Fallback
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
+from criproxy.model.notices import Refusal
 from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
-from criproxy.views.notices import Refusal
 
 FULL_ID = 64
 """Characters of the ids that runtimes give: what is so long is no beginning of another."""

@@ -31,9 +31,9 @@ from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.node import Node
+from criproxy.model.notices import Trouble
 from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
-from criproxy.views.notices import Trouble
 
 _NO_TROUBLE = Trouble("", 0)
 
