@@ -9,13 +9,14 @@ from criproxy.control.controller import Controller
 from criproxy.control.counters import DECISION_BUCKETS_S
 from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
+from criproxy.engine.shortfalls import shortfall, unplaced
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
-from criproxy.views.shortfalls import shortfall, undersized, unplaced
+from criproxy.views.shortfalls import undersized
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.placing import Placing

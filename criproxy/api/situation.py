@@ -8,12 +8,12 @@ from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
 from criproxy.engine.choice import Choice, Decided
 from criproxy.engine.complete import complete
+from criproxy.engine.shortfalls import shortfall
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import candidates_of
 from criproxy.policy.options import options_of
-from criproxy.views.shortfalls import shortfall
 from criproxy.views.situation import Situation
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criproxy.engine.choice import Choice
+from criproxy.engine.shortfalls import shortfall
 from criproxy.errors import CriproxyError
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.record import LAST, Kind, Record
 from criproxy.model.workload import SHORT_ID, Container, ContainerState
 from criproxy.views import candidates as choices
-from criproxy.views.shortfalls import shortfall
+from criproxy.views.shortfalls import to_json
 from criproxy.views.situation import Situation
 from criproxy.views.status import row
 
@@ -132,7 +133,7 @@ def tell(
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
-        "should_own": lacks.to_json() if lacks else None,
+        "should_own": to_json(lacks) if lacks else None,
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
         "earlier": [_line(other) for other in others if other.name != life.name][:EARLIER],

@@ -1,21 +1,16 @@
 """Which containers have less than they should have, and why, in words: for `status`, its check and `explain`.
 
-Pure: a refused size is in the node; who should have exclusive CPUs and shares, the policy says, asked about the empty
-machine.
+A refused size is in the node; who should have exclusive CPUs and shares, `engine.shortfalls` says.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from criproxy.engine.complete import complete
-from criproxy.errors import Refused
+from criproxy.engine.shortfalls import Shortfall, refusal
 from criproxy.model.amounts import counted, format_bytes, format_milli
-from criproxy.model.grant import Grant
 from criproxy.model.node import Node
 from criproxy.model.notices import Refusal, Values, timestamp
-from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Desired, Miss, Missed, Sizes
 from criproxy.policy.api import Policy
-from criproxy.policy.exclusive import exclusive_of
 
 NOBODY: Mapping[str, Refusal] = {}
 _GROWS = "it came back with the size that it had, and grows when there is room"
@@ -61,36 +56,6 @@ def _size(sizes: Sizes, like: Sizes | None = None) -> str:
     return " and ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """A container that should have exclusive CPUs, and shares."""
-
-    key: str
-    title: str
-    cpus: int
-    """How many it should have."""
-    has: int
-    """How many it has."""
-    why: str
-    """Why that is so, as the end of a sentence."""
-    missed: bool
-    """Whether it came while the policy was not asked: then something is wrong, not only different."""
-    since_s: float = 0.0
-    """In seconds since the epoch; 0 where it is not known."""
-
-    @property
-    def sentence(self) -> str:
-        """One sentence for people."""
-        now = "shares" if not self.has else f"has {self.has}"
-        count = counted(self.cpus, "exclusive CPU")
-        return f"{self.title} should have {count}, {now}{_since(self.since_s)}: {self.why}"
-
-    def to_json(self) -> Values:
-        """As in the answer of `explain`."""
-        since = timestamp(self.since_s) if self.since_s else ""
-        return {"should_own_cpus": self.cpus, "owns_cpus": self.has, "since": since, "why": self.why}
-
-
 _WHY = {
     Miss.FAILED: "criproxy failed while it was created",
     Miss.BYPASSED: "it was created during a bypass",
@@ -104,77 +69,39 @@ def _missed(missed: Missed) -> str:
     return _WHY[missed.why]
 
 
-def unplaced(node: Node) -> list[str]:
-    """The keys of the containers that share where there was room when the policy was not asked about them.
-
-    Some should own CPUs: those `shortfalls` tells.
-    """
-    if node.released:
-        return []
-    alive = (each for each in node.containers.values() if each.is_unplaced and each.state is not ContainerState.EXITED)
-    found = ((each.key, node.grants.get(each.key)) for each in alive)
-    return [key for key, grant in found if grant and not grant.exclusive]
-
-
 def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
     """One of those `unplaced`, for people; *policy* is asked whether it would be refused."""
     container = node.containers[key]
     missed = container.missed
     assert missed is not None  # what makes it one of them
-    _, refusal = (None, "") if policy is None else _granted(complete(policy), node, container)
-    why = f"{_missed(missed)}; {refusal}" if refusal else _missed(missed)
+    why = _because(_missed(missed), refusal(node, key, policy) if policy else "")
     return f"{container.title} shares{_since(missed.since_s)} without having been placed: {why}"
 
 
-def shortfalls(node: Node, policy: Policy | None) -> list[Shortfall]:
-    """The containers that share although *policy* would give them exclusive CPUs on an empty machine.
-
-    Slow: it asks the policy once for each Guaranteed container that shares.
-    """
-    found = (shortfall(node, policy, key) for key in node.grants)
-    return [one for one in found if one]
+def sentence(short: Shortfall) -> str:
+    """One sentence for people."""
+    now = "shares" if not short.has else f"has {short.has}"
+    title, count = short.container.title, counted(short.cpus, "exclusive CPU")
+    return f"{title} should have {count}, {now}{_since(_since_s(short))}: {_why(short)}"
 
 
-def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
-    """What the container *key* lacks; None where it lacks nothing, the node is released, or it is not known."""
-    container, grant = node.containers.get(key), node.grants.get(key)
-    if policy is None or node.released or container is None or grant is None:
-        return None
-    if container.state is ContainerState.EXITED:
-        return None
-    if container.desired and container.desired.told:
-        return None  # that is told as a size
-    whole = container.cpu_milli // 1000
-    if whole <= len(grant.exclusive) or not (container.missed or container.qos is QosClass.GUARANTEED):
-        return None
-    missed = container.missed
-    alone = Node(node.topology, node.pods, containers={key: container})
-    owed, refusal = _granted(policy, alone, container)
-    count = len(owed.exclusive) if owed else 0
-    if refusal and missed and container.qos is QosClass.GUARANTEED and exclusive_of(policy):
-        count = whole  # it will not come to have them, whatever room there is
-    if count <= len(grant.exclusive):
-        return None
-    why = _missed(missed) if missed else _other(container)
-    return Shortfall(
-        key=key,
-        title=container.title,
-        cpus=count,
-        has=len(grant.exclusive),
-        why=f"{why}; {refusal}" if refusal else why,
-        missed=missed is not None,
-        since_s=missed.since_s if missed else 0.0,
-    )
+def to_json(short: Shortfall) -> Values:
+    """As in the answer of `explain`."""
+    since_s = _since_s(short)
+    since = timestamp(since_s) if since_s else ""
+    return {"should_own_cpus": short.cpus, "owns_cpus": short.has, "since": since, "why": _why(short)}
 
 
-def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:
-    """What it would get on *node*; why nothing, if it would be refused."""
-    try:
-        return policy.place(node, container).grants.get(container.key), ""
-    except Refused as error:
-        return None, str(error)
-    except Exception:  # noqa: BLE001 (a stranger's policy: nobody can say)
-        return None, ""
+def _since_s(short: Shortfall) -> float:
+    return short.missed.since_s if short.missed else 0.0
+
+
+def _why(short: Shortfall) -> str:
+    return _because(_missed(short.missed) if short.missed else _other(short.container), short.refusal)
+
+
+def _because(why: str, refused: str) -> str:
+    return f"{why}; {refused}" if refused else why
 
 
 def _other(container: Container) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 from criproxy.engine.invariants import violations
 from criproxy.engine.reserved import owners_of
+from criproxy.engine.shortfalls import Shortfall, shortfalls, unplaced
 from criproxy.model.cpuset import format_cpuset, numbered
 from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Values
 from criproxy.model.workload import Container, ContainerState
-from criproxy.views.shortfalls import Shortfall, shortfalls, undersized, unplaced, unplaced_sentence
+from criproxy.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.views.situation import Situation
 
 MAX_NAMED = 5
@@ -41,7 +42,7 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     if situation.policy == "none":
         yield Notice("policy-none", "policy none: no container is placed", wrong=False)
     short = shortfalls(node, situation.placer)
-    yield from _unplaced(situation, {each.key for each in short})
+    yield from _unplaced(situation, {each.container.key for each in short})
     yield from _reserved_later(situation)
     yield from _shares(short)
 
@@ -70,8 +71,8 @@ def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
 def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
     """Containers that should have exclusive CPUs: each where something is wrong, else a few."""
     known = [short for short in found if not short.missed]
-    yield from (Notice("shares", short.sentence) for short in found if short.missed)
-    yield from (Notice("shares", short.sentence, wrong=False) for short in known[:MAX_NAMED])
+    yield from (Notice("shares", sentence(short)) for short in found if short.missed)
+    yield from (Notice("shares", sentence(short), wrong=False) for short in known[:MAX_NAMED])
     if left := known[MAX_NAMED:]:
         yield Notice(
             "shares",

@@ -10,8 +10,9 @@ import pytest
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import container_config, sandbox_config
-from criproxy.model.workload import ContainerState
-from criproxy.views.shortfalls import Shortfall
+from criproxy.engine.shortfalls import Shortfall
+from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.views.shortfalls import sentence
 from criproxy.views.situation import Situation
 from tests.control.containers.test_in_flight import group_of, left_running
 from tests.control.world import FAST, GIB, World, owner, sharer, situation
@@ -84,6 +85,9 @@ async def test_one_cpu_is_no_cpus(tmp_path: Path) -> None:
 
 def test_one_cpu_that_is_lacking_is_no_cpus() -> None:
     """Nor is that of one that should own it."""
-    lacking = Shortfall(key="c", title="shop/web/main", cpus=1, has=0, why="it came so", missed=True)
-    assert lacking.sentence == "shop/web/main should have 1 exclusive CPU, shares: it came so"
-    assert replace(lacking, cpus=2).sentence == "shop/web/main should have 2 exclusive CPUs, shares: it came so"
+    missed = Missed(why=Miss.FAILED)
+    container = Container(key="c", pod="s", name="main", pod_name="web", namespace="shop", missed=missed)
+    lacking = Shortfall(container, cpus=1, has=0, refusal="")
+    why = "criproxy failed while it was created"
+    assert sentence(lacking) == f"shop/web/main should have 1 exclusive CPU, shares: {why}"
+    assert sentence(replace(lacking, cpus=2)) == f"shop/web/main should have 2 exclusive CPUs, shares: {why}"

@@ -16,13 +16,13 @@ from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import Promote
 from criproxy.engine.events import ContainerResized, Promoted
 from criproxy.engine.guard import PolicyFault
+from criproxy.engine.shortfalls import shortfall
 from criproxy.engine.step import step
 from criproxy.model.entries import changed_keys
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState
 from criproxy.policy.api import Policy
-from criproxy.views.shortfalls import shortfall
 
 _PLACEABLE = MAY_RUN | {ContainerState.CREATED}
 
