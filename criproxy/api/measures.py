@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
-from criproxy.control.counters import DECISION_BUCKETS_S
 from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
 from criproxy.engine.shortfalls import shortfall, unplaced
-from criproxy.errors import StatusCode
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
@@ -21,73 +19,35 @@ from criproxy.views.shortfalls import undersized
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.placing import Placing
 
-_ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
-"""What is exported of the kubelet before it has happened."""
-
 
 def measure(controller: Controller) -> "Placing":
     """Everything that `observe.placing` shows."""
     from criproxy.observe.placing import Placing
 
-    context, now_s = controller.context, monotonic()
+    context, devices, now_s = controller.context, controller.devices, monotonic()
     state, counters, node = context.state, context.counters, context.state.node
     ages_s = [now_s - began_s for began_s in controller.reconciler.misplaced_since_s()]
     states = Counter(container.state.value for container in node.containers.values())
+    failing_since_s = context.persister.failing_since_s
     return Placing(
-        decisions=counters.decisions,
-        decision_bounds_s=DECISION_BUCKETS_S,
-        decision_counts=counters.decision_times.counts,
-        decision_total_s=counters.decision_times.total_s,
-        refusals=_with(counters.refusals, StatusCode.RESOURCE_EXHAUSTED.name, StatusCode.UNAVAILABLE.name),
+        counters=counters,
         fallbacks=_with(counters.fallbacks, *(way.value for way in OnError)),
-        resizes_refused=counters.resizes_refused,
-        promotions=counters.promotions,
+        failures=_with(context.failures.counts, *KINDS),
         unpromoted=_unpromoted(node, state.policy),
         undersized=sum(1 for _ in undersized(node)),
-        policy_failures=counters.policy_failures,
-        policy_faults=counters.policy_faults,
-        failures=_with(context.failures.counts, *KINDS),
-        updates={"sent": counters.updates_sent, "failed": counters.updates_failed, "lost": counters.updates_lost},
-        updates_in_flight=counters.updates_in_flight,
         misplaced=len(ages_s),
         misplaced_age_s=max(ages_s, default=0.0),
-        drift={"found": counters.drift_found, "repaired": counters.drift_repaired},
-        exits=_with(counters.exits, "events", "lists", "cgroups"),
-        unknown=states[ContainerState.UNKNOWN.value],
-        inquiries=counters.unknown_outcomes,
         containers={state.value: states[state.value] for state in ContainerState},
         cpus=_cpus(node, options_of(state.policy).reserved(node.topology)),
-        resyncs={"ok": counters.resyncs, "failed": counters.resync_failures},
+        store_current=failing_since_s is None,
+        store_failing_s=0.0 if failing_since_s is None else now_s - failing_since_s,
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
-        adoptions=counters.adoptions,
-        conflicts_repaired=counters.conflicts_repaired,
-        reloads={"ok": counters.reloads_ok, "failed": counters.reloads_failed},
+        device_cards={name: len(stock.cards) for name, stock in devices.stocks.items()},
+        device_cards_given=devices.cards_given(),
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
         ready=controller.ready,
-        **_of_store(controller, now_s),
-        **_of_devices(controller),
     )
-
-
-def _of_store(controller: Controller, now_s: float) -> dict[str, Any]:
-    since_s = controller.context.persister.failing_since_s
-    return {
-        "store_failures": controller.context.counters.store_failures,
-        "store_current": since_s is None,
-        "store_failing_s": 0.0 if since_s is None else now_s - since_s,
-    }
-
-
-def _of_devices(controller: Controller) -> dict[str, Any]:
-    counters, devices = controller.context.counters, controller.devices
-    return {
-        "device_evidence": {**dict.fromkeys(_ASKED, 0), **counters.device_evidence},
-        "device_allocations": dict(counters.device_allocations),
-        "device_cards": {name: len(stock.cards) for name, stock in devices.stocks.items()},
-        "device_cards_given": devices.cards_given(),
-        "devices": {(kind or "all", word): count for (kind, word), count in counters.devices.items()},
-    }
 
 
 def _unpromoted(node: Node, policy: Policy) -> int:

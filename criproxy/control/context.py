@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from criproxy.control.containers.cgroups import Cgroups
 from criproxy.control.containers.in_flight import InFlight
 from criproxy.control.containers.locks import Locks
-from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.settings import InForce, Log, Settings
 from criproxy.control.tasks import Tasks
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.observe.counters import Counters
 
 
 @dataclass(frozen=True, slots=True)

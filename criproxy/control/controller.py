@@ -14,7 +14,6 @@ from criproxy.control.containers.in_flight import InFlight, unseen_starts
 from criproxy.control.containers.locks import Locks
 from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
-from criproxy.control.counters import Counters
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures, SafeLog
 from criproxy.control.node.persister import NodeStore, Persister
@@ -34,6 +33,7 @@ from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
+from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
 from criproxy.wire.calls import Table
 

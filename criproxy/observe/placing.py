@@ -4,80 +4,48 @@ Labels are bounded: kinds of events, gRPC codes, states, and the NUMA nodes of o
 each metric means and what to do.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from criproxy.observe.counters import DECISION_BUCKETS_S, Counters, Times
+
+_ASKED = [(source, outcome) for source in ("podresources", "checkpoint") for outcome in ("failed", "late")]
+"""What is exported of the kubelet before it has happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
     """The controller at one moment, and what it counted since its start. Ages and times are in seconds."""
 
-    decisions: Mapping[str, int]
-    decision_bounds_s: Sequence[float]
-    decision_counts: Sequence[int]
-    decision_total_s: float
-    refusals: Mapping[str, int]
-    resizes_refused: int
-    promotions: int
+    counters: Counters
+    fallbacks: Mapping[str, int]
+    failures: Mapping[str, int]
+    """By kind, as `control.failures` has them."""
     unpromoted: int
     """Containers that came while criproxy failed or was bypassed, or did not fit when all were placed, and wait."""
     undersized: int
     """Containers whose size is not the one that they should have."""
-    fallbacks: Mapping[str, int]
-    policy_failures: int
-    policy_faults: int
-    failures: Mapping[str, int]
-    """By kind, as `control.failures` has them."""
-    updates: Mapping[str, int]
-    updates_in_flight: int
     misplaced: int
     misplaced_age_s: float
-    drift: Mapping[str, int]
-    exits: Mapping[str, int]
-    unknown: int
-    inquiries: int
     containers: Mapping[str, int]
+    """By state."""
     cpus: Mapping[str, Mapping[int, int]]
     """How many of those that pods may use are ``exclusive``, ``shared`` and ``free``, by NUMA node."""
-    store_failures: int
     store_current: bool
     store_failing_s: float
-    resyncs: Mapping[str, int]
     resync_age_s: float | None
-    adoptions: int
-    device_evidence: Mapping[tuple[str, str], int]
-    """By source of the kubelet and what came of asking it."""
-    device_allocations: Mapping[tuple[str, str], int]
-    """By class of devices and source of the evidence."""
     device_cards: Mapping[str, int]
     """What the machine has, by class of devices."""
     device_cards_given: Mapping[str, int]
     """Those of them that containers have."""
-    devices: Mapping[tuple[str, str], int]
-    """By class of devices and what was found at a create."""
-    conflicts_repaired: int
-    reloads: Mapping[str, int]
     config_problem: bool
     released: bool
     ready: bool
 
-
-_TOTALS = {
-    "decisions": ("decisions", "event", "Changes of the node's state, by the kind of event that brought them."),
-    "refusals": ("refusals", "code", "Calls of the kubelet that were refused, by gRPC status code."),
-    "fallbacks": ("fallbacks", "way", "Held calls at which criproxy itself failed, by what it did with them."),
-    "failures": ("failures", "kind", "Failures of criproxy itself: calls, watchers, policies, reports, database rows."),
-    "updates": ("updates", "outcome", "Updates to other containers: sent, of these failed and lost."),
-    "drift": ("drift", "outcome", "Cpusets changed by another program: found, and of these repaired at once."),
-    "exits": ("exits", "seen", "Ends of containers without a call, by what reported them."),
-    "resyncs": ("resyncs", "outcome", "Comparisons with the containers that the runtime lists."),
-    "reloads": ("config_reloads", "outcome", "Reloads of the configuration: ok, or failed, and the old one stays."),
-}
-"""Field of `Placing` → name without prefix and ``_total``, label and help."""
 
 _COUNTS = {
     "resizes_refused": ("resizes_refused", "Resizes that were refused; the kubelet repeats each every second."),
@@ -85,18 +53,17 @@ _COUNTS = {
     "policy_failures": ("policy_failures", "Events at which the policy raised an exception that no policy may raise."),
     "policy_faults": ("policy_faults", "Answers of a policy that broke an invariant and were not used."),
     "store_failures": ("store_failures", "Writes to the state database that failed or took too long."),
-    "inquiries": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
+    "unknown_outcomes": ("inquiries", "Calls without an answer whose outcome criproxy asked the runtime for."),
     "adoptions": ("adoptions", "Adopted containers: running ones that criproxy did not place."),
     "conflicts_repaired": ("conflicts_repaired", "Exclusive CPUs found with a second container on them."),
 }
+"""Field of `Counters` → name without prefix and ``_total``, and help."""
 
 _NOW = {
-    "updates_in_flight": ("updates_in_flight", "Updates to other containers that the runtime has not answered yet."),
     "misplaced": ("misplaced_containers", "Containers that do not have their grant yet."),
     "misplaced_age_s": ("misplaced_age_seconds", "How long the oldest misplaced container has waited; 0 without one."),
     "unpromoted": ("unpromoted_containers", "Containers that are shared only until they can be placed."),
     "undersized": ("undersized_containers", "Containers without room for the size that they should have."),
-    "unknown": ("unknown_containers", "Containers with an unknown outcome: whether they exist or run."),
     "store_current": ("store_current", "1 while the state on disk is up to date, else 0."),
     "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
     "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
@@ -104,6 +71,7 @@ _NOW = {
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
 }
+"""Field of `Placing` → name without prefix, and help."""
 
 
 class PlacingCollector(Collector):
@@ -119,45 +87,75 @@ class PlacingCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
         placing = self._measure()
-        values = {field.name: getattr(placing, field.name) for field in fields(placing)}
-        for field, (name, label, text) in _TOTALS.items():
+        counters = placing.counters
+        for name, label, text, counts in _totals(placing):
             total = CounterMetricFamily(f"criproxy_{name}", text, labels=[label])
-            for word, count in sorted(values[field].items()):
+            for word, count in sorted(counts.items()):
                 total.add_metric([word], count)
             yield total
         for field, (name, text) in _COUNTS.items():
-            yield CounterMetricFamily(f"criproxy_{name}", text, value=values[field])
+            yield CounterMetricFamily(f"criproxy_{name}", text, value=getattr(counters, field))
         for field, (name, text) in _NOW.items():
-            if values[field] is not None:
-                yield GaugeMetricFamily(f"criproxy_{name}", text, value=values[field])
-        yield from _devices(placing)
+            if (value := getattr(placing, field)) is not None:
+                yield GaugeMetricFamily(f"criproxy_{name}", text, value=value)
+        text = "Updates to other containers that the runtime has not answered yet."
+        yield GaugeMetricFamily("criproxy_updates_in_flight", text, value=counters.updates_in_flight)
+        text = "Containers with an unknown outcome: whether they exist or run."
+        yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
+        yield from _devices(counters)
         yield from _cards(placing)
-        yield _decision_times(placing)
+        yield _decision_times(counters.decision_times)
         yield _containers(placing)
         yield from _cpus(placing)
 
 
-def _decision_times(placing: Placing) -> Metric:
-    names = [*(str(bound) for bound in placing.decision_bounds_s), "+Inf"]
-    buckets: list[tuple[str, float]] = list(zip(names, accumulate(placing.decision_counts), strict=True))
+def _totals(placing: Placing) -> Iterator[tuple[str, str, str, Mapping[str, int]]]:
+    """Names without prefix and ``_total``, label, help, and the counts by label.
+
+    Known labels have a 0 before they come: Prometheus sees no increase of what was not there.
+    """
+    count, text = placing.counters, "Changes of the node's state, by the kind of event that brought them."
+    yield "decisions", "event", text, count.decisions
+    refusals = {"RESOURCE_EXHAUSTED": 0, "UNAVAILABLE": 0, **count.refusals}
+    yield "refusals", "code", "Calls of the kubelet that were refused, by gRPC status code.", refusals
+    text = "Held calls at which criproxy itself failed, by what it did with them."
+    yield "fallbacks", "way", text, placing.fallbacks
+    text = "Failures of criproxy itself: calls, watchers, policies, reports, database rows."
+    yield "failures", "kind", text, placing.failures
+    updates = {"sent": count.updates_sent, "failed": count.updates_failed, "lost": count.updates_lost}
+    yield "updates", "outcome", "Updates to other containers: sent, of these failed and lost.", updates
+    text = "Cpusets changed by another program: found, and of these repaired at once."
+    yield "drift", "outcome", text, {"found": count.drift_found, "repaired": count.drift_repaired}
+    exits = {"events": 0, "lists": 0, "cgroups": 0, **count.exits}
+    yield "exits", "seen", "Ends of containers without a call, by what reported them.", exits
+    resyncs = {"ok": count.resyncs, "failed": count.resync_failures}
+    yield "resyncs", "outcome", "Comparisons with the containers that the runtime lists.", resyncs
+    text = "Reloads of the configuration: ok, or failed, and the old one stays."
+    yield "config_reloads", "outcome", text, {"ok": count.reloads_ok, "failed": count.reloads_failed}
+
+
+def _decision_times(times: Times) -> Metric:
+    names = [*map(str, DECISION_BUCKETS_S), "+Inf"]
+    buckets: list[tuple[str, float]] = list(zip(names, accumulate(times.counts), strict=True))
     text = "How long a decision about a create or a resize took, without disk and runtime."
     family = HistogramMetricFamily("criproxy_decision_seconds", text)
-    family.add_metric([], buckets, placing.decision_total_s)
+    family.add_metric([], buckets, times.total_s)
     return family
 
 
-def _devices(placing: Placing) -> Iterator[Metric]:
+def _devices(counters: Counters) -> Iterator[Metric]:
+    creates = {(kind or "all", word): count for (kind, word), count in counters.devices.items()}
     counted = (
         (
-            *("device_creates", ["device_class", "finding"], placing.devices),
+            *("device_creates", ["device_class", "finding"], creates),
             "Creates by class of devices and what was found: allocated, hidden, stripped and others.",
         ),
         (
-            *("device_evidence", ["source", "outcome"], placing.device_evidence),
+            *("device_evidence", ["source", "outcome"], {**dict.fromkeys(_ASKED, 0), **counters.device_evidence}),
             "Questions to the kubelet about allocated devices, by source and outcome.",
         ),
         (
-            *("device_allocations", ["device_class", "source"], placing.device_allocations),
+            *("device_allocations", ["device_class", "source"], counters.device_allocations),
             "Creates with allocated cards, by class of devices and source of the evidence.",
         ),
     )

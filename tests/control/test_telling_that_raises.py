@@ -13,7 +13,6 @@ import pytest
 
 from criproxy.api.recordings import Recorder
 from criproxy.control.calls import failed_calls
-from criproxy.control.counters import Counters, Times
 from criproxy.control.node import decision_log as telling
 from criproxy.control.node import explanations as considering
 from criproxy.control.node import history as journal
@@ -27,6 +26,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine import choice
 from criproxy.model.cpuset import format_cpuset
+from criproxy.observe.counters import Counters, Times
 from criproxy.store import history as stored
 from criproxy.wire.stats import Histogram
 from tests.control.calls.test_update import size

@@ -12,13 +12,13 @@ import pytest
 
 from criproxy.api.situation import Situations
 from criproxy.control.controller import Controller
-from criproxy.control.counters import Counters
 from criproxy.control.settings import Settings, StoreLimits
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.topology import Topology
+from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine

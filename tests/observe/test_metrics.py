@@ -1,10 +1,13 @@
 """What Prometheus gets to read."""
 
+from collections import Counter
+
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from criproxy.observe.bypass import BypassMode
+from criproxy.observe.counters import Counters
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.metrics import Gauges, Metrics
 from criproxy.observe.placing import Placing
@@ -20,43 +23,47 @@ GAUGES = Gauges(
     bypass=lambda: BypassMode.ORDERED,
     dropped_log_lines=lambda: 4,
 )
-PLACING = Placing(
-    failures={"call": 1, "watcher": 0},
-    decisions={"container_creating": 3},
-    decision_bounds_s=(0.001, 0.01),
-    decision_counts=(2, 1, 1),
-    decision_total_s=0.5,
-    refusals={"RESOURCE_EXHAUSTED": 2},
+COUNTERS = Counters(
+    decisions=Counter(container_creating=3),
+    refusals=Counter(RESOURCE_EXHAUSTED=2),
     resizes_refused=7,
     promotions=2,
-    unpromoted=1,
-    undersized=1,
-    fallbacks={"shared": 1},
     policy_failures=5,
     policy_faults=6,
-    updates={"sent": 9, "failed": 2, "lost": 1},
+    updates_sent=9,
+    updates_failed=2,
+    updates_lost=1,
     updates_in_flight=4,
+    drift_found=2,
+    drift_repaired=1,
+    exits=Counter(events=7),
+    unknown_outcomes=2,
+    store_failures=3,
+    resyncs=2,
+    resync_failures=1,
+    adoptions=1,
+    device_evidence=Counter({("podresources", "answered"): 5, ("checkpoint", "failed"): 1}),
+    device_allocations=Counter({("nvidia", "podresources"): 2}),
+    devices=Counter({("nvidia", "hidden"): 3, ("", "exempt"): 1}),
+    reloads_ok=1,
+)
+for took_s in (0.001, 0.001, 0.01, 0.488):
+    COUNTERS.decision_times.add(took_s)
+PLACING = Placing(
+    counters=COUNTERS,
+    fallbacks={"shared": 1},
+    failures={"call": 1, "watcher": 0},
+    unpromoted=1,
+    undersized=1,
     misplaced=3,
     misplaced_age_s=1.5,
-    drift={"found": 2, "repaired": 1},
-    exits={"events": 7},
-    unknown=1,
-    inquiries=2,
     containers={"running": 8, "unknown": 1},
     cpus={"exclusive": {0: 2, 1: 0}, "shared": {0: 6, 1: 8}, "free": {0: 5, 1: 8}},
-    store_failures=3,
     store_current=False,
     store_failing_s=30.0,
-    resyncs={"ok": 2, "failed": 1},
     resync_age_s=None,
-    adoptions=1,
-    device_evidence={("podresources", "answered"): 5, ("checkpoint", "failed"): 1},
-    device_allocations={("nvidia", "podresources"): 2},
     device_cards={"nvidia": 8},
     device_cards_given={"nvidia": 2},
-    devices={("nvidia", "hidden"): 3, ("all", "exempt"): 1},
-    conflicts_repaired=0,
-    reloads={"ok": 1, "failed": 0},
     config_problem=True,
     released=False,
     ready=True,
@@ -167,6 +174,11 @@ def test_placing_has_its_metrics() -> None:
     assert found["criproxy_misplaced_age_seconds", ()] == 1.5
     assert found["criproxy_store_current", ()] == 0
     assert found["criproxy_config_problem", ()] == 1
+    assert found["criproxy_exits_total", (("seen", "lists"),)] == 0
+    assert found["criproxy_device_evidence_total", (("outcome", "late"), ("source", "podresources"))] == 0
+    assert found["criproxy_device_creates_total", (("device_class", "all"), ("finding", "exempt"))] == 1
+    assert found["criproxy_unknown_containers", ()] == 1
+    assert found["criproxy_inquiries_total", ()] == 2
     assert found["criproxy_decision_seconds_bucket", (("le", "0.01"),)] == 3
     assert found["criproxy_decision_seconds_bucket", (("le", "+Inf"),)] == 4
     assert ("criproxy_resync_age_seconds", ()) not in found

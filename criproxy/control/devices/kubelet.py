@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criproxy.control.counters import Counters
 from criproxy.control.settings import Log
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
@@ -19,6 +18,7 @@ from criproxy.devices.rules import KubeletFiles
 from criproxy.discovery.checkpoint import CheckpointFile, Reading
 from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
+from criproxy.observe.counters import Counters
 
 ASK_TIMEOUT_S = 10.0
 """How long an answer may take for which no create waits any more; that of the kubelet's own clients."""

@@ -18,7 +18,6 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
-from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log, StoreLimits
 from criproxy.control.tasks import OnDemand, Tasks
@@ -26,6 +25,7 @@ from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
+from criproxy.observe.counters import Counters
 from criproxy.store.writing import LeftOut
 
 FLUSH_S = 0.1

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
@@ -12,6 +11,7 @@ from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused
 from criproxy.model.node import Node
+from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter, time
 
-from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.node.history import Entry, History
 from criproxy.control.node.outbox import Heard, Outbox
@@ -38,6 +37,7 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Refusal
 from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
+from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.api.measures import measure
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
@@ -89,7 +88,6 @@ async def test_it_is_said_once_however_often_the_kubelet_repeats_it(world: World
     assert len([record for record in told if record.kind is Kind.RESIZED]) == 2
     assert len([record for record in told if record.kind is Kind.CONSIDERED]) <= 2  # that of its create, and one
     assert world.counters.resizes_refused == TIMES
-    assert measure(world.controller).resizes_refused == TIMES
 
 
 async def test_another_refused_size_is_another_thing_to_say(world: World) -> None:

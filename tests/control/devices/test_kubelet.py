@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.counters import Counters
 from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
@@ -16,6 +15,7 @@ from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.evidence import Known, Subject
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
+from criproxy.observe.counters import Counters
 from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import VOID, envs, world
 from tests.control.world import RecordingLog, World, sharer

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.node.persister import MAX_RECORDS, Persister
 from criproxy.control.settings import StoreLimits
@@ -19,6 +18,7 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
+from criproxy.observe.counters import Counters
 from criproxy.simulate.machines import machine
 from criproxy.store.writing import LeftOut
 from tests.control.world import RecordingLog

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from criproxy.control.counters import Counters
 from criproxy.control.failures import Failures
 from criproxy.control.node import state
 from criproxy.control.node.persister import NodeStore, Persister
@@ -27,6 +26,7 @@ from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
+from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
 from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
