@@ -12,6 +12,7 @@ from criproxy.control.configuration.load import DEFAULT_CONFIG
 from criproxy.control.node.history import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.holdings import Holdings
 from criproxy.discovery.cards import look_for_cards
 from criproxy.discovery.machine import discover
 from criproxy.errors import CriproxyError
@@ -21,7 +22,6 @@ from criproxy.store.reader import Reader, open_reader
 from criproxy.store.store import LOCK_NAME
 from criproxy.views import devices as inventory
 from criproxy.views.explain import choose, tell
-from criproxy.views.holdings import Holdings
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
 from criproxy.views.status_check import problems

@@ -42,6 +42,14 @@ def subject(item: api.Container) -> Subject:
     )
 
 
+def subject_in(sandbox: api.PodSandboxConfig, sandbox_id: str, container: str = "") -> Subject:
+    """The same of a container that is created in a sandbox; without *container*, of all in it."""
+    names = sandbox.metadata
+    return Subject(
+        sandbox_id=sandbox_id, pod_uid=names.uid, namespace=names.namespace, pod=names.name, container=container
+    )
+
+
 def _annotated(annotations: Mapping[str, str]) -> Iterator[str]:
     """Names of CDI devices."""
     for key, value in annotations.items():

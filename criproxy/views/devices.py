@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from criproxy.devices.boundary import Word
 from criproxy.devices.cards import Card, Stock, Stocks
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.holdings import EVERY_CLASS, Facts, Holdings, alive, cards_of, ids_of, source_of, words_of
 from criproxy.devices.links import Peers, links
 from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.workload import Container
-from criproxy.views.holdings import EVERY_CLASS, Facts, Holdings, alive, cards_of, ids_of, source_of, words_of
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that it was not given."""

@@ -19,12 +19,12 @@ from criproxy.cli.devices import add_peers
 from criproxy.cli.render.devices import render
 from criproxy.devices.builtin import AMD, NVIDIA
 from criproxy.devices.cards import Card, Stock
+from criproxy.devices.holdings import Facts, Holdings
 from criproxy.devices.links import Distance, NvLinks, Peers
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.simulate.machines import machine
 from criproxy.views import devices as inventory
-from criproxy.views.holdings import Facts, Holdings
 from tests.cli.test_status import LIMIT_S, answering
 from tests.control.devices.test_guard import Podresources, create, knows, world
 from tests.sysfs import write_sysfs

@@ -26,6 +26,7 @@ from tests.control.configuration import test_reload as reload
 from tests.control.containers import test_kept as kept
 from tests.control.containers import test_refused_resizes as refused_resizes
 from tests.control.devices import test_guard_faults as guard_faults
+from tests.control.devices import test_holdings as holdings
 from tests.control.devices.test_guard import VOID
 from tests.control.node import test_outbox as outbox
 from tests.control.sync import test_outcomes as inquiry
@@ -38,7 +39,6 @@ from tests.planted import plants
 from tests.rigs.tenant import test_tenant as tenant
 from tests.rigs.tenant.hostile import Attempt
 from tests.sysfs import write_sysfs
-from tests.views import test_holdings as holdings
 
 SOON_S = 2.0
 """What never comes is waited for so long; what comes is there in a fraction of that."""

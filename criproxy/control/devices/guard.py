@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
-from criproxy.control.devices.publishing import DevicePublisher, facts_of
+from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
@@ -20,7 +20,8 @@ from criproxy.devices.asked import Asked
 from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.cards import Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Subject, without_nodes
+from criproxy.devices.evidence import without_nodes
+from criproxy.devices.holdings import Holdings, facts_of
 from criproxy.devices.nearness import hints
 from criproxy.devices.rules import DeviceRules
 from criproxy.discovery.patience import Patience
@@ -28,7 +29,6 @@ from criproxy.errors import Fault, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
-from criproxy.views.holdings import Holdings
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
@@ -151,7 +151,7 @@ class DeviceGuard:
         if self.rules is None:
             return
         self._runtimes[sandbox_id] = request.runtime_handler
-        pod = _subject(request.config, sandbox_id)
+        pod = devices.subject_in(request.config, sandbox_id)
         self.context.tasks.spawn(f"find the devices of {sandbox_id}", self.evidence.of(self.rules).prefetch(pod))
 
     def sandboxes(self) -> set[str]:
@@ -223,7 +223,7 @@ class DeviceGuard:
     ) -> Guarded:
         asked = devices.read(request)
         who = devices.who(request, await self._runtime(request, rules))
-        subject = _subject(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
+        subject = devices.subject_in(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
         try:
             given = await self.evidence.gather(rules, subject, asked)
         except Exception as error:
@@ -254,7 +254,7 @@ class DeviceGuard:
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
-            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given))
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:
@@ -290,10 +290,3 @@ class DeviceGuard:
 def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> Guarded:
     """The result; a container whose cards lack nodes stays where it is unless the rules say otherwise."""
     return Guarded(changed, hints(given.cards), lacking and not rules.update_without_nodes)
-
-
-def _subject(sandbox: api.PodSandboxConfig, sandbox_id: str, container: str = "") -> Subject:
-    names = sandbox.metadata
-    return Subject(
-        sandbox_id=sandbox_id, pod_uid=names.uid, namespace=names.namespace, pod=names.name, container=container
-    )

@@ -1,6 +1,6 @@
 """Findings of the rule about devices: counted, logged, kept for `explain` and for `criproxy devices`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
@@ -8,16 +8,13 @@ from criproxy.control.devices.evidence import Gathered
 from criproxy.devices.boundary import Boundary, Finding, Word
 from criproxy.devices.cards import SHOWN_IDS
 from criproxy.devices.evidence import Evidence, Given
+from criproxy.devices.holdings import Holdings, by_kind, facts_of
 from criproxy.devices.rules import DeviceRules
-from criproxy.model.cpuset import format_cpuset
-from criproxy.model.record import Fact, Kind
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
-from criproxy.views.holdings import EVERY_CLASS, Holdings
 
 _LOUD = frozenset({Word.OVERRIDE, Word.STRIPPED, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED, Word.NO_NODES, Word.FAILED})
 """Findings that are worth a warning."""
-MOST_IDS, MOST_CHARACTERS = 256, 253
-"""Of ids that are kept for programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class DevicePublisher:
             counted["", "refused"] += 1  # the log and the history have it as a refusal
 
     def _record(self, rules: DeviceRules, container: Container, findings: Sequence[Finding], given: Gathered) -> None:
-        facts = facts_of(findings, given)
+        facts = facts_of(findings, given.evidence, given.cards)
         self.holdings.note(container.pod, container.name, facts)
         if not findings:
             return
@@ -56,29 +53,5 @@ class DevicePublisher:
         if loud := [finding.sentence for finding in findings if finding.word in _LOUD - quiet]:
             self.context.log.warning("devices", container=container.title, why="; ".join(loud))
         else:
-            found = (f"{kind}: {words}" if kind else words for kind, words in _by_kind(findings).items())
+            found = (f"{kind}: {words}" if kind else words for kind, words in by_kind(findings).items())
             self.context.log.info("devices", container=container.title, found="; ".join(found))
-
-
-def _by_kind(findings: Iterable[Finding]) -> dict[str, str]:
-    """By class, or "" for all of them, every word that was found, in their order."""
-    found: dict[str, list[str]] = {}
-    for finding in findings:
-        found.setdefault(finding.kind, []).append(finding.word.value)
-    return {kind: ",".join(words) for kind, words in found.items()}
-
-
-def facts_of(findings: Sequence[Finding], given: Gathered) -> dict[str, Fact]:
-    """What programs want to know: by class what was found, and the cards with their PCI addresses and NUMA nodes."""
-    facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in _by_kind(findings).items()}
-    for kind, allocation in given.evidence.items():
-        if allocation.given is Given.CARDS:
-            ids = ",".join(each[:MOST_CHARACTERS] for each in allocation.ids[:MOST_IDS])
-            facts |= {f"{kind}_ids": ids, f"{kind}_source": allocation.source}
-    for kind in dict.fromkeys(card.kind for card in given.cards):
-        own = [card for card in given.cards if card.kind == kind][:MOST_IDS]
-        if any(card.pci for card in own):
-            facts[f"{kind}_pci"] = ",".join(card.pci or "?" for card in own)
-        if any(card.nodes for card in own):
-            facts[f"{kind}_numa"] = ";".join(format_cpuset(card.nodes) or "?" for card in own)
-    return facts

@@ -8,9 +8,9 @@ import pytest
 
 from criproxy.control.devices import guard as guarding
 from criproxy.cri import api_pb2 as api
+from criproxy.devices.holdings import EVERY_CLASS, ids_of, words_of
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S
 from criproxy.model.workload import Container
-from criproxy.views.holdings import EVERY_CLASS, ids_of, words_of
 from tests.allocations import Allocated
 from tests.control.devices.test_guard import create, world
 from tests.control.devices.test_hints import AWARE, GPU, RULES, Node, node_at, pod_of

@@ -3,12 +3,16 @@
 The same facts go to the history, from which they come back after a restart.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from criproxy.devices.boundary import Finding
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.evidence import Evidence, Given
+from criproxy.devices.nearness import Whereabouts
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node
 from criproxy.model.record import Fact, Record
 from criproxy.model.workload import Container, ContainerState
@@ -18,6 +22,8 @@ Facts = Mapping[str, Fact]
 NOTHING: Facts = {}
 EVERY_CLASS = "container"
 """The key of what was found of all classes together."""
+MOST_IDS, MOST_CHARACTERS = 256, 253
+"""Of ids that are kept for programs."""
 
 
 @dataclass(slots=True)
@@ -64,6 +70,30 @@ class Holdings:
         """How many of the cards in *stock* containers have that are there."""
         held = (self.of(container) or NOTHING for container in alive(node))
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
+
+
+def facts_of(findings: Iterable[Finding], evidence: Evidence, cards: Sequence[Whereabouts]) -> dict[str, Fact]:
+    """What programs want to know: by class what was found, and the cards with their PCI addresses and NUMA nodes."""
+    facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in by_kind(findings).items()}
+    for kind, allocation in evidence.items():
+        if allocation.given is Given.CARDS:
+            ids = ",".join(each[:MOST_CHARACTERS] for each in allocation.ids[:MOST_IDS])
+            facts |= {f"{kind}_ids": ids, f"{kind}_source": allocation.source}
+    for kind in dict.fromkeys(card.kind for card in cards):
+        own = [card for card in cards if card.kind == kind][:MOST_IDS]
+        if any(card.pci for card in own):
+            facts[f"{kind}_pci"] = ",".join(card.pci or "?" for card in own)
+        if any(card.nodes for card in own):
+            facts[f"{kind}_numa"] = ";".join(format_cpuset(card.nodes) or "?" for card in own)
+    return facts
+
+
+def by_kind(findings: Iterable[Finding]) -> dict[str, str]:
+    """By class, or "" for all of them, every word that was found, in their order."""
+    found: dict[str, list[str]] = {}
+    for finding in findings:
+        found.setdefault(finding.kind, []).append(finding.word.value)
+    return {kind: ",".join(words) for kind, words in found.items()}
 
 
 def alive(node: Node) -> Iterator[Container]:

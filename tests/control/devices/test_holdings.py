@@ -7,16 +7,14 @@ from shutil import rmtree
 import pytest
 
 from criproxy.api.measures import measure
-from criproxy.control.devices.evidence import Gathered
 from criproxy.control.devices.kubelet import Kubelet
-from criproxy.control.devices.publishing import MOST_CHARACTERS, MOST_IDS, facts_of
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.evidence import Allocation, Given, Subject
+from criproxy.devices.holdings import MOST_CHARACTERS, MOST_IDS, cards_of, facts_of, ids_of, source_of, words_of
 from criproxy.devices.rules import KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S
-from criproxy.views.holdings import cards_of, ids_of, source_of, words_of
 from criproxy.wire.calls import Outcome, OutcomeKind
 from tests.control.devices.test_guard import RULES, Podresources, create, knows, world
 from tests.control.devices.test_hints import node_at, pod_of
@@ -179,7 +177,7 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
 def test_what_is_remembered_of_ids_is_bounded() -> None:
     """A device plugin may name as many as it likes, however long; none is longer than programs can find cards by."""
     ids = tuple(f"GPU-{number}-{'x' * 5000}" for number in range(5000))
-    facts = facts_of((), Gathered({"nvidia": Allocation(Given.CARDS, ids, "annotation")}))
+    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ids, "annotation")}, ())
 
     found = ids_of(facts, "nvidia")
     assert len(found) == MOST_IDS
