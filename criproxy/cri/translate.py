@@ -320,6 +320,16 @@ def cgroup_in(info: Mapping[str, str]) -> str:
     return f"{_slice_path(unit)}/{scope.replace(':', '-')}.scope" if colon else path
 
 
+def pid_in(info: Mapping[str, str]) -> int | None:
+    """The process id in the *info* of a verbose ContainerStatus; None where it has none or it is 0."""
+    try:
+        notes = json.loads(info.get("info", "{}"))
+    except ValueError:
+        return None
+    pid = notes.get("pid") if isinstance(notes, dict) else None
+    return pid if isinstance(pid, int) and pid > 0 else None
+
+
 def device_nodes_in(info: Mapping[str, str]) -> tuple[str, ...] | None:
     """The device nodes that the runtime made in a container, by the *info* of a verbose ContainerStatus.
 

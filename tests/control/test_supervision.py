@@ -11,7 +11,6 @@ import pytest
 
 from criproxy.control import controller
 from criproxy.control.configuration.policy_switch import PolicySwitch
-from criproxy.control.containers.cgroups import CpusetGroup
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures
 from criproxy.control.sync.cold_starts import ColdStarts
@@ -21,6 +20,7 @@ from criproxy.control.sync.resync import Resync
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState

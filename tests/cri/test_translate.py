@@ -382,3 +382,19 @@ def test_a_sandbox_says_the_total_of_its_pod(
     pod = translate.pod(api.PodSandboxConfig(linux=api.LinuxPodSandboxConfig(resources=resources)), "s")
 
     assert (pod.cpu_total_milli, pod.cap_milli) == (total_milli, cap_milli)
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"info": '{"pid": 42, "sandboxID": "s"}'}, 42),
+        ({"info": '{"pid": 0}'}, None),
+        ({"info": '{"pid": "42"}'}, None),
+        ({"info": "[]"}, None),
+        ({"info": "{"}, None),
+        ({}, None),
+    ],
+)
+def test_the_pid_is_taken_only_from_notes_that_have_one(info: dict[str, str], expected: int | None) -> None:
+    """Runtimes may say what they like there."""
+    assert translate.pid_in(info) == expected

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.containers.cgroups import pid_in
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.translate import pid_in
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.model.cpuset import format_cpuset

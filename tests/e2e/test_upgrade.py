@@ -19,9 +19,10 @@ from typing import Self
 import pytest
 
 from criproxy import __version__
-from criproxy.control.containers.cgroups import find_group, pid_in
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
+from criproxy.cri.translate import pid_in
+from criproxy.discovery.container_cgroup import find_group
 from criproxy.discovery.machine import discover
 from criproxy.emulator.containerd import IMAGE, PrivateContainerd
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.containers.cgroups import CpusetGroup
 from criproxy.control.sync.drift import Drift, as_applied
 from criproxy.cri import api_pb2 as api
+from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.events import PolicyChanged
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
