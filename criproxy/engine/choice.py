@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from criproxy.engine.events import ContainerResized, Event
+from criproxy.engine.decision import Decision, Step
+from criproxy.engine.events import ContainerCreating, ContainerResized, Event
+from criproxy.engine.history import Entry
 from criproxy.engine.keeping import with_keepers
 from criproxy.engine.leavers import Leavers, leavers
 from criproxy.engine.step import placing
+from criproxy.errors import NotEnough
 from criproxy.model.node import Node
 from criproxy.model.plain import to_plain
+from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 from criproxy.policy.api import Policy, candidates_of
 from criproxy.policy.candidates import Candidates
@@ -47,6 +51,44 @@ class Choice:
             if len(json.dumps(facts)) <= MAX_FACTS:
                 return facts
         return to_plain(Choice(self.decided))  # type: ignore[no-any-return]
+
+
+def chosen_for(step: Step) -> tuple[str, str] | None:
+    """For which container a policy may have chosen in this step, in words that a repeated create shares; else None.
+
+    Cheap: whether it has chosen, `considered` says.
+    """
+    event, before, refused = step.event, step.before, isinstance(step.result, NotEnough)
+    if step.policy is None or not isinstance(event, ContainerCreating | ContainerResized):
+        return None
+    if not refused and not isinstance(step.result, Decision):
+        return None
+    if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
+        return None  # the kubelet repeats it every second
+    # `isinstance` with a protocol takes longer than all the rest here.
+    if before.released or not (refused or hasattr(step.policy, "candidates")):
+        return None
+    return (event.container.pod, event.container.name) if isinstance(event, ContainerCreating) else (event.key, "")
+
+
+def _was_refused(before: Node, event: ContainerResized) -> bool:
+    """Whether the same size has been refused before."""
+    container = before.containers.get(event.key)
+    return container is not None and container.desired is not None and container.desired.sizes == event.sizes
+
+
+def considered(step: Step, *, search: bool = True) -> Entry | None:
+    """What the history says of that; None where nothing was chosen. Slow, and whatever is wrong with a policy, raises.
+
+    With *search*, it looks for those who would have to leave where the policy refused.
+    """
+    assert step.policy  # `chosen_for` says so
+    refused = isinstance(step.result, NotEnough)
+    found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
+    if found is None:
+        return None
+    about, choice = found
+    return Entry(about, Kind.CONSIDERED, (f"what was compared: {choice.decided.value}",), choice.facts(), step.at_s)
 
 
 def weighed(

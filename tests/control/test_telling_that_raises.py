@@ -13,9 +13,7 @@ import pytest
 
 from criproxy.api.recordings import Recorder
 from criproxy.control.calls import failed_calls
-from criproxy.control.node import decision_log as telling
 from criproxy.control.node import explanations as considering
-from criproxy.control.node import history as journal
 from criproxy.control.node.explanations import Explanations
 from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Outbox
@@ -24,7 +22,8 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
-from criproxy.engine import choice
+from criproxy.engine import choice, log_line
+from criproxy.engine import history as journal
 from criproxy.model.cpuset import format_cpuset
 from criproxy.observe.counters import Counters, Times
 from criproxy.store import history as stored
@@ -36,7 +35,7 @@ LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.05)
 
-TELLING = (journal, telling, considering, choice, asked, failed_calls)
+TELLING = (journal, log_line, considering, choice, asked, failed_calls)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
     History: {"refusals"},
@@ -186,7 +185,7 @@ async def lived(directory: Path) -> World:
 
 def test_what_tells_is_found() -> None:
     """None of the kinds is missing, and what does more than tell is not planted."""
-    assert {"tell", "entries_of", "cause", "weighed", "asked"} <= {name.rpartition(".")[2] for name in SITES}
+    assert {"log_line", "entries_of", "cause", "weighed", "asked"} <= {name.rpartition(".")[2] for name in SITES}
     assert {
         "History.add",
         "History.record",

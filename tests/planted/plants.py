@@ -17,7 +17,6 @@ from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration import load as configuration
 from criproxy.control.devices.guard import DeviceGuard, Guarded
-from criproxy.control.node import decision_log as telling
 from criproxy.control.node import history as journal
 from criproxy.control.node.outbox import Outbox
 from criproxy.control.sync.exit_events import ExitEvents
@@ -28,7 +27,7 @@ from criproxy.cri import translate
 from criproxy.devices import boundary
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
-from criproxy.engine import step
+from criproxy.engine import log_line, step
 from criproxy.engine.decision import Step
 from criproxy.observe import log
 from criproxy.policy import unheeded
@@ -155,7 +154,7 @@ def lines_have_no_end(patch: pytest.MonkeyPatch) -> None:
     """What is logged and kept is as long as a tenant wants it."""
     patch.setattr(unheeded, "_MOST_NOTES", 1 << 30)
     plant(patch, log, "bounded_text", lambda text, limit=0: text)
-    for module in (telling, journal):
+    for module in (log_line, journal):
         plant(patch, module, "bounded_texts", lambda texts, most=0, limit=0: tuple(texts))
 
 

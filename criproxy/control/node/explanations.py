@@ -9,15 +9,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from criproxy.control.node.history import Entry
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
-from criproxy.engine.choice import weighed
-from criproxy.engine.decision import Decision, Step
-from criproxy.engine.events import ContainerCreating, ContainerResized
-from criproxy.errors import NotEnough
-from criproxy.model.node import Node
-from criproxy.model.record import Kind
+from criproxy.engine.choice import chosen_for, considered
+from criproxy.engine.decision import Step
+from criproxy.engine.history import Entry
 
 QUIET_S, LATEST_S = 0.2, 2.0
 """Decisions are looked at again when none has been made for so long, but not later than that."""
@@ -55,20 +51,11 @@ class Explanations:
 
     def hear(self, step: Step) -> None:
         """Remember a decision that a policy made about one container; cheap, and nothing of other events."""
-        event, before, refused = step.event, step.before, isinstance(step.result, NotEnough)
-        if step.policy is None or not isinstance(event, ContainerCreating | ContainerResized):
+        if (about := chosen_for(step)) is None:
             return
-        if not refused and not isinstance(step.result, Decision):
-            return
-        # `isinstance` with a protocol takes longer than all the rest here.
-        if refused and isinstance(event, ContainerResized) and _was_refused(before, event):
-            return  # the kubelet repeats it every second
-        if before.released or not (refused or hasattr(step.policy, "candidates")):
-            return
-        name = _name(event)
-        self._waiting.pop(name, None)
-        self._waiting[name] = step
-        room = min(MAX_WAITING, MAX_REMEMBERED // (len(before.containers) + 1))
+        self._waiting.pop(about, None)
+        self._waiting[about] = step
+        room = min(MAX_WAITING, MAX_REMEMBERED // (len(step.before.containers) + 1))
         while len(self._waiting) > max(room, 1):
             del self._waiting[next(iter(self._waiting))]
             self._lost += 1
@@ -116,32 +103,9 @@ class Explanations:
         found = list[Entry | Exception]()
         for step in steps:
             try:
-                answer = _answer(step, search=not self._closing)
+                answer = considered(step, search=not self._closing)
             except Exception as error:  # noqa: BLE001 (whatever a policy does here, it has decided before)
                 found.append(error)
             else:
                 found += [answer] if answer else []
         return found
-
-
-def _was_refused(before: Node, event: ContainerResized) -> bool:
-    """Whether the same size has been refused before."""
-    container = before.containers.get(event.key)
-    return container is not None and container.desired is not None and container.desired.sizes == event.sizes
-
-
-def _answer(step: Step, *, search: bool) -> Entry | None:
-    assert step.policy  # `hear` keeps no other
-    refused = isinstance(step.result, NotEnough)
-    found = weighed(step.before, step.event, step.policy, refused=refused, search=search)
-    if found is None:
-        return None
-    about, choice = found
-    said = (f"what was compared: {choice.decided.value}",)
-    return Entry(about, Kind.CONSIDERED, said, choice.facts(), step.at_s)
-
-
-def _name(event: ContainerCreating | ContainerResized) -> tuple[str, str]:
-    if isinstance(event, ContainerCreating):
-        return event.container.pod, event.container.name
-    return event.key, ""

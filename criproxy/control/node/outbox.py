@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from criproxy.control.failures import Failures
-from criproxy.control.node.decision_log import tell
 from criproxy.control.node.explanations import MAX_REMEMBERED, MAX_WAITING, Explanations
-from criproxy.control.node.history import Entry, History, entries_of
+from criproxy.control.node.history import History
 from criproxy.control.settings import Log
 from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event
+from criproxy.engine.history import Entry, entries_of
+from criproxy.engine.log_line import log_line
 from criproxy.model.record import Record
 
 LINGER_S = 0.02
@@ -101,7 +102,8 @@ class Outbox:
             self._explanations.hear(step)
         if isinstance(result, Decision):
             with harmless("a decision"):
-                tell(self._log, step.event, step.before, result, step.took_s)
+                if line := log_line(step.event, step.before, result):
+                    self._log.info(line[0], **line[1], decision_ms=round(step.took_s * 1000, 2))
             with harmless("a decision"):
                 for entry in entries_of(step.before, step.event, result):
                     self._write(self._history.record(replace(entry, at_s=step.at_s)))

@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter, time
 
 from criproxy.control.failures import Failures
-from criproxy.control.node.history import Entry, History
+from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Heard, Outbox
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.policy_failures import Asking
@@ -31,6 +31,7 @@ from criproxy.engine.events import (
     kind_of,
 )
 from criproxy.engine.fallback import Fallback
+from criproxy.engine.history import Entry
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
@@ -185,7 +186,7 @@ class NodeState:
         """
         container = self.node.containers.get(about) if isinstance(about, str) else about
         if container is not None or about is None:
-            self._outbox.put(Entry(container, kind, sentences, facts))
+            self._outbox.put(Entry(container, kind, sentences, facts, time()))
 
     def note_later(self, about: Container, kind: Kind, put_into_words: Callable[[], Words]) -> None:
         """The same for what a call must not wait for: *put_into_words* gives sentences and facts afterwards."""

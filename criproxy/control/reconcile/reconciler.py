@@ -13,7 +13,6 @@ from time import monotonic
 
 from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_reported
 from criproxy.control.context import Context
-from criproxy.control.node.history import cause, told_quota, told_update
 from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for, target
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError
@@ -27,6 +26,7 @@ from criproxy.engine.events import (
     PodStopped,
     UpdateApplied,
 )
+from criproxy.engine.history import cause, told_quota, told_update
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.context import Context
-from criproxy.control.node.history import told_quota
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.tasks import batches
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
+from criproxy.engine.history import told_quota
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node

@@ -5,15 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.node.decision_log import tell
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.decision import Decision
-from criproxy.engine.events import PolicyChanged
-from criproxy.model.node import Node
-from criproxy.model.reason import Reason
-from criproxy.simulate.machines import machine
-from tests.control.world import GIB, RecordingLog, World, owner, sharer
+from tests.control.world import GIB, World, owner, sharer
 
 LIMIT_S = 20.0
 
@@ -87,12 +81,3 @@ async def test_a_resize_is_one_line(tmp_path: Path) -> None:
 
         ((event, keys),) = lines(world)
         assert (event, keys["cpu_milli"], keys["cpus"]) == ("container resized", 1000, "1")
-
-
-def test_a_policy_that_is_looked_at_again_is_no_news() -> None:
-    """As after each start with a container that is left alone."""
-    log, node = RecordingLog(), Node(machine())
-    tell(log, PolicyChanged(), node, Decision(node, reasons=(Reason(None, "it has changed"),)), 0.1)
-    assert log.lines == []
-    tell(log, PolicyChanged(), node, Decision(node.replace(configuration="b")), 0.1)
-    assert log.events() == ["policy changed"]

@@ -10,12 +10,12 @@ import pytest
 from criproxy.control.failures import Failures
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import MAX_WAITING, Explanations
-from criproxy.control.node.history import Entry
 from criproxy.control.tasks import Tasks
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
 from criproxy.engine.guard import Guarded
+from criproxy.engine.history import Entry
 from criproxy.engine.leavers import Leavers
 from criproxy.engine.step import step
 from criproxy.errors import BadAnnotation, NotEnough, Refused

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.node.history import MAX_REFUSALS, REFUSAL_S, Entry, History, cause, entries_of
+from criproxy.control.node.history import MAX_REFUSALS, REFUSAL_S, History
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -24,6 +24,7 @@ from criproxy.engine.events import (
     PolicyChanged,
     Present,
 )
+from criproxy.engine.history import Entry, cause, entries_of
 from criproxy.engine.step import step
 from criproxy.model.grant import Applied, Layout
 from criproxy.model.node import Node

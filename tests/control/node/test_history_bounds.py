@@ -1,6 +1,7 @@
 """What is remembered of a decision is bounded, whatever was said about it."""
 
-from criproxy.control.node.history import Entry, History
+from criproxy.control.node.history import History
+from criproxy.engine.history import Entry
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
 

@@ -1,8 +1,7 @@
-"""One log line per decision: the container, what it asked for, what it got, and why."""
+"""The log line of a decision: the container, what it asked for, what it got, and why."""
 
 from collections.abc import Sequence
 
-from criproxy.control.settings import Log
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreating,
@@ -23,20 +22,20 @@ from criproxy.model.node import Node
 from criproxy.model.workload import Container
 
 
-def tell(log: Log, event: Event, before: Node, decision: Decision, took_s: float) -> None:
-    """Write the line of a decision that placed, moved or released a container; nothing for all others."""
+def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[str, object]] | None:
+    """The sentence and the keys of a decision that placed, moved or released a container; None for all others."""
     if isinstance(event, PolicyChanged) and decision.node is before:
-        return  # asked once more, as after each start with unplaced containers
+        return None  # asked once more, as after each start with unplaced containers
     sentence = _sentence(event, decision)
     if sentence is not None:
         keys = {**_who(decision), **_place(decision.grant)}
     elif gone := _released(event, before, decision):
         sentence, keys = "place given back", _freed(before, gone)
     else:
-        return
+        return None
     if decision.reasons:
         keys["reasons"] = list(bounded_texts(decision.sentences))
-    log.info(sentence, **keys, moved=len(decision.updates), decision_ms=round(took_s * 1000, 2))
+    return sentence, {**keys, "moved": len(decision.updates)}
 
 
 def _sentence(event: Event, decision: Decision) -> str | None:
