@@ -16,7 +16,7 @@ from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.failures import Failures, SafeLog
-from criproxy.control.node.persister import NodeStore, Persister
+from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import InForce, Log, Settings
@@ -35,6 +35,7 @@ from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
+from criproxy.store.store import NodeStore
 from criproxy.wire.calls import Table
 
 

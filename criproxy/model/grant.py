@@ -76,6 +76,10 @@ class Applied:
     lifted: bool = False
     """Whether it has no CFS quota; only known where its grant says something about that."""
 
+    def has_sets_of(self, other: "Applied", named_mems: CpuSet) -> bool:
+        """Whether CPUs and memory nodes are those of *other*; the latter only where any are named."""
+        return self.cpus == other.cpus and (not named_mems or self.mems == other.mems)
+
 
 def in_place(grant: Grant, applied: Applied | None) -> bool:
     """Whether a container has exactly what it was granted."""

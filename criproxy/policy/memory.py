@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from criproxy.alloc.memory import ANY, MemoryWish
 from criproxy.model.annotations import COLD_START, parse_cold_start
+from criproxy.model.node import Node
 from criproxy.model.topology import MemoryKind
+from criproxy.model.workload import ContainerState
 from criproxy.policy.annotations import Wishes, written
 
 MEMORY_TYPE, PRESERVE = "memory-type", "memory.preserve"
@@ -41,6 +43,15 @@ def cold_start_s(annotations: Mapping[str, str], container: str) -> float | None
         return parse_cold_start(found[1]) if found else None
     except ValueError:
         return None  # the policy has refused the container
+
+
+def cold_for_s(node: Node, key: str) -> float | None:
+    """How long the cold start of a container lasts from its start on; None where it has none or has not begun."""
+    container = node.containers.get(key)
+    if container is None or container.warm or container.state is not ContainerState.RUNNING or key not in node.grants:
+        return None
+    pod = node.pods.get(container.pod)
+    return cold_start_s(pod.annotations, container.name) if pod and pod.annotations else None
 
 
 def memory_kinds(words: Iterable[str]) -> frozenset[MemoryKind]:

@@ -3,11 +3,11 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_ISVTX
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
@@ -22,6 +22,30 @@ LOCK_NAME = "lock"
 
 class InUse(StoreError):
     """Another process has the state directory."""
+
+
+class NodeStore(Protocol):
+    """Where the controller keeps a node over restarts, as far as it uses a `Store`."""
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The rows that are not there though the last save succeeded: their values cannot be written."""
+
+    @property
+    def lost_records(self) -> int:
+        """How many records could not be written for their values so far."""
+
+    def load(self, topology: Topology) -> Node:
+        """The node as it was saved last."""
+
+    def save(self, before: Node, after: Node, records: Sequence[Record]) -> Awaitable[None]:
+        """Write the rows that differ and the records, in one transaction; raises StoreError."""
+
+    async def find(self, text: str) -> list[Record]:
+        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
+
+    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
+        """Of each of the containers *lives* the last record of that kind, if there is one."""
 
 
 class Store:

@@ -17,8 +17,8 @@ from time import monotonic
 from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
+from criproxy.control.reconcile.excess_cpus import is_in_the_way
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.reconcile.target import is_in_the_way
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api

@@ -13,7 +13,6 @@ from criproxy.control.containers.refused_resizes import RefusedResizes, warn
 from criproxy.control.context import Context
 from criproxy.control.node.persister import CannotBeStored
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.reconcile.target import quota_for
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
@@ -21,6 +20,7 @@ from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.guard import PolicyFault
+from criproxy.engine.target import quota_for
 from criproxy.errors import NotEnough, Refused, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.record import Kind

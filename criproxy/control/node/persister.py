@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Protocol
 
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log, StoreLimits
@@ -24,38 +23,14 @@ from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
-from criproxy.model.topology import Topology
 from criproxy.observe.counters import Counters
+from criproxy.store.store import NodeStore
 from criproxy.store.writing import LeftOut
 
 FLUSH_S = 0.1
 """How long a change that nobody waits for may wait for more, to be written together."""
 MAX_RECORDS = 2_000
 """Records that wait for the disk; of more the oldest are lost, which is counted. Each is bounded by itself."""
-
-
-class NodeStore(Protocol):
-    """Where a node is kept over restarts."""
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """The rows that are not there though the last save succeeded: their values cannot be written."""
-
-    @property
-    def lost_records(self) -> int:
-        """How many records could not be written for their values so far."""
-
-    def load(self, topology: Topology) -> Node:
-        """The node as it was saved last."""
-
-    def save(self, before: Node, after: Node, records: Sequence[Record]) -> Awaitable[None]:
-        """Write the rows that differ and the records, in one transaction; raises StoreError."""
-
-    async def find(self, text: str) -> list[Record]:
-        """The history of all containers that *text* may mean: a beginning of an id, or NAMESPACE/POD/CONTAINER."""
-
-    async def newest(self, kind: Kind, lives: Sequence[str]) -> list[Record]:
-        """Of each of the containers *lives* the last record of that kind, if there is one."""
 
 
 class CannotBeStored(CriproxyError):

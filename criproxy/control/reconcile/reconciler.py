@@ -13,7 +13,7 @@ from time import monotonic
 
 from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_reported
 from criproxy.control.context import Context
-from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for, target
+from criproxy.control.reconcile.excess_cpus import ExcessCpus, in_the_way
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.decision import Decision
@@ -27,6 +27,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.history import cause, told_quota, told_update
+from criproxy.engine.target import quota_for, target
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
@@ -224,7 +225,8 @@ class Reconciler:
         # Where the cgroup cannot be read, the answer has to do: others wait for these CPUs.
         seen = await if_reported(self.context.cgroups.read(key)) or Seen(ContainerState.RUNNING)
         has = self._known(key, seen, wanted)
-        lost = seen.applied is not None and has is not None and not _reached(has, wanted)
+        reached = has and has.has_sets_of(wanted, wanted.mems) and has.lifted == wanted.lifted
+        lost = seen.applied is not None and not reached
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
                 why = why or self._causes.get(key, "")  # now: the decision may not have been followed when it was sent
@@ -329,7 +331,7 @@ class Reconciler:
     def _target(self, key: str) -> Applied | None:
         """The next step of *key* towards its grant; what it should have already where that may not be in force."""
         node = self.context.state.node
-        wanted = target(node, key, self.excess())
+        wanted = target(node, key, self.excess().others(key))
         if wanted is None and node.containers[key].state is ContainerState.CREATED:
             return node.applied.get(key) if self.context.in_flight.is_unread(key) else None
         return wanted
@@ -338,8 +340,3 @@ class Reconciler:
 def _facts(prefix: str, sets: Applied | None) -> dict[str, str | int]:
     cpus, mems = (format_cpuset(sets.cpus), format_cpuset(sets.mems)) if sets else ("", "")
     return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}
-
-
-def _reached(seen: Applied, wanted: Applied) -> bool:
-    same_sets = seen.cpus == wanted.cpus and (not wanted.mems or seen.mems == wanted.mems)
-    return same_sets and seen.lifted == wanted.lifted

@@ -14,9 +14,8 @@ from criproxy.control.context import Context
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.engine.events import ColdStartEnded
 from criproxy.model.entries import changed_keys
-from criproxy.model.node import Node
-from criproxy.model.workload import Container, ContainerState
-from criproxy.policy.memory import cold_start_s
+from criproxy.model.workload import Container
+from criproxy.policy.memory import cold_for_s
 
 
 @dataclass(slots=True)
@@ -55,12 +54,3 @@ class ColdStarts:
         except RuntimeCallError:
             return 0.0
         return max(0.0, time.time() - status.started_at / 1e9) if status.started_at else 0.0
-
-
-def cold_for_s(node: Node, key: str) -> float | None:
-    """How long the cold start of a container lasts from its start on; None where it has none or has not begun."""
-    container = node.containers.get(key)
-    if container is None or container.warm or container.state is not ContainerState.RUNNING or key not in node.grants:
-        return None
-    pod = node.pods.get(container.pod)
-    return cold_start_s(pod.annotations, container.name) if pod and pod.annotations else None

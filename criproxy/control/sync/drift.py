@@ -15,6 +15,7 @@ from criproxy.control.sync.hotplug import Hotplug
 from criproxy.control.tasks import batches
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
+from criproxy.engine.drift import does_harm, is_foreign
 from criproxy.engine.history import told_quota
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
@@ -102,7 +103,7 @@ class Drift:
         if group is None or key not in node.grants or key not in node.applied:
             return False
         with suppress(OSError):
-            return _does_harm(node, key, group.read())
+            return does_harm(node, key, group.read())
         return False
 
     async def _compare(self, key: str) -> float:
@@ -111,7 +112,7 @@ class Drift:
         if key not in before.grants or reconciler.is_reading(key):
             return 0.0
         seen = await reconciler.read_cgroup(key)
-        if seen.ended or not seen.applied or not _is_foreign(before, key, seen.applied):
+        if seen.ended or not seen.applied or not is_foreign(before, key, seen.applied):
             return 0.0
         context.counters.drift_found += 1
         pause_s = self._note(key, before, seen.applied)
@@ -128,7 +129,7 @@ class Drift:
         history.times, history.last_s = history.times + 1, now_s
         with self.context.failures.harmless("a foreign change"):
             self._report(key, before, has, history)
-        if history.times < _PATIENCE or _does_harm(before, key, has):
+        if history.times < _PATIENCE or does_harm(before, key, has):
             return 0.0
         doublings = min(history.times - _PATIENCE, 20)
         return min(self.context.settings.drift_period_s * float(1 << doublings), _LONGEST_PAUSE_S)
@@ -175,28 +176,6 @@ def as_applied(group: CpusetGroup, grant: Grant, applied: Applied) -> bool:
     if grant.quota is not CpuQuota.LEFT and group.lifted() not in (None, applied.lifted):
         return False
     try:
-        return _same(group.read(), grant, applied) or _same(group.configured(), grant, applied)
+        return group.read().has_sets_of(applied, grant.mems) or group.configured().has_sets_of(applied, grant.mems)
     except OSError:
         return False
-
-
-def _same(has: Applied, grant: Grant, should: Applied) -> bool:
-    """Whether the sets are the same, as far as *grant* names them."""
-    return has.cpus == should.cpus and (not grant.mems or has.mems == should.mems)
-
-
-def _is_foreign(before: Node, key: str, has: Applied) -> bool:
-    """Whether another program wrote what *key* has: it is neither what we wrote nor what the machine left of that."""
-    grant, applied = before.grants[key], before.applied.get(key)
-    if applied is None or in_place(grant, has):
-        return False
-    left = Applied(applied.cpus & before.topology.cpus, applied.mems & before.topology.mems)
-    return has.lifted != applied.lifted or not (_same(has, grant, applied) or _same(has, grant, left))
-
-
-def _does_harm(node: Node, key: str, has: Applied) -> bool:
-    """Whether exclusive CPUs are concerned: that is never left so. A quota harms no other container."""
-    own, should = node.grants[key].exclusive, node.applied[key]
-    if (has.cpus, has.mems) == (should.cpus, should.mems):
-        return False
-    return bool(own) or not has.cpus.isdisjoint(node.exclusive_cpus - own)

@@ -8,7 +8,7 @@ import pytest
 
 from criproxy.control.failures import Failures
 from criproxy.control.node import state
-from criproxy.control.node.persister import NodeStore, Persister
+from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState, Words
 from criproxy.control.tasks import Tasks
 from criproxy.engine.events import (
@@ -29,6 +29,7 @@ from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.observe.counters import Counters
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
+from criproxy.store.store import NodeStore
 from tests.control.node.test_persister import EMPTY, LIMIT_S, QUICK, Disk
 from tests.control.world import STATIC, RecordingLog
 

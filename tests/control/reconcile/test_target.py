@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from criproxy.control.containers.in_flight import InFlight, StartEvent
-from criproxy.control.reconcile.target import ExcessCpus, in_the_way, quota_for, target
+from criproxy.control.reconcile.excess_cpus import ExcessCpus, in_the_way
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -18,6 +18,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.step import step
+from criproxy.engine.target import quota_for, target
 from criproxy.errors import NotEnough
 from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
@@ -104,7 +105,7 @@ def starting(key: str) -> InFlight:
 
 def sent(node: Node, key: str) -> Event | None:
     """What reaches the container *key* if it is told now what it may have."""
-    to = target(node, key, ExcessCpus().of(node)) if key in node.grants else None
+    to = target(node, key, ExcessCpus().of(node).others(key)) if key in node.grants else None
     if to is None:
         return None
     assert to.lifted <= (to.cpus <= node.grants[key].exclusive)
@@ -141,7 +142,7 @@ def test_a_quota_does_not_wait_for_cpus() -> None:
         applied={"k": Applied(first, frozenset(), lifted=True), "o": Applied(frozenset({2}), frozenset())},
     )
 
-    to = target(node, "k", ExcessCpus().of(node))
+    to = target(node, "k", ExcessCpus().of(node).others("k"))
 
     assert to == Applied(first, frozenset(), lifted=False)
     assert quota_for(node, "k", to) == CfsQuota(100_000)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.reconcile.target import ExcessCpus, in_the_way, target
+from criproxy.control.reconcile.excess_cpus import ExcessCpus, in_the_way
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -18,6 +18,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.step import step
+from criproxy.engine.target import target
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS, in_place
@@ -79,7 +80,7 @@ class Scene:
         """Tell a container what it may have now; whether there was something to tell."""
         if key not in self.node.grants or key == self.node.containers[key].reservation:
             return False
-        wanted = target(self.node, key, ExcessCpus().of(self.node))
+        wanted = target(self.node, key, ExcessCpus().of(self.node).others(key))
         if wanted is None:
             return False
         if key in self._running():
