@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import translate
+from criproxy.cri import sizes, translate
 from criproxy.cri.stamp import ANNOTATION, Stamp, read_stamp
 from criproxy.model.resources import LIFTED_US, MAX_MACHINE_MILLI
 from criproxy.model.workload import Container, QosClass
@@ -64,7 +64,7 @@ def test_any_sizes_can_be_kept(
     request.config.linux.resources.CopyFrom(asked)
     request.sandbox_config.linux.cgroup_parent = parent
     found = translate.container(request, "r", CAPACITY)
-    resized = found.resized(translate.sizes(again, found, CAPACITY))
+    resized = found.resized(sizes.sizes_after(again, found, CAPACITY))
     for container in (found, resized):
         assert storable(container)
         assert storable(container.asked_quota)
@@ -75,7 +75,7 @@ def test_any_sizes_can_be_kept(
 def test_a_quota_beyond_all_machines_is_a_limit_of_the_largest() -> None:
     """The container starts: its limit limits nothing, which is what the runtime would make of it."""
     asked = api.LinuxContainerResources(cpu_quota=1 << 62, cpu_period=1)
-    found = translate.sizes(asked, Container(key="c", pod="s", name="c"))
+    found = sizes.sizes_after(asked, Container(key="c", pod="s", name="c"))
     assert found.cpu_limit_milli == MAX_MACHINE_MILLI
 
 

@@ -23,7 +23,7 @@ from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import translate
+from criproxy.cri import sizes, translate
 from criproxy.devices import boundary
 from criproxy.devices.classes import DeviceClass
 from criproxy.discovery.patience import Patience
@@ -69,7 +69,7 @@ def numbers_have_no_end(patch: pytest.MonkeyPatch) -> None:
     def endless(quota_us: int, period_us: int) -> int | None:
         return quota_us * 1000 // (period_us or 1) if quota_us > 0 else None
 
-    plant(patch, translate, "quota_to_milli", endless)
+    plant(patch, sizes, "quota_to_milli", endless)
     for module in (writing, database):
         plant(patch, module, "is_of_value", lambda error: False)
 
@@ -160,7 +160,7 @@ def lines_have_no_end(patch: pytest.MonkeyPatch) -> None:
 
 def no_pod_has_a_total(patch: pytest.MonkeyPatch) -> None:
     """Nobody reads what a sandbox says of its pod as a whole."""
-    plant(patch, translate, "pod_total", lambda resources: 0)
+    plant(patch, sizes, "pod_total", lambda resources: 0)
 
 
 def refused_resizes_are_not_told(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import rewrite, translate
+from criproxy.cri import rewrite, sizes, translate
 from criproxy.cri.asked import asked
 from criproxy.cri.methods import BY_PATH
 from criproxy.cri.stamp import MISSED, missed_text
@@ -196,7 +196,7 @@ class Creates:
             pod = translate.pod(request.sandbox_config, creating.sandbox_id)
             await self.context.state.apply(PodCreated(pod, self.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
-            total = translate.pod_total(request.sandbox_config.linux.resources)
+            total = sizes.pod_total(request.sandbox_config.linux.resources)
             if total != known.cpu_total_milli:
                 await self.context.state.apply(PodResized(known.key, total))
 

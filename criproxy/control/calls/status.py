@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from criproxy.control.calls.failed_calls import note_failed
 from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import translate
 from criproxy.cri.methods import paths
+from criproxy.cri.sizes import stamped_quota
 from criproxy.cri.stamp import read_stamp
 from criproxy.cri.statuses import STATUSES, as_asked
 from criproxy.model.resources import CfsQuota
@@ -41,4 +41,4 @@ class Replies:
         if known := self.context.state.node.containers.get(status.id):
             return known.asked_quota if known.reservation else None
         stamp = read_stamp(status.annotations)
-        return translate.stamped_quota(stamp) if stamp else None
+        return stamped_quota(stamp) if stamp else None

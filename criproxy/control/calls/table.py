@@ -15,7 +15,7 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import translate
+from criproxy.cri import sizes, translate
 from criproxy.cri.methods import paths
 from criproxy.engine.events import (
     ContainerExited,
@@ -93,7 +93,7 @@ class Handlers:
         key = self.context.state.resolve_pod(update.pod_sandbox_id)
         if update.resources.cpu_shares and outcome.kind is not OutcomeKind.NOT_SENT:
             # Whatever the runtime says (containerd does not know this call before 2.3), the kubelet goes on with it.
-            self.context.state.submit(PodResized(key, translate.pod_total(update.resources)))
+            self.context.state.submit(PodResized(key, sizes.pod_total(update.resources)))
         if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
             self.context.tasks.spawn(f"resync {key}", self.resync.of_sandbox(key))
 

@@ -18,6 +18,7 @@ from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
+from criproxy.cri.sizes import sizes_after
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.engine.guard import PolicyFault
 from criproxy.engine.target import quota_for
@@ -138,7 +139,7 @@ class Updates:
             await self.context.persister.durable(key)
 
     def _sizes(self, container: Container, request: api.UpdateContainerResourcesRequest) -> Sizes:
-        return translate.sizes(request.linux, container, self.context.state.node.topology.capacity_bytes)
+        return sizes_after(request.linux, container, self.context.state.node.topology.capacity_bytes)
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Give the lock back, then read what the container has; a resize that did not happen is undone."""

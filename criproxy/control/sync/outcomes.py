@@ -24,6 +24,7 @@ from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.sizes import sizes_after
 from criproxy.cri.stamp import read_stamp
 from criproxy.engine.events import (
     ContainerCreated,
@@ -249,9 +250,9 @@ class Outcomes:
         linux, capacity_bytes = reply.status.resources.linux, node.topology.capacity_bytes
         if linux.cpu_quota < 0 and asked.cpu_quota and before.cpu_quota:  # lifted: it says nothing of either
             linux.cpu_quota = 0
-            if translate.sizes(linux, known, capacity_bytes) == asked:
+            if sizes_after(linux, known, capacity_bytes) == asked:
                 return None
-        sizes = translate.sizes(linux, known.resized(before), capacity_bytes)
+        sizes = sizes_after(linux, known.resized(before), capacity_bytes)
         return None if sizes == asked else sizes
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:

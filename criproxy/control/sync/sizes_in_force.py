@@ -13,7 +13,7 @@ from criproxy.control.containers.cgroups import Seen, if_reported
 from criproxy.control.context import Context
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
-from criproxy.cri import translate
+from criproxy.cri.sizes import sizes_in_force
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.errors import CriproxyError
@@ -56,7 +56,7 @@ def _alive(context: Context, key: str) -> Container | None:
 
 
 def _resized(context: Context, container: Container, reply: api.ContainerStatusResponse) -> None:
-    has = translate.sizes_in_force(reply, container, context.state.node.topology.capacity_bytes)
+    has = sizes_in_force(reply.status.resources.linux, container, context.state.node.topology.capacity_bytes)
     # What the kubelet still asks for is not in force: if it is, the kubelet asks no more.
     waits_for = container.desired.sizes if container.desired and container.desired.told else container.sizes
     if _alike(has, container.sizes) or _alike(has, waits_for):
