@@ -63,6 +63,5 @@ def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
 
 
 def _cpus(node: Node, reserved: CpuSet) -> dict[str, dict[int, int]]:
-    free = node.shared_cpus - reserved - node.topology.isolated_cpus - node.watched_cpus
-    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free}
+    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": node.free_cpus(reserved)}
     return {kind: {numa.id: len(numa.cpus & cpus) for numa in node.topology.nodes} for kind, cpus in kinds.items()}

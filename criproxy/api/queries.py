@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from criproxy import __version__
 from criproxy.api.situation import Situations
 from criproxy.devices.builtin import BUILTIN
-from criproxy.engine.choice import Choice
+from criproxy.engine.choice import Choice, choice_now
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.notices import Notice, Values, timestamp
 from criproxy.observe.control_socket import Command, Encoded
@@ -89,7 +89,7 @@ class Answers:
         now: Choice | None = None
         if life.container and not life.considered:  # the history does not have what it was placed by
             try:
-                now = await asyncio.to_thread(self.situations.choice_now, life.container.key)
+                now = await asyncio.to_thread(choice_now, state.node, state.policy, life.container.key)
             except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)
                 notices.append(Notice("policy", f"the policy cannot say what it would choose from: {error!r}"))
         head = {**self._head(), "notices": [notice.to_json() for notice in notices]}

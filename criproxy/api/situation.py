@@ -6,13 +6,9 @@ from functools import partial
 from criproxy.config.fit import Fit
 from criproxy.control.containers.cgroups import LEFT_RUNNING
 from criproxy.control.controller import Controller
-from criproxy.engine.choice import Choice, Decided
-from criproxy.engine.complete import complete
-from criproxy.engine.shortfalls import shortfall
 from criproxy.model.bounded import bounded_texts
 from criproxy.model.notices import Notice
 from criproxy.model.workload import ContainerState
-from criproxy.policy.api import candidates_of
 from criproxy.policy.options import options_of
 from criproxy.views.situation import Situation
 
@@ -46,20 +42,6 @@ class Situations:
         """The names of the containers that still use CPUs that the container *key* was granted."""
         controller = self.controller
         return [controller.node.containers[other].title for other in controller.reconciler.blockers(key)]
-
-    def choice_now(self, key: str) -> Choice | None:
-        """What would be compared for a container that has a place if it were placed anew; from any thread.
-
-        None where nothing would be.
-
-        Whatever is wrong with a policy, it may raise.
-        """
-        node, policy = self.controller.node, self.controller.context.state.policy
-        if node.released or key not in node.grants or key not in node.containers or shortfall(node, policy, key):
-            return None  # of the latter nothing was compared
-        seen = complete(policy).shown(node, node.containers[key])
-        candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
-        return Choice(Decided.NOW, candidates) if candidates else None
 
     def _notices(self) -> Iterator[Notice]:
         controller = self.controller

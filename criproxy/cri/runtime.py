@@ -6,7 +6,7 @@ Everything that grpc raises leaves this file as a `RuntimeCallError`.
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grpc.aio import AioRpcError, Channel, UnaryStreamMultiCallable, UnaryUnaryMultiCallable
 
 Reply = TypeVar("Reply", bound=Message)
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 10.0
 """Deadline of one call; none of the calls that we make ourselves waits for a process."""
@@ -225,6 +226,20 @@ class RuntimeClient:
             response_deserializer=partial(utf8.parse, reply),
         )
         return call
+
+
+async def if_reported(asked: Awaitable[T]) -> T | None:
+    """What is *asked* about one container; None where the runtime fails for that one: others need not wait for it.
+
+    Raises:
+        RuntimeCallError: the runtime is away.
+    """
+    try:
+        return await asked
+    except RuntimeCallError as error:
+        if error.is_away:
+            raise
+        return None
 
 
 def _failure(method: str, error: "AioRpcError") -> RuntimeCallError:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event
 from criproxy.engine.history import Entry
 from criproxy.engine.keeping import with_keepers
 from criproxy.engine.leavers import Leavers, leavers
+from criproxy.engine.shortfalls import shortfall
 from criproxy.engine.step import placing
 from criproxy.errors import NotEnough
 from criproxy.model.node import Node
@@ -111,6 +113,18 @@ def weighed(
     if candidates is None and leaving is None:
         return None
     return asked[1], Choice(_decided(event, refused=refused), candidates, leaving)
+
+
+def choice_now(node: Node, policy: Policy, key: str) -> Choice | None:
+    """What would be compared for a container that has a place if it were placed anew; None where nothing would be.
+
+    Whatever is wrong with a policy, it may raise.
+    """
+    if node.released or key not in node.grants or key not in node.containers or shortfall(node, policy, key):
+        return None  # of the latter nothing was compared
+    seen = complete(policy).shown(node, node.containers[key])
+    candidates = candidates_of(policy, seen, node.containers[key]) if seen else None
+    return Choice(Decided.NOW, candidates) if candidates else None
 
 
 def _decided(event: Event, *, refused: bool) -> Decided:

@@ -141,6 +141,16 @@ def total_of_group(node: Node, pod: Pod, group: Sequence[Container]) -> int | No
     return None
 
 
+def total_shared_by(node: Node, container: Container) -> int | None:
+    """The CPU that it shares with the containers of its pod, in milli; None where it has what it asks for itself."""
+    pod, grant = node.pods.get(container.pod), node.grants.get(container.key)
+    if pod is None or grant is None or not grant.exclusive:
+        return None
+    beside = [other for other in node.containers_of(container.pod) if other.key in node.grants]
+    together = [other for other in beside if node.grants[other.key].exclusive & grant.exclusive]
+    return total_of_group(node, pod, together) if len(together) > 1 else None
+
+
 def _overlap(node: Node, group: Sequence[Container]) -> bool:
     own = [node.grants[each.key].exclusive for each in group if each.key in node.grants]
     return len(frozenset().union(*own)) < sum(map(len, own))

@@ -80,6 +80,10 @@ class Node:
         watched = (key for key in self.applied.keys() - self.grants.keys() if self.is_watched(key))
         return NO_CPUS.union(*(self.applied[key].cpus for key in watched)) & self.topology.cpus
 
+    def free_cpus(self, reserved: CpuSet) -> CpuSet:
+        """Shared CPUs that can become exclusive, where the policy keeps those *reserved* from that."""
+        return self.shared_cpus - reserved - self.topology.isolated_cpus - self.watched_cpus
+
     def is_watched(self, key: str) -> bool:
         """Whether the container *key* is one of those whose CPUs are `watched_cpus`."""
         container = self.containers.get(key)

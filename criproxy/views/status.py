@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from criproxy.engine.kept import pod_title
-from criproxy.engine.pod_total import total_of_group
+from criproxy.engine.pod_total import total_shared_by
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import CpuQuota, Grant
 from criproxy.model.kept import Kept
@@ -71,7 +71,7 @@ def row(situation: Situation, container: Container) -> Values:
         "cpu_limit_milli": container.cpu_limit_milli,
         "memory_request_bytes": _interval(container.memory_request_bytes),
         "memory_limit_bytes": container.memory_limit_bytes,
-        "pod_cpu_milli": of_pod(node, container),
+        "pod_cpu_milli": total_shared_by(node, container),
         "placed": grant is not None,
         "cpus": format_cpuset(grant.cpus) if grant else "",
         "mems": format_cpuset(grant.mems) if grant else "",
@@ -86,20 +86,10 @@ def row(situation: Situation, container: Container) -> Values:
     }
 
 
-def of_pod(node: Node, container: Container) -> int | None:
-    """The CPU that it shares with the containers of its pod, in milli; None where it has what it asks for itself."""
-    pod, grant = node.pods.get(container.pod), node.grants.get(container.key)
-    if pod is None or grant is None or not grant.exclusive:
-        return None
-    beside = [other for other in node.containers_of(container.pod) if other.key in node.grants]
-    together = [other for other in beside if node.grants[other.key].exclusive & grant.exclusive]
-    return total_of_group(node, pod, together) if len(together) > 1 else None
-
-
 def summary(situation: Situation) -> Values:
     """The node as a whole: CPUs, NUMA nodes, counts, notices."""
     node, topology = situation.node, situation.node.topology
-    free = node.shared_cpus - situation.reserved - topology.isolated_cpus - node.watched_cpus
+    free = node.free_cpus(situation.reserved)
     return {
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],

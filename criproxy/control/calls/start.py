@@ -14,7 +14,6 @@ import asyncio
 from dataclasses import dataclass
 from time import monotonic
 
-from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
 from criproxy.control.reconcile.excess_cpus import is_in_the_way
@@ -23,7 +22,7 @@ from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.events import ContainerStarted, UnknownOutcome
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset

@@ -4,13 +4,11 @@ A runtime whose containers are not on this machine (the embedded one), or that r
 ContainerStatus.
 """
 
-from collections.abc import Awaitable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from criproxy.control.containers.in_flight import InFlight
 from criproxy.cri import api_pb2 as api
@@ -24,7 +22,6 @@ LEFT_RUNNING = "the runtime has lost what still runs, and moves it no more: rest
 """containerd 1.6 calls it exited and removes it never; after a restart it calls its state unknown, and does."""
 _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
 """What the runtime calls containers of which it has lost the processes, among others."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +39,6 @@ class Seen:
     def ended(self) -> bool:
         """Whether it will never run again."""
         return self.state in (None, ContainerState.EXITED)
-
-
-async def if_reported(asked: Awaitable[T]) -> T | None:
-    """What is *asked* about one container; None where the runtime fails for that one: others need not wait for it.
-
-    Raises:
-        RuntimeCallError: the runtime is away.
-    """
-    try:
-        return await asked
-    except RuntimeCallError as error:
-        if error.is_away:
-            raise
-        return None
 
 
 @dataclass

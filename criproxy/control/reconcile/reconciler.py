@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
-from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen, if_reported
+from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen
 from criproxy.control.context import Context
 from criproxy.control.reconcile.excess_cpus import ExcessCpus, in_the_way
 from criproxy.cri import rewrite
-from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
     ContainerCreating,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from criproxy.control.containers.cgroups import Seen, if_reported
+from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard, Guarded
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -18,7 +18,7 @@ from criproxy.control.sync.bypass_times import BypassTimes
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.cri.stamp import read_missed, read_stamp
 from criproxy.devices.boundary import Word
 from criproxy.engine.events import Found, Present, UpdateApplied

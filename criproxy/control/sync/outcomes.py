@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -23,7 +22,7 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.cri.sizes import sizes_after
 from criproxy.cri.stamp import read_stamp
 from criproxy.engine.events import (

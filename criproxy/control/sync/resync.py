@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from criproxy.control.containers.cgroups import if_reported
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -18,7 +17,7 @@ from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped
 from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
-from criproxy.cri.runtime import RuntimeCallError
+from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.events import ContainerGone, ContainerStarted, PodGone, PodResized
 from criproxy.errors import CriproxyError, StatusCode
 from criproxy.model.node import Node

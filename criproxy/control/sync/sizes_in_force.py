@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import time
 
-from criproxy.control.containers.cgroups import Seen, if_reported
+from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import if_reported
 from criproxy.cri.sizes import sizes_in_force
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerResized, ResizeRefused

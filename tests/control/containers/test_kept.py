@@ -7,14 +7,13 @@ from shutil import rmtree
 
 import pytest
 
-from criproxy.api.situation import Situations
 from criproxy.cli.render import words
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE, RuntimeOptions
-from criproxy.engine.choice import Choice, Decided
+from criproxy.engine.choice import Choice, Decided, choice_now
 from criproxy.engine.complete import complete
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
@@ -339,9 +338,7 @@ async def test_explain_compares_what_the_policy_would_see(tmp_path: Path) -> Non
         node = world.controller.node
         assert node.kept_cpus
 
-        assert [Situations(world.controller).choice_now(key) for key in ids] == [None, None]
+        assert [choice_now(node, policy, key) for key in ids] == [None, None]
         seen = complete(policy).shown(node, node.containers[apart])
         assert seen is not None
-        assert Situations(world.controller).choice_now(apart) == Choice(
-            Decided.NOW, policy.candidates(seen, node.containers[apart])
-        )
+        assert choice_now(node, policy, apart) == Choice(Decided.NOW, policy.candidates(seen, node.containers[apart]))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from criproxy.api.measures import measure
-from criproxy.api.situation import Situations
 from criproxy.control.settings import OnError, Promote
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.engine.choice import choice_now
 from criproxy.observe.bypass import BypassMode
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
@@ -50,7 +50,8 @@ async def explained(world: World, container_id: str) -> str:
     """Everything that ``explain`` says of a container, as one text."""
     records = await world.controller.context.state.find_history(container_id)
     (life,) = lives(world.controller.node, records, container_id)
-    return str(tell(situation(world.controller), life, [], [], Situations(world.controller).choice_now(container_id)))
+    now = choice_now(world.controller.node, world.controller.context.state.policy, container_id)
+    return str(tell(situation(world.controller), life, [], [], now))
 
 
 async def created_on_a_full_disk(world: World, disk: Path, cpus: int = 2) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.containers.cgroups import if_reported
+from criproxy.cri.runtime import if_reported
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.workload import ContainerState
