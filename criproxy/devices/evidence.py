@@ -107,6 +107,22 @@ def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], 
     return {kind.name: _weigh(kind, asked, answers, stocks.get(kind.name, _NONE), foreign) for kind in classes}
 
 
+def has_new_card(classes: Iterable[DeviceClass], asked: Asked, evidence: Evidence, stocks: Stocks) -> bool:
+    """Whether a container was given a card whose nodes or CDI specification are not among the known *stocks*.
+
+    Drivers make nodes at their first use, and specifications for claims.
+    """
+    for kind in classes:
+        stock = stocks.get(kind.name, _NONE)
+        cdi = {name for name in asked.cdi if kind.cdi_device(name) is not None}
+        if kind.hide_value and not cdi <= stock.cdi_sets.keys():
+            return True
+        cards = [stock.card(kind, each) for each in evidence[kind.name].ids if kind.per_device]
+        if not all(card and card.nodes for card in cards):
+            return True
+    return False
+
+
 def without_nodes(classes: Iterable[DeviceClass], evidence: Evidence, nodes: Sequence[str]) -> list[str]:
     """The classes of which a container was given cards, and of whose cards no device node is among its *nodes*."""
     return [

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from criproxy.control.context import Context
-from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Stock, Stocks
+from criproxy.devices.cards import Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Evidence
 from criproxy.discovery.cards import DriverFiles, find_cards, names_seen
 from criproxy.discovery.patience import Hangs, Patience
 
@@ -69,22 +67,6 @@ class MachineCards:
         with suppress(Hangs):
             return await self.patience.wait(f"{SCAN} of a command", work, SCAN_TIMEOUT_S)
         return self.found
-
-    def lack(self, classes: Classes, asked: Asked, evidence: Evidence) -> bool:
-        """Whether a container was given a card whose nodes or CDI specification the last scan did not find.
-
-        Drivers make nodes at their first use, and specifications for claims.
-        """
-        for kind in classes:
-            stock = self.found.get(kind.name, Stock())
-            if kind.hide_value and any(
-                kind.cdi_device(name) is not None and name not in stock.cdi_sets for name in asked.cdi
-            ):
-                return True
-            cards = [stock.card(kind, each) for each in evidence[kind.name].ids if kind.per_device]
-            if not all(card and card.nodes for card in cards):
-                return True
-        return False
 
     def _log_hanging(self) -> None:
         hanging = frozenset(self.patience.hanging)

@@ -8,7 +8,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.devices.asked import Asked
-from criproxy.devices.evidence import Evidence, Known, Source, Subject, weigh
+from criproxy.devices.evidence import Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.patience import Patience
@@ -65,7 +65,8 @@ class EvidenceGatherer:
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
         given = self.weighed(rules, asked, known)
-        if self.cards.lack(rules.classes, asked, given.evidence) and await self.cards.rescan(rules.classes):
+        unknown = has_new_card(rules.classes, asked, given.evidence, self.cards.found)
+        if unknown and await self.cards.rescan(rules.classes):
             given = self.weighed(rules, asked, known)
         return given
 
