@@ -9,6 +9,7 @@ import pytest
 from criproxy.control.calls.create import Creates
 from criproxy.control.node.asking import PolicyFailed
 from criproxy.control.settings import OnError
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
 from criproxy.model.grant import Layout
@@ -90,3 +91,24 @@ async def test_a_handler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if fallback == "fails":
             monkeypatch.setattr(world.proxy, "on_error", hold)
         assert (await refusal(world)).details.endswith("its log has the cause")
+
+
+@pytest.mark.parametrize("way", OnError)
+async def test_a_create_that_cannot_be_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: OnError
+) -> None:
+    """What failed at first fails again where the failure is reported: `onError` holds all the same."""
+
+    def fails(*_: object) -> Container:
+        raise TypeError(SECRET)
+
+    monkeypatch.setattr(translate, "container", fails)
+    async with asyncio.timeout(20), World(tmp_path, settings=replace(FAST, on_error=way)) as world:
+        if way is OnError.REFUSE:
+            error = await refusal(world)
+            said = "criproxy failed; its log has the cause"
+            assert (StatusCode(error.code), error.details) == (StatusCode.UNAVAILABLE, said)
+        else:
+            await world.run(owner("web"))
+            await world.until(lambda: len(world.owned()) == 1)  # it is placed afterwards
+            assert world.counters.fallbacks == {way.value: 1}
