@@ -11,13 +11,14 @@ from criproxy.control.node.asking import PolicyFailed
 from criproxy.control.settings import OnError
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.views import status as report
-from tests.control.world import FAST, World, owner, situation
+from tests.control.world import FAST, World, owner, sharer, situation
 
 REFUSING = replace(FAST, on_error=OnError.REFUSE)
 SECRET = "Object of type date at /etc/secret"  # noqa: S105 (no password)
@@ -112,3 +113,23 @@ async def test_a_create_that_cannot_be_translated(
             await world.run(owner("web"))
             await world.until(lambda: len(world.owned()) == 1)  # it is placed afterwards
             assert world.counters.fallbacks == {way.value: 1}
+
+
+async def test_a_start_at_which_the_runtime_fails(tmp_path: Path) -> None:
+    """The container has its name, the runtime's own words are in the log."""
+    fails = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(20), World(tmp_path, fails) as world:
+        pod = sharer("web")
+        created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        other = owner("other")
+        await world.kubelet.create(other, await world.kubelet.run_sandbox(other), other.containers[0])
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.kubelet.start(created)
+
+        assert caught.value.details == (
+            "cannot prepare container default/web/main for its start: a call to the runtime about it has failed; "
+            "criproxy's log has the cause"
+        )
+        (keys,) = (keys for event, keys in world.log.lines if event == "start refused")
+        assert "UpdateContainerResources: UNIMPLEMENTED" in str(keys["error"])
