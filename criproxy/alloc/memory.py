@@ -19,6 +19,7 @@ from criproxy.model.cpuset import CpuSet, interned, numbered
 from criproxy.model.entries import entries_of, with_entries
 from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
+from criproxy.model.reason import AboutMemory
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import MemoryKind, Topology
 from criproxy.model.workload import Container
@@ -109,7 +110,7 @@ def place_memory(
         reason = f"memory from {_nodes(mems)}: what is promised on {_nodes(first)} leaves too little there"
     if moved:
         reason += f"; {_counted(moved)} more NUMA nodes, to make room"
-    return Layout(_changed(grants, {**moved, container.key: own}), (reason,))
+    return Layout(_changed(grants, {**moved, container.key: own}), (AboutMemory(reason),))
 
 
 def return_memory(node: Node, grants: Mapping[str, Grant], *, pessimistic: bool = False) -> Layout:

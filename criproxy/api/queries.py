@@ -87,7 +87,7 @@ class Answers:
                 records = await state.find_history(life.title)
         waits_for = self.situations.blockers(life.id) if life.container else []
         now: Choice | None = None
-        if life.container and not life.considered:  # the history does not have what it was placed by
+        if life.container and not life.is_considered:  # the history does not have what it was placed by
             try:
                 now = await asyncio.to_thread(choice_now, state.node, state.policy, life.container.key)
             except Exception as error:  # noqa: BLE001 (the policy may be an external one; all else can be answered)

@@ -49,7 +49,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     type=Place(folder=True),
     default="/",
     show_default=True,
-    help="Prefix of /sys, /proc and the cgroup tree.",
+    help="Prefix of the host's files: /sys, /proc, /dev, the cgroup tree, CDI's and the kubelet's.",
 )
 @click.option(
     "--http",

@@ -142,15 +142,14 @@ class _Case:
         if self.given.source == "cdi":
             text = "a CDI device of an unknown kind may include a card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
-        text = f"it is unknown whether a card is allocated to it, and it sets {self._variable}"
+        by = ", ".join(self._tampered(asked, None))
+        text = f"it is unknown whether a card is allocated to it, and it asks for one by {by}"
         if self.rules.on_no_evidence == "fail":
             refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet tries again")
             return Boundary(asked, refusal=refusal)
         return Boundary(asked, (self._found(Word.NO_EVIDENCE, f"{text}, which criproxy leaves unchanged"),))
 
     def _unallocated(self, asked: Asked) -> Boundary:
-        if self.rules.hide_unallocated == "off":
-            return Boundary(asked)
         hides = self.kind.hide_value and self.kind.hides_in(self.who.runtime)
         wanted = self.kind.hide_value.encode() if hides else None
         hidden = self._rewritten(asked, wanted)
@@ -161,14 +160,18 @@ class _Case:
             return Boundary(asked, (self._override(tampered),))
         by = self.given.source if self.given.given is Given.NONE else "no evidence"
         how = f"{self._variable}={self.kind.hide_value} hides every card" if hides else "it sees none"
-        if self.rules.hide_unallocated == "report":
-            text = (
-                f"no card is allocated to it ({by}), and it may see what its image shows: hideUnallocated is report; "
-                f"with enforce {how}"
-            )
-            return Boundary(asked, (self._found(Word.WOULD_HIDE, text),))
-        text = f"no card is allocated to it ({by}): {how}"
-        return Boundary(hidden, (self._found(Word.HIDDEN, text), *self._stripped(tampered)))
+        stripped = tuple(self._stripped(tampered))
+        if self.rules.hide_unallocated == "enforce":
+            text = f"no card is allocated to it ({by}): {how}"
+            return Boundary(hidden, (self._found(Word.HIDDEN, text), *stripped))
+        own = self._without_own(asked, wanted) if tampered else asked
+        if self.rules.hide_unallocated == "off":
+            return Boundary(own, stripped)
+        text = (
+            f"no card is allocated to it ({by}), and it may see what its image shows: hideUnallocated is report; "
+            f"with enforce {how}"
+        )
+        return Boundary(own, (self._found(Word.WOULD_HIDE, text), *stripped))
 
     def _allocated(self, asked: Asked) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
@@ -226,6 +229,13 @@ class _Case:
             return asked
         return replace(asked, envs=envs, mounts=mounts)
 
+    def _without_own(self, asked: Asked, wanted: bytes | None) -> Asked:
+        """*asked* without what asks for something else than was given; the rest stays as it is."""
+        gone = self._own(wanted)
+        envs = tuple([env for env in asked.envs if env not in gone])
+        mounts = tuple([mount for mount in asked.mounts if self._fits(mount.container_path)])
+        return replace(asked, envs=envs, mounts=mounts)
+
     def _managed(self) -> list[EnvVar]:
         """The variables that the class manages, be it the visible one or one that is stripped."""
         kind, beside = self.kind, self.kind.beside_env if self.given.given is Given.CARDS else ()
@@ -241,12 +251,13 @@ class _Case:
 
     def _tampered(self, asked: Asked, wanted: bytes | None) -> list[str]:
         """Names of what asks for something else than was given: the pod's own, since plugins ask for what they gave."""
-        kind = self.kind
-        names = [
-            env.name for env in self._managed() if env.name != kind.visible_env or not self._is_fine(env.value, wanted)
-        ]
         mounts = [f"mount {path}" for path, _ in asked.mounts if not self._fits(path)]
-        return list(dict.fromkeys([*names, *mounts]))
+        return list(dict.fromkeys([*(env.name for env in self._own(wanted)), *mounts]))
+
+    def _own(self, wanted: bytes | None) -> list[EnvVar]:
+        """The variables that ask for something else than was given."""
+        visible = self.kind.visible_env
+        return [env for env in self._managed() if env.name != visible or not self._is_fine(env.value, wanted)]
 
     def _is_fine(self, value: bytes, wanted: bytes | None) -> bool:
         """Whether the visible variable with *value* shows what was given, be it in other words, or nothing."""

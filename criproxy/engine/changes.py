@@ -15,7 +15,7 @@ from criproxy.engine.preserved import Preserving
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, restored
 from criproxy.engine.release import release, still_released
-from criproxy.engine.updates import updates_between, with_memory_as_before
+from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import with_entries
@@ -146,7 +146,8 @@ def _place(node: Node, container: Container, policy: Policy) -> tuple[Node, tupl
     if container.missed:  # what was missed was made good
         placed = replace(container, missed=None)
         node = node.replace(containers=with_entries(node.containers, {container.key: placed}))
-    return node.replace(grants=grants, kept=layout.kept), layout.reasons_about(container.key) if told else ()
+    reasons = reasons_with_memory_as_before(layout, container.key) if told else ()
+    return node.replace(grants=grants, kept=layout.kept), reasons
 
 
 def _owns(grant: Grant | None) -> tuple[CpuSet, bool]:

@@ -16,7 +16,7 @@ from criproxy.engine.preserved import preserved
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, owns_all
 from criproxy.engine.transitions import LATER_ATTEMPT, state_after
-from criproxy.engine.updates import updates_between, with_memory_as_before
+from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import with_entries, without
 from criproxy.model.grant import NO_CPUS, PRESERVED, Applied, CpuQuota, Grant
@@ -225,7 +225,7 @@ def _exclusive(node: Node, one: _Adopted, others: _Others, policy: Policy) -> tu
         return node, (Reason(container.key, f"{had} and shares: {error}"),), False
     grants = dict(with_memory_as_before(known, layout.grants, container.key))
     grants[container.key] = replace(grants[container.key], mems=one.mems)
-    reasons = Reason(container.key, had), *layout.reasons_about(container.key)
+    reasons = Reason(container.key, had), *reasons_with_memory_as_before(layout, container.key)
     return node.replace(grants=grants, kept=layout.kept), reasons, True
 
 

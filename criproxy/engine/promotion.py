@@ -44,7 +44,7 @@ def _resize_refused(node: Node, event: ResizeRefused) -> Decision:
         if before.told or not event.believed:
             return Decision(node, key=key)
         since_s = before.since_s
-    desired = Desired(sizes=sizes, since_s=since_s, told=event.believed)
+    desired = Desired(sizes=sizes, since_s=since_s, told=event.believed, in_force=event.believed)
     return Decision(_with(node, replace(container, desired=desired)), key=key)
 
 

@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping
 from criproxy.engine.decision import Update
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import changed_keys
-from criproxy.model.grant import Grant, granted
+from criproxy.model.grant import Grant, Layout, granted
 from criproxy.model.node import Node
+from criproxy.model.reason import AboutMemory, Reason
 from criproxy.model.workload import Container
+
+_AS_BEFORE = "memory from where it came before"
 
 
 def updates_between(
@@ -74,3 +77,9 @@ def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> 
     kept = {each: grants[each].with_memory_of(before.get(each, nowhere)) for each in changed if each in grants}
     moved = {each: grant for each, grant in kept.items() if grant is not grants[each]}
     return {**grants, **moved} if moved else grants
+
+
+def reasons_with_memory_as_before(layout: Layout, key: str) -> tuple[Reason, ...]:
+    """Those of the *layout* about the container *key*; what it says of memory does not happen then."""
+    own = layout.reasons_about(key)
+    return tuple(Reason(each.key, _AS_BEFORE) if isinstance(each.text, AboutMemory) else each for each in own)

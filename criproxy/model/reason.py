@@ -11,3 +11,9 @@ class Reason:
     """The container that it is about, as in `Node.containers`; None: the node, or the decision as a whole."""
     text: str
     """One sentence, for people."""
+
+
+class AboutMemory(str):
+    """The text of a reason about where memory comes from, for whoever leaves memory where it was all the same."""
+
+    __slots__ = ()

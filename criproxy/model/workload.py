@@ -88,7 +88,9 @@ class Desired:
     since_s: float = 0.0
     """When they were refused first, in seconds since the epoch."""
     told: bool = False
-    """Whether they were sent to the runtime at a create: the kubelet takes them for applied then, and asks no more."""
+    """Whether the runtime was sent them all the same: the kubelet takes them for applied then, and asks no more."""
+    in_force: bool = False
+    """Of those that it was sent: whether it was at a resize, and not at the create of a container that came back."""
 
 
 class Miss(Enum):

@@ -57,6 +57,12 @@ class Life:
         return last.value if last in LAST else "gone"
 
     @property
+    def is_considered(self) -> bool:
+        """Whether it is recorded what its present place was chosen from: it is not where all were placed anew."""
+        placed = [record.at_s for record in self.records if record.kind in _PLACING and record.facts.get("cpus")]
+        return bool(self.considered) and self.considered[-1].at_s >= max(placed, default=0.0)
+
+    @property
     def rank(self) -> tuple[bool, float]:
         """The one that is meant by a name is the one with the highest: who lives, then who was heard of last."""
         lives = self.container is not None and self.container.state is not ContainerState.EXITED

@@ -14,6 +14,10 @@ from criproxy.policy.api import Policy
 
 NOBODY: Mapping[str, Refusal] = {}
 _GROWS = "it came back with the size that it had, and grows when there is room"
+_IN_FORCE = (
+    "the runtime applies this size already, but there is no room for it: the container stays on the CPUs that it has, "
+    "and grows when there is room; make room, or take the resize back"
+)
 
 
 def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
@@ -27,10 +31,11 @@ def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
 
 
 def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
-    sizes = f"{_size(desired.sizes)}, and has {_size(container.sizes, desired.sizes)}"
+    has = "is placed for" if desired.in_force else "has"
+    sizes = f"{_size(desired.sizes)}, and {has} {_size(container.sizes, desired.sizes)}"
     text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
     if desired.told:
-        text = f"{text}{since}: {_GROWS}"
+        text = f"{text}{since}: {_IN_FORCE if desired.in_force else _GROWS}"
     else:
         why = f": {told.text}" if told else ""
         text = f"{text}: its resize is refused{since}{why}"

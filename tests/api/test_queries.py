@@ -26,6 +26,7 @@ from criproxy.model.grant import in_place
 from criproxy.model.notices import Notice
 from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.control_socket import ControlServer
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.policy.topology_aware import TopologyAwareOptions, TopologyAwarePolicy
 from criproxy.wire.sockets import listen
 from tests.control.reconcile.test_trouble import FailingStore
@@ -307,3 +308,21 @@ async def test_one_of_whose_place_nothing_is_remembered_is_compared_now(tmp_path
     assert broken["choices"] == []
     assert [notice["kind"] for notice in broken["notices"]] == ["policy"]
     assert broken["container"]["id"] == trader
+
+
+async def test_one_that_a_new_policy_has_placed_is_compared_now(tmp_path: Path) -> None:
+    """What it was placed by at its create is no longer all that is said of its place."""
+    old, new = (StaticPolicy(StaticOptions.model_validate({"reservedCpus": reserved})) for reserved in ("0", "0-1"))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=old) as world, asked(world, tmp_path) as say:
+        trader = await world.run(owner("trader", 1))
+        before = (await say("explain", container=trader))["choices"]
+        context = world.controller.context
+
+        settings = replace(context.settings, configuration="new", apply_all=True)
+        await world.controller.policy_switch.change(new, settings)
+
+        told = await say("explain", container=trader)
+        assert [choice["decision"] for choice in before] == ["placed"]
+        assert [choice["decision"] for choice in told["choices"]] == ["placed", "now"]
+        assert any("gets exclusive CPUs 2" in sentence for sentence in told["why"])
+        assert "memory from where it came before" in told["why"]

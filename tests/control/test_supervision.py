@@ -48,6 +48,7 @@ ENDLESS = {
     "control/reconcile/promotion.py:Promotions.watch": "supervised",
     "control/configuration/reload.py:Reload.run": "supervised",
     "control/sync/resync.py:Resync.run": "supervised",
+    "control/devices/kubelet.py:Kubelet._until_back": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
     "control/tasks.py:Tasks._forever": "it supervises",

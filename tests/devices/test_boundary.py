@@ -137,12 +137,42 @@ def test_a_kept_override_beside_an_allocation(mode: str) -> None:
     assert words(done) == [Word.ALLOCATED, Word.OVERRIDE, Word.NODES_ADDED]
 
 
-def test_nothing_is_hidden_where_that_is_off() -> None:
-    """With hideUnallocated=off an unallocated container keeps what it asks for; an allocated one still gets its own."""
-    off, own = rules(hide_unallocated="off"), "NVIDIA_VISIBLE_DEVICES=GPU-b"
+@pytest.mark.parametrize("mode", ["off", "report"])
+def test_what_a_pod_asks_for_is_taken_out_where_nothing_is_hidden(mode: str) -> None:
+    """An unallocated container sees what its image shows, and not what the pod itself asks for beside that."""
+    of, mounts = rules(hide_unallocated=mode), ("/var/run/nvidia-container-devices/all", "/data")
 
-    assert envs(at_create(asked(ALL), NOTHING, of=off)) == [ALL]
-    assert envs(at_create(asked(own, ALL), GPU_B, of=off)) == [own]
+    done = at_create(asked(ALL, VOID, "CUDA_DISABLE_CONTROL=true", "A=1", mounts=mounts), NOTHING, of=of)
+
+    assert envs(done) == [VOID, "A=1"]
+    assert [mount.container_path for mount in done.asked.mounts] == ["/data"]
+    assert words(done) == [Word.WOULD_HIDE, Word.STRIPPED][mode == "off" :]
+    assert at_create(asked("A=1"), NOTHING, of=rules(hide_unallocated="off")).findings == ()
+
+
+@pytest.mark.parametrize("override", ["keep", "report"])
+def test_what_a_pod_asks_for_is_told_where_nothing_is_hidden(override: str) -> None:
+    """It stays then."""
+    done = at_create(asked(ALL), NOTHING, of=rules(hide_unallocated="off", user_override=override))
+
+    assert envs(done) == [ALL]
+    assert words(done) == [Word.OVERRIDE]
+
+
+def test_an_allocated_container_gets_its_own_where_nothing_is_hidden() -> None:
+    """What it was given is no matter of hiding."""
+    own = "NVIDIA_VISIBLE_DEVICES=GPU-b"
+
+    assert envs(at_create(asked(own, ALL), GPU_B, of=rules(hide_unallocated="off"))) == [own]
+
+
+def test_who_asks_by_a_mount_is_said_to_do_so() -> None:
+    """No sentence names a variable that its create does not have."""
+    (finding,) = at_create(asked("A=1", mounts=("/var/run/nvidia-container-devices/all",))).findings
+
+    assert finding.word is Word.NO_EVIDENCE
+    assert "it asks for one by mount /var/run/nvidia-container-devices/all" in finding.sentence
+    assert "NVIDIA_VISIBLE_DEVICES" not in finding.sentence
 
 
 def test_nobody_can_tell() -> None:

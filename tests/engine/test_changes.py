@@ -199,6 +199,24 @@ def test_a_new_policy_for_all() -> None:
     assert any(text.startswith("b gets exclusive CPUs 6-7") for text in decision.sentences)
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(PolicyChanged(apply_all=True), id="policy"),
+        pytest.param(TopologyChanged(replace(MACHINE, cpus=MACHINE.cpus - {1, 2, 3})), id="machine"),
+    ],
+)
+def test_the_reasons_say_that_memory_stays(event: Event) -> None:
+    """Also of a container whose CPUs are on another NUMA node from now on."""
+    node = running(asking("a", 2))
+    assert format_cpuset(node.grants["a"].mems) == "0"
+
+    decision = step(node, event, static("0-3"))
+
+    assert (cpus(decision.node)["a"], format_cpuset(decision.node.grants["a"].mems)) == ("[4-5]", "0")
+    assert [text for text in decision.sentences if "memory" in text] == ["memory from where it came before"]
+
+
 def test_a_new_policy_places_who_had_none() -> None:
     """After none, everybody gets a place; their memory stays wherever it is."""
     none = NonePolicy(Options())

@@ -181,5 +181,5 @@ def test_a_size_that_was_refused_may_come_to_be_believed_in_force() -> None:
     """It passed unseen afterwards: the time is that of the first refusal, and a later one does not undo it."""
     before = refused(node_of(guaranteed("a", 1), guaranteed("b", 2), exclusive={"a": "1", "b": "2-3"}), "a", 3)
     believed = step(before, ResizeRefused("a", sizes(3, GIB), 2.0, believed=True), STATIC).node
-    assert believed.containers["a"].desired == Desired(sizes=sizes(3, GIB), since_s=1.0, told=True)
+    assert believed.containers["a"].desired == Desired(sizes=sizes(3, GIB), since_s=1.0, told=True, in_force=True)
     assert refused(believed, "a", 3, at_s=3.0) is believed

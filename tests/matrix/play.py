@@ -92,10 +92,10 @@ class Play:
             assert scene.counters.devices, "the boundary has looked at it"
         if ran.refusal:
             return
-        shown = {env.key: env.value.decode() for env in scene.config(ran).envs}[CARD]
+        shown = {env.key: env.value.decode() for env in scene.config(ran).envs}.get(CARD)
         exempt = case.namespace == "in kube-system" or case.privileged == "privileged: allow"
-        hidden = guarded and case.devices == "devices enforce" and not exempt
-        if shown != ("void" if hidden else "all"):
+        hidden = "void" if case.devices == "devices enforce" else None
+        if shown != (hidden if guarded and not exempt else "all"):
             self.problems.append(f"card sees {shown!r}")
 
     async def _rests(self, when: str) -> None:

@@ -142,22 +142,23 @@ class Creates:
         request = translate.read(api.CreateContainerRequest, message)
         try:
             if hung:  # it does not run again: every card is hidden
-                guarded = self.devices.hide(request, container, TimeoutError("it did not come to an end"))
+                self.devices.hide(request, container, TimeoutError("it did not come to an end"))
             else:
-                guarded = await self.devices.guard(request, container)
+                await self.devices.guard(request, container)
         except Refused as error:
             return Refuse(error.code, str(error))
         if shared:
             request.config.linux.resources.cpuset_cpus = format_cpuset(cpus)
-        changed = _note_missed(request, container) or guarded.changed or shared
-        return Proceed(request.SerializeToString() if changed else None)
+        # When it is adopted, this says that criproxy failed at its create: it is placed later.
+        request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
+        return Proceed(request.SerializeToString())
 
     def container_of(self, call: Call, message: bytes | None) -> Container | None:
         """The container that a create asks for, at which our own code failed; None for other calls and messages."""
         if message is None or BY_PATH[call.method].name != "CreateContainer":
             return None
         place = call.context.place if isinstance(call.context, HeldCreate) else _new_reservation()
-        with suppress(translate.UnreadableMessage):
+        with suppress(Exception):  # reading it may be what failed: that is reported already
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
 
@@ -244,14 +245,6 @@ class Creates:
 def _new_reservation() -> str:
     """An id that no container has had: 128 random bits."""
     return f"r-{os.urandom(16).hex()}"
-
-
-def _note_missed(request: api.CreateContainerRequest, container: Container | None) -> bool:
-    """Let a container say, when it is adopted, that criproxy failed at its create: it is placed later."""
-    if container is None:
-        return False
-    request.config.annotations[MISSED] = missed_text(Missed(why=Miss.FAILED, since_s=time()))
-    return True
 
 
 def _created_id(outcome: Outcome) -> str:

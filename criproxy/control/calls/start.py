@@ -28,7 +28,7 @@ from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import in_place
 from criproxy.model.record import Kind
-from criproxy.model.workload import ContainerState, Sizes
+from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 _NAMED = 3
@@ -72,12 +72,20 @@ class Starts:
                     call.context = Locked(key)
                     break
         except Blocked as error:
-            context.log.warning("start refused", container=key, error=str(error))
-            context.state.note(key, Kind.WAITED, f"its start was refused: {error}")
-            return Refuse(StatusCode.UNAVAILABLE, str(error))
+            return self._refused(key, error, str(error))
         except RuntimeCallError as error:
-            return Refuse(StatusCode.UNAVAILABLE, f"cannot prepare container {key} for its start: {error}")
+            known = context.state.node.containers.get(key)
+            title = known.title if known else key[:SHORT_ID]
+            why = "the runtime cannot be reached" if error.is_away else "a call to the runtime about it has failed"
+            said = f"cannot prepare container {title} for its start: {why}; criproxy's log has the cause"
+            return self._refused(key, error, said)
         return Proceed()
+
+    def _refused(self, key: str, error: Exception, said: str) -> Refuse:
+        """The start of *key* is refused because of *error*, which the kubelet hears as *said*."""
+        self.context.log.warning("start refused", container=key, error=str(error))
+        self.context.state.note(key, Kind.WAITED, f"its start was refused: {said}")
+        return Refuse(StatusCode.UNAVAILABLE, said)
 
     async def _given_up(self, key: str) -> str:
         """Why *key* may not start: its place is others' since it was stopped, or another attempt came; else empty.

@@ -98,7 +98,7 @@ class Updates:
         call.context = Locked(key)  # nothing is to be undone
         if container := context.state.node.containers.get(key):
             sizes = self._sizes(container, request)
-            if self.refused.add(container, sizes, str(error)):
+            if self.refused.add(context.state.node, container, sizes, str(error)):
                 warn(context.log, container, sizes, error)
                 context.state.note(container, Kind.RESIZED, f"the resize was refused: {error}")
                 await context.state.apply(ResizeRefused(key, sizes, time()))

@@ -22,8 +22,12 @@ class RefusedResizes:
     _since_s: float = field(default_factory=time)
     """Since when the kubelet is listened to."""
 
-    def add(self, container: Container, sizes: Sizes, text: str) -> bool:
-        """Count one; whether it is another one than the kubelet has repeated so far, also before our start."""
+    def add(self, node: Node, container: Container, sizes: Sizes, text: str) -> bool:
+        """Count one; whether it is another one than the kubelet has repeated so far, also before our start.
+
+        Those of containers that are not on *node* any more are forgotten.
+        """
+        self._told = {key: self._told[key] for key in self._told.keys() & node.containers.keys()}
         before = self._told.get(container.key)
         is_new = container.desired is None or container.desired.sizes != sizes
         times = before.times + 1 if before and not is_new else 1
@@ -31,10 +35,9 @@ class RefusedResizes:
         return is_new
 
     def told(self, node: Node) -> Mapping[str, Refusal]:
-        """By key of a container of *node* that has not got its size since; all others are forgotten."""
-        kept = [key for key in self._told if (one := node.containers.get(key)) and one.desired]
-        self._told = {key: self._told[key] for key in kept}
-        return self._told
+        """By key of a container of *node* that has not got its size since."""
+        there = node.containers
+        return {key: each for key, each in self._told.items() if key in there and there[key].desired}
 
     def silent(self, containers: Iterable[Container], now_s: float, silence_s: float) -> list[str]:
         """The keys of those whose resize the kubelet has not repeated for so long: somebody took it back.

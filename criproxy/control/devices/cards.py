@@ -40,12 +40,13 @@ class MachineCards:
         """Find the cards of *classes*; while something hangs, the cards known before stay."""
         host_root, files, self._names = self.context.settings.host_root, self._files, None
 
-        def work() -> tuple[frozenset[str], Stocks]:
-            return names_seen(classes, host_root), find_cards(classes, host_root, files)
+        def work() -> tuple[Classes, frozenset[str], Stocks]:
+            return classes, names_seen(classes, host_root), find_cards(classes, host_root, files)
 
         with suppress(Hangs):  # `DeviceGuard.problem` names it
-            names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
-            self.scanned = classes
+            self.scanned, names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
+            while self.scanned != classes:  # it was under way, for the classes before a reload
+                self.scanned, names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
             self._names = None if self.patience.hanging else names
         self._log_hanging()
 

@@ -80,4 +80,6 @@ class EvidenceGatherer:
 
     def _kubelet(self) -> Kubelet:
         context = self.context
-        return Kubelet(self._files, context.settings.host_root, context.counters, context.log, self.patience)
+        return Kubelet(
+            self._files, context.settings.host_root, context.counters, context.log, context.tasks, self.patience
+        )

@@ -8,9 +8,11 @@ allocated. What a pod was given stays for as long as it lives, and so does the a
 import asyncio
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from criproxy.control.settings import Log
+from criproxy.control.tasks import Tasks
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
 from criproxy.devices.evidence import Known, Subject
@@ -66,6 +68,7 @@ class Kubelet:
         host_root: prefix of them.
         counters: count what came of each question.
         log: has when a source fails, and when it is there again.
+        tasks: run what waits for podresources to come back.
         patience: for what may hang.
     """
 
@@ -73,6 +76,7 @@ class Kubelet:
     host_root: Path
     counters: Counters
     log: Log
+    tasks: Tasks
     patience: Patience = field(default_factory=Patience)
     _client: PodresourcesClient = field(init=False)
     _checkpoint: CheckpointFile = field(init=False)
@@ -80,8 +84,6 @@ class Kubelet:
     """By sandbox."""
     _troubles: dict[str, str] = field(default_factory=dict)
     _closed: bool = False
-    _recheck: "asyncio.Task[None] | None" = None
-    """Waits for podresources to come back."""
 
     def __post_init__(self) -> None:
         self._client = PodresourcesClient(self.host_root / self.files.socket.lstrip("/"), self.patience)
@@ -119,7 +121,6 @@ class Kubelet:
         """End all questions and the connection; whatever still asks gets that nothing is known."""
         self._closed = True
         tasks = {task for each in self._inquiries.values() for task in (each.asking, each.reading)}
-        tasks |= {self._recheck} if self._recheck else set()
         for name in (self._name, str(self._client.socket), str(self._checkpoint.path)):
             self.patience.back(name)  # nothing asks any more
         self._inquiries.clear()
@@ -146,11 +147,13 @@ class Kubelet:
         if self.patience.silent(self._name):
             self.counters.device_evidence["podresources", "hanging"] += 1
             self._trouble("podresources", f"{self._name} has not answered for {self.files.timeout_s:g} s")
-            self._recheck = asyncio.create_task(self._until_back(pod, inquiry), name="wait for podresources")
+            self.tasks.forever("wait for podresources", partial(self._until_back, pod, inquiry))
 
     async def _until_back(self, pod: Subject, inquiry: _Inquiry) -> None:
-        while self._name in self.patience.hanging:
+        while True:
             await asyncio.sleep(RECHECK_S)
+            if self._closed or self._name not in self.patience.hanging:
+                return
             await self._ask(pod, inquiry)
 
     def _inquire(self, pod: Subject) -> _Inquiry | None:

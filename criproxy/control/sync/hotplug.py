@@ -41,7 +41,7 @@ class Hotplug:
     async def check(self) -> None:
         """Look once; returns when the node knows the machine as it is now."""
         async with self._one:
-            if (now := self._read()) != self._known and await self._discover():
+            if ((now := self._read()) != self._known or self.error) and await self._discover():
                 self._known = now
 
     async def _discover(self) -> bool:

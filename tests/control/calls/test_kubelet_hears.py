@@ -9,14 +9,16 @@ import pytest
 from criproxy.control.calls.create import Creates
 from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import OnError
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import NotEnough, StatusCode, StoreError, for_kubelet
 from criproxy.model.grant import Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.views import status_check as report
-from tests.control.world import FAST, World, owner, situation
+from tests.control.world import FAST, World, owner, sharer, situation
 
 REFUSING = replace(FAST, on_error=OnError.REFUSE)
 SECRET = "Object of type date at /etc/secret"  # noqa: S105 (no password)
@@ -90,3 +92,44 @@ async def test_a_handler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if fallback == "fails":
             monkeypatch.setattr(world.proxy, "on_error", hold)
         assert (await refusal(world)).details.endswith("its log has the cause")
+
+
+@pytest.mark.parametrize("way", OnError)
+async def test_a_create_that_cannot_be_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: OnError
+) -> None:
+    """What failed at first fails again where the failure is reported: `onError` holds all the same."""
+
+    def fails(*_: object) -> Container:
+        raise TypeError(SECRET)
+
+    monkeypatch.setattr(translate, "container", fails)
+    async with asyncio.timeout(20), World(tmp_path, settings=replace(FAST, on_error=way)) as world:
+        if way is OnError.REFUSE:
+            error = await refusal(world)
+            said = "criproxy failed; its log has the cause"
+            assert (StatusCode(error.code), error.details) == (StatusCode.UNAVAILABLE, said)
+        else:
+            await world.run(owner("web"))
+            await world.until(lambda: len(world.owned()) == 1)  # it is placed afterwards
+            assert world.counters.fallbacks == {way.value: 1}
+
+
+async def test_a_start_at_which_the_runtime_fails(tmp_path: Path) -> None:
+    """The container has its name, the runtime's own words are in the log."""
+    fails = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(20), World(tmp_path, fails) as world:
+        pod = sharer("web")
+        created = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        other = owner("other")
+        await world.kubelet.create(other, await world.kubelet.run_sandbox(other), other.containers[0])
+
+        with pytest.raises(RuntimeCallError) as caught:
+            await world.kubelet.start(created)
+
+        assert caught.value.details == (
+            "cannot prepare container default/web/main for its start: a call to the runtime about it has failed; "
+            "criproxy's log has the cause"
+        )
+        (keys,) = (keys for event, keys in world.log.lines if event == "start refused")
+        assert "UpdateContainerResources: UNIMPLEMENTED" in str(keys["error"])

@@ -142,6 +142,18 @@ async def test_a_resize_that_the_kubelet_does_not_repeat_was_taken_back(world: W
     assert wrong(world) == []
 
 
+async def test_nothing_is_kept_of_who_has_gone(world: World) -> None:
+    """Also where nobody asks for the status of the node."""
+    other, growing, _ = await grown(world)
+    await refused(world, growing, 3)
+    await world.kubelet.remove_pod(world.controller.node.containers[growing].pod)
+    await world.until(lambda: growing not in world.controller.node.containers)
+
+    await refused(world, other, 4)
+
+    assert set(world.controller.refused_resizes._told) == {other}
+
+
 async def test_it_is_known_over_a_restart_of_criproxy(world: World) -> None:
     """And still said only once."""
     _, growing, _ = await grown(world)

@@ -129,7 +129,9 @@ async def test_pods_whose_end_came_by_a_list_are_forgotten(tmp_path: Path) -> No
     """Also those that never got a container; nothing of them is kept."""
     async with world(tmp_path, rules=replace(RULES, privileged="deny")) as node:
         guard = node.controller.devices
-        guard.evidence.source = source = Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log)
+        guard.evidence.source = source = Kubelet(
+            KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log, node.controller.context.tasks
+        )
         await create(node)
         with pytest.raises(RuntimeCallError):
             await create(node, privileged=True)
@@ -155,7 +157,9 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
     """What is kept of a pod by only one of those who keep something is found, too."""
     async with world(tmp_path) as node:
         guard = node.controller.devices
-        guard.evidence.source = source = Kubelet(KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log)
+        guard.evidence.source = source = Kubelet(
+            KubeletFiles(checkpoint="/none"), tmp_path, node.counters, node.log, node.controller.context.tasks
+        )
         gone = Subject(sandbox_id="gone", pod_uid="uid", namespace="shop", pod="web")
         match holder:
             case "holdings":

@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
+from criproxy.control.failures import Failures
+from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
+from criproxy.cri.podresources import Devices, PodresourcesClient
 from criproxy.devices.builtin import NVIDIA
 from criproxy.devices.evidence import Known, Subject
 from criproxy.devices.rules import DeviceRules, KubeletFiles
@@ -45,12 +49,19 @@ async def allocations(tmp_path: Path) -> AsyncIterator[Allocations]:
     await kubelet.stop()
 
 
+def kubelet(files: KubeletFiles, directory: Path) -> Kubelet:
+    """A source that asks the kubelet with these files below *directory*."""
+    log = RecordingLog()
+    return Kubelet(files, directory, Counters(), log, Tasks(log, Failures(), first_pause_s=0.01))
+
+
 @pytest.fixture
 async def source(allocations: Allocations, tmp_path: Path) -> AsyncIterator[Kubelet]:
     """The source that asks it."""
-    source = Kubelet(FILES, tmp_path, Counters(), RecordingLog())
+    source = kubelet(FILES, tmp_path)
     yield source
     await source.close()
+    await source.tasks.stop()
 
 
 async def told(source: Kubelet, who: Subject) -> Known | None:
@@ -213,7 +224,7 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     """
     allocations.answers.clear()
     allocations.write()
-    source = Kubelet(replace(FILES, timeout_s=0.05), tmp_path, Counters(), RecordingLog())
+    source = kubelet(replace(FILES, timeout_s=0.05), tmp_path)
     await source.known(MAIN)
     source.files = replace(FILES, timeout_s=3600.0)  # to wait now would outlast the test
     await source._inquiries["s1"].reading
@@ -226,6 +237,36 @@ async def test_a_silent_one_is_waited_for_once(allocations: Allocations, tmp_pat
     assert await told(source, MAIN) == GIVEN
     await source.close()
     assert await told(source, MAIN) is None
+    await source.tasks.stop()
+
+
+async def test_a_silent_one_is_asked_again_whatever_fails(
+    allocations: Allocations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody expected is told, and does not end the questions whether it is back."""
+    monkeypatch.setattr(module, "RECHECK_S", 0.01)
+    allocations.answers.clear()
+    source = kubelet(replace(FILES, timeout_s=0.05), tmp_path)
+    await source.known(MAIN)
+    ask, failures = PodresourcesClient.pods, [TypeError("planted")]
+
+    async def fails_once(*args: Any) -> list[Devices]:  # noqa: ANN401 (those of the method)
+        if failures:
+            raise failures.pop()
+        return await ask(*args)
+
+    monkeypatch.setattr(PodresourcesClient, "pods", fails_once)
+    source.forget(MAIN.sandbox_id)  # nothing else asks any more
+    async with asyncio.timeout(20):
+        while failures:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.005)
+        allocations.answers.set()
+        while source.patience.hanging:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert isinstance(source.log, RecordingLog)
+    assert "background work failed" in source.log.events()
+    await source.close()
+    await source.tasks.stop()
 
 
 async def test_a_damaged_checkpoint_keeps_what_was_known(allocations: Allocations, source: Kubelet) -> None:

@@ -1,14 +1,23 @@
 """Cards of containers at whose create nobody looked: they are found out later, and nobody calls such a card idle."""
 
+import asyncio
+import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
 
+from criproxy.control.devices import cards as scanning
 from criproxy.control.devices import guard as guarding
 from criproxy.cri import api_pb2 as api
+from criproxy.devices.builtin import ASCEND, NVIDIA
+from criproxy.devices.cards import Stock
+from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import EVERY_CLASS, ids_of, words_of
+from criproxy.discovery.cards import find_cards
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S
 from criproxy.model.workload import Container
 from tests.allocations import Allocated
@@ -117,3 +126,27 @@ async def test_what_the_history_knows_is_not_asked_for_again(tmp_path: Path) -> 
 
         (facts,) = (running.controller.devices.holdings.of(each) for each in by_pod(running).values())
         assert "allocated" in words_of(facts or {}, "nvidia")
+
+
+async def test_a_scan_for_others_is_not_taken_for_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around a reload, one with the classes before is under way when the first create with the new ones comes."""
+    began, goes_on, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+
+    def held(classes: Iterable[DeviceClass], *args: Any) -> dict[str, Stock]:  # noqa: ANN401 (those of `find_cards`)
+        loop.call_soon_threadsafe(began.set)
+        goes_on.wait()
+        return find_cards(classes, *args)
+
+    monkeypatch.setattr(scanning, "SCAN_TIMEOUT_S", 60.0)
+    async with world(tmp_path) as node:
+        await node.controller.devices.begin()
+        cards = node.controller.devices.cards
+        monkeypatch.setattr(scanning, "find_cards", held)
+        before = asyncio.create_task(cards.scan((ASCEND,)))
+        await began.wait()
+        after = asyncio.create_task(cards.scan((NVIDIA,)))
+        loop.call_soon(goes_on.set)
+        await asyncio.gather(before, after)
+
+        assert cards.scanned == (NVIDIA,)
+        assert list(cards.found) == ["nvidia"]

@@ -11,7 +11,7 @@ from criproxy.discovery.cgroup import deciding_files
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.simulate.machines import machine
 from tests.control import world as worlds
-from tests.control.world import FAST, World, owner, sharer
+from tests.control.world import FAST, World, owner, sharer, situation
 from tests.sysfs import write_sysfs
 
 LIMIT_S = 20.0
@@ -87,6 +87,18 @@ async def test_a_machine_that_cannot_be_read_changes_nothing(world: World, tmp_p
     (tmp_path / PODS).write_text("0-2\n")
 
     await world.until(lambda: world.cpus(shared) == "0-2")
+
+
+async def test_a_machine_that_is_as_before_again_can_be_read(world: World, tmp_path: Path) -> None:
+    """Its files say what they said before, and nothing is wrong any more."""
+    before = (tmp_path / PODS).read_text()
+    (tmp_path / PODS).write_text("9\n")
+    await world.poll(lambda: any("cannot be read" in notice.text for notice in situation(world.controller).notices))
+
+    (tmp_path / PODS).write_text(before)
+
+    async with asyncio.timeout(LIMIT_S):
+        await world.poll(lambda: not situation(world.controller).notices)
 
 
 async def test_cpus_that_were_lost_before_the_start_are_reported(

@@ -12,11 +12,12 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.observe.bypass import BypassMode
+from criproxy.views.status import summary
 from tests.control.containers.test_kept import again, kept
 from tests.control.reconcile.test_promotion import wrong
 from tests.control.test_bypass import Fragile, Placing
 from tests.control.test_pod_total import resize_pod
-from tests.control.world import FAST, KEEPING, World, owner, sharer
+from tests.control.world import FAST, KEEPING, World, owner, sharer, situation
 
 LIMIT_S = 20.0
 
@@ -121,8 +122,11 @@ async def test_a_container_that_grew_unseen_without_room_is_told_of(tmp_path: Pa
         await resized_unseen(world, grown, 2)
         await world.poll(lambda: world.controller.ready and bool(wrong(world)))
         (sentence,) = wrong(world)
-        assert "default/grown/main should have 2 CPUs" in sentence
+        assert sentence.startswith("default/grown/main should have 2 CPUs and 1 GiB, and is placed for 1 CPU and 1 GiB")
+        assert "the runtime applies this size already" in sentence
         assert "grows when there is room" in sentence
+        assert "came back" not in sentence
+        assert [refusal["text"] for refusal in summary(situation(world.controller))["refusals"]] == [sentence]
         await world.kubelet.stop_sandbox(world.controller.node.containers[other].pod)
         await world.poll(lambda: len(world.owned()) == 2)
         assert wrong(world) == []
