@@ -71,6 +71,13 @@ async def called(directory: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
+async def gone_on(world: World) -> None:
+    """Wait until a start has gone on as the node was left."""
+    context = world.controller.context
+    await world.poll(lambda: "go on as the node was left" not in {each.get_name() for each in context.tasks._running})
+    await context.state.settled()
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Criproxy on a machine that can also be discovered."""
@@ -157,6 +164,26 @@ async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
     async with asyncio.timeout(60):
         while world.cpus(first) != "1":
             await world.controller.context.state.changed()
+
+
+@pytest.mark.parametrize(("configuration", "goes_on"), [("before", True), ("another", False)])
+async def test_released_again_without_a_daemon(tmp_path: Path, world: World, configuration: str, goes_on: bool) -> None:
+    """That an earlier release was undone does not end this one at the next start; another policy file does."""
+    await world.stop_criproxy()
+    world.use(configuration="before")
+    await world.start_criproxy()
+    await world.run(owner("first"))
+    assert world.controller.node.configuration == "before"
+    await world.stop_criproxy()
+
+    for undo in (False, True, False):
+        address, log = f"unix://{tmp_path}/runtime.sock", structlog.get_logger("test")
+        await release(tmp_path / "state", address, tmp_path, log, undo=undo)
+    world.use(configuration=configuration)
+    await world.start_criproxy()
+
+    await gone_on(world)
+    assert bool(world.controller.node.released) is goes_on
 
 
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ SETTLE_S = 20.0
 GIVEN_UP = 2
 """An update that failed so often is not waited for; it is tried again all the same."""
 UNDONE = "undone"
-"""In place of the configuration of a node whose release was undone without a daemon: the next one places all."""
+"""Before the configuration of a node whose release was undone without a daemon: the next one places all."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class PolicySwitch:
                 await self._learn()
             await self._see_disk()
             before = self._node.configuration
-            apply_all = settings.apply_all or before == UNDONE
+            apply_all = settings.apply_all or before.startswith(UNDONE)
             same = settings.configuration == before  # it was away for as long as its file was bad
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
@@ -122,7 +122,9 @@ class PolicySwitch:
             if not self.active:
                 await self._learn()
             before = self._node
-            decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
+            # Without a daemon no file is read; and the last release having been undone does not end this one.
+            configuration = self.context.settings.configuration or before.configuration.removeprefix(UNDONE)
+            decision = await self.context.state.apply(Released(reason, configuration))
             self.changed()
             await self._stored()
         answer = await self._answer(before, decision.node)
@@ -158,7 +160,7 @@ class PolicySwitch:
         """Let the next daemon place all containers: for when none runs."""
         before = self._node
         if before.released:
-            await self.context.state.apply(PolicyChanged(configuration=UNDONE))
+            await self.context.state.apply(PolicyChanged(configuration=UNDONE + before.configuration))
             await self._stored()
         return await self._answer(before)
 
@@ -193,7 +195,7 @@ class PolicySwitch:
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # Where nothing is known of the last one, the state is new or was lost: that moves no container.
             known = node.configuration not in ("", settings.configuration)
-            apply_all = known and (settings.apply_all or node.configuration == UNDONE)
+            apply_all = known and (settings.apply_all or node.configuration.startswith(UNDONE))
             event = PolicyChanged(apply_all, settings.configuration)
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
