@@ -3,9 +3,10 @@
 import asyncio
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from criproxy.observe.control_socket import ControlServer
 from criproxy.offline import release
 from criproxy.simulate.machines import machine
 from criproxy.wire.sockets import listen
+from tests.control.node.test_disk import QUICK
 from tests.control.world import World, owner, sharer
+from tests.disks import fill, free, small_disk
 from tests.sysfs import write_sysfs
 
 
@@ -184,6 +187,43 @@ async def test_released_again_without_a_daemon(tmp_path: Path, world: World, con
 
     await gone_on(world)
     assert bool(world.controller.node.released) is goes_on
+
+
+async def test_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
+    """The daemon says what a restart makes of a release and of its end."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    with small_disk(tmp_path / "state") as disk:
+        async with World(tmp_path, settings=QUICK) as world, answering(world, tmp_path):
+            await called(tmp_path)
+            fill(disk)
+            undone, released = await call(tmp_path, "--undo"), await call(tmp_path)
+
+    assert (undone.exit_code, released.exit_code) == (1, 1)
+    end = "The end of the release could not be stored, and until it is, a restart may bring the release back: "
+    assert end in undone.stdout
+    assert "The release could not be stored" not in undone.stdout
+    ends = "The release could not be stored, and ends with the next restart unless the disk works again before: "
+    assert ends in released.stdout
+
+
+async def test_a_release_goes_on_where_a_full_disk_does_not_take_its_end(tmp_path: Path) -> None:
+    """Without a daemon that is an error, and the next one places nobody."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    with small_disk(tmp_path / "state") as disk:
+        async with World(tmp_path) as world:
+            await world.controller.policy_switch.release("somebody asked")
+            await world.stop_criproxy()
+            with closing(sqlite3.connect(disk / "criproxy.db")) as reader:  # as after a kill: its log is there
+                reader.execute("PRAGMA user_version").fetchall()
+                fill(disk)
+                result = await call(tmp_path, "--undo")
+            free(disk)
+            await world.start_criproxy()
+            await gone_on(world)
+
+            assert world.controller.node.released
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the release stays in effect, since its end could not be stored: the state database " in result.stderr
 
 
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,11 +157,18 @@ class PolicySwitch:
         return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:
-        """Let the next daemon place all containers: for when none runs."""
+        """Let the next daemon place all containers: for when none runs.
+
+        Raises:
+            StoreError: that cannot be stored, so that the release goes on.
+        """
         before = self._node
         if before.released:
             await self.context.state.apply(PolicyChanged(configuration=UNDONE + before.configuration))
-            await self._stored()
+            try:
+                await self.context.persister.durable()
+            except StoreError as error:
+                raise StoreError(f"the release stays in effect, since its end could not be stored: {error}") from error
         return await self._answer(before)
 
     @property
