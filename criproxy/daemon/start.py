@@ -64,6 +64,7 @@ async def start_controller(
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeping = Keeping(options.state_dir, log)
+    controller.context.tasks.forever("keep the policy file", keeping.run)
     stack.push_async_callback(keeping.close)
     keeping.keep(configuration.good)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch

@@ -296,6 +296,7 @@ def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
 
     assert options_of(configuration.policy).usable(machine()).cpus == {2, 3}
     assert configuration.instead == "the last good one, read from /p.yaml, is in force"
+    assert configuration.good == good, "it is kept again where it is lost meanwhile"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"text": 1, "odd": 2}', '{"available": "x"}', "\0"])
@@ -314,7 +315,9 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     keeping = Keeping(tmp_path, log)
 
     keeping.keep(new)
+    writing = asyncio.create_task(keeping.run())
     await keeping.close()
+    await writing
 
     assert (read_good(tmp_path), len(log.lines)) == (old, 1)
     assert "cannot be written: Is a directory" in keeping.problem
