@@ -50,6 +50,8 @@ class Scene:
         self.world = world
         self.file = file
         self.manager = Manager()
+        self.failures = 0
+        """How often the reload may begin again."""
         context, switch = world.controller.context, world.controller.policy_switch
         self.reload = Reload(file, True, context, switch, self.manager, self._status)
 
@@ -81,10 +83,9 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     world = World(tmp_path, settings=configuration.settings, policy=configuration.policy)
     async with world:
         scene = Scene(world, file)
-        task = asyncio.create_task(scene.reload.run())
+        world.controller.context.tasks.forever("reload", scene.reload.run)
         yield scene
-        assert not task.done()
-        task.cancel()
+        assert world.controller.context.failures.counts["watcher"] == scene.failures
 
 
 async def test_another_file_comes_into_force(scene: Scene) -> None:
@@ -212,6 +213,26 @@ async def test_calls_go_on_during_a_slow_reload(scene: Scene, monkeypatch: pytes
     assert scene.world.cpus(await scene.world.run(owner("first"))) == "1"
     assert not reloading.done()
     await reloading
+
+
+async def test_a_reload_that_cannot_judge_is_not_lost(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever kept it from that, the service manager is told that it is over, and it is tried again."""
+    from criproxy.control.configuration import reload
+
+    def fail(*_: object, **__: object) -> object:
+        scene.failures += 1
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(reload, "load_configuration", fail)
+    scene.file.write_text('policy: static\nreservedCpus: "0-1"\n')
+
+    said = await scene.asked()
+
+    assert said == 'ready: criproxy failed at the policy file: RuntimeError("can\'t start new thread")'
+    scene.manager.heard.clear()
+    assert await scene.heard() == "ready: well"
+    assert scene.world.cpus(await scene.world.run(owner("first"))) == "2"
 
 
 async def test_a_reload_ends_a_release(scene: Scene) -> None:
