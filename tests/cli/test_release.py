@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -309,10 +310,16 @@ async def test_state_that_is_lost_is_made_anew_in_the_usual_place(tmp_path: Path
     """The default directory is the daemon's: there the release is remembered."""
     await world.run(owner("first"))
     await world.stop_criproxy()
+    rmtree(tmp_path / "state")
 
-    address = f"unix://{tmp_path}/runtime.sock"
-    log = structlog.get_logger("test")
-    answer = await release(tmp_path / "lost", address, tmp_path, log, may_create=True)
+    address, log = f"unix://{tmp_path}/runtime.sock", structlog.get_logger("test")
+    answer = await release(tmp_path / "state", address, tmp_path, log, may_create=True)
 
     assert answer["not_remembered"] == ""
-    assert (tmp_path / "lost" / "criproxy.db").exists()
+    for configuration, goes_on in (("unknown then", True), ("another", False)):
+        world.use(configuration=configuration)
+        await world.start_criproxy()
+        await gone_on(world)
+        assert bool(world.controller.node.released) is goes_on
+        assert world.controller.node.configuration == configuration
+        await world.stop_criproxy()

@@ -36,6 +36,8 @@ GIVEN_UP = 2
 """An update that failed so often is not waited for; it is tried again all the same."""
 UNDONE = "undone"
 """Before the configuration of a node whose release was undone without a daemon: the next one places all."""
+UNKNOWN = "unknown"
+"""The configuration of a node that was released without a daemon after its state was lost: none ends that release."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class PolicySwitch:
             await self._see_disk()
             before = self._node.configuration
             apply_all = settings.apply_all or before.startswith(UNDONE)
-            same = settings.configuration == before  # it was away for as long as its file was bad
+            same = before in (settings.configuration, UNKNOWN)  # it was away for as long as its file was bad
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
@@ -122,9 +124,7 @@ class PolicySwitch:
             if not self.active:
                 await self._learn()
             before = self._node
-            # Without a daemon no file is read; and the last release having been undone does not end this one.
-            configuration = self.context.settings.configuration or before.configuration.removeprefix(UNDONE)
-            decision = await self.context.state.apply(Released(reason, configuration))
+            decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
             self.changed()
             await self._stored()
         answer = await self._answer(before, decision.node)
@@ -203,7 +203,7 @@ class PolicySwitch:
             # Where nothing is known of the last one, the state is new or was lost: that moves no container.
             known = node.configuration not in ("", settings.configuration)
             apply_all = known and (settings.apply_all or node.configuration.startswith(UNDONE))
-            event = PolicyChanged(apply_all, settings.configuration)
+            event = PolicyChanged(apply_all, settings.configuration, keeps_release=node.configuration == UNKNOWN)
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:
