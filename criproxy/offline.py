@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from criproxy.control.configuration.last_good import is_new
-from criproxy.control.configuration.policy_switch import asked_for
+from criproxy.control.configuration.policy_switch import UNDONE, UNKNOWN, asked_for
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Log, Settings
 from criproxy.cri.runtime import RuntimeClient
@@ -50,7 +50,9 @@ async def release(
 async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
     topology = discover(host_root)
     with closing(Store(state_dir)) as store:
-        settings, policy = Settings(host_root=host_root), NonePolicy(Options())
+        # No file is read, so the release is one of the node's configuration; that the last one was undone is over.
+        before = store.load(topology).configuration.removeprefix(UNDONE) or UNKNOWN
+        settings, policy = Settings(host_root=host_root, configuration=before), NonePolicy(Options())
         controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
         try:
             switch = controller.policy_switch

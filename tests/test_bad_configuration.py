@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner
 
 from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
+from criproxy.offline import release
 from tests.daemons import LIMIT_S, Serve
 
 GOOD = 'policy: static\nreservedCpus: "0"\n'
@@ -259,6 +261,28 @@ async def test_a_release_outlasts_a_bad_file(scene: Scene, known: bool) -> None:
 
         _, values = await scene.asked(serve, "status", "--check")
         assert "released" not in [notice["kind"] for notice in values["notices"]]
+
+
+async def test_a_release_under_the_fallback_outlasts_the_undo_before_it(scene: Scene) -> None:
+    """An earlier release was undone without a daemon; the good file that comes back ends none."""
+    async with scene.serve() as serve:
+        first = await run(serve, "first")
+        await scene.asked(serve, "release")
+        assert await serve.stop() == 0
+    state, log = scene.directory / "state", structlog.get_logger("test")
+    await release(state, f"unix://{scene.runtime.path}", scene.directory, log, undo=True)
+    (state / "last-good.json").unlink()
+    scene.spoil("vanished")
+    async with scene.serve() as serve:
+        await run(serve, "second")
+        assert scene.cpus(first) == {0, 1, 2, 3}
+        await scene.asked(serve, "release")
+
+        scene.put(GOOD)
+        await reload(serve)
+
+        _, values = await scene.asked(serve, "status")
+        assert "released" in [notice["kind"] for notice in values["notices"]]
 
 
 async def test_a_bypass_meets_a_bad_file(scene: Scene) -> None:

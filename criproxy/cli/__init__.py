@@ -59,6 +59,8 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run it all; what the system does not let us read or write is one sentence, and exit status 1."""
         _open_closed_streams()
+        if not os.environ.get("COLUMNS", "1").strip("0"):
+            del os.environ["COLUMNS"]  # a terminal that does not know its width: in no columns nothing would be shown
         try:
             return super().main(*args, **kwargs)
         except OSError as error:

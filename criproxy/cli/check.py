@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check a policy file, alone and against this machine.")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE|DIR...")
+@click.argument("paths", nargs=-1, required=True, type=Place(), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
     type=Place(folder=True),

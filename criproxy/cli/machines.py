@@ -40,9 +40,9 @@ def chosen(machine: str | None, host_root: Path | None) -> "Topology | None":
     from criproxy.errors import UsageError
     from criproxy.simulate.hosts import of_host, shaped
 
-    if machine and host_root:
+    if machine is not None and host_root:
         raise UsageError("--machine and --host-root both say which machine to use: give one of them")
-    return shaped(machine) if machine else of_host(host_root) if host_root else None
+    return shaped(machine) if machine is not None else of_host(host_root) if host_root else None
 
 
 def cards_chosen(machine: str | None, host_root: Path | None) -> "Sequence[CpuSet]":

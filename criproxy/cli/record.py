@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -16,20 +17,21 @@ import click
 from criproxy.cli.amounts import Duration, Size
 from criproxy.cli.asking import control_socket_option
 from criproxy.cli.client import ask
+from criproxy.cli.place import Place
 from criproxy.errors import CriproxyError, UsageError
 
-STDOUT = "-"
+STDOUT = Path("-")
 
 
 @click.command(short_help="Record what the kubelet asks for on this node, for `simulate --load`.")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE")
+@click.argument("file", type=Place(), metavar="FILE")
 @click.option("--for", "duration_s", type=Duration(), metavar="DURATION", help="Stop after this time, such as 10m.")
 @click.option(
     "--max-size", type=Size(), default="64Mi", show_default=True, help="Stop before FILE is larger than this."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @control_socket_option
-def command(*, file: str, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
+def command(*, file: Path, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
     """Write the containers of this node to FILE, then each pod and container that comes, changes or ends.
 
     FILE - is standard output. A trace has what placement depends on: names, class, sizes, labels, annotations for
@@ -118,9 +120,11 @@ class Trace:
 
 
 @contextmanager
-def _opened(file: str, *, force: bool) -> Iterator[IO[str]]:
+def _opened(file: Path, *, force: bool) -> Iterator[IO[str]]:
     """*file* for writing, readable by nobody else: names of pods may be confidential."""
     if file == STDOUT:
+        if sys.__stdout__ is None:
+            raise UsageError("standard output is closed: there is nowhere to write to")
         yield sys.stdout
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if force else os.O_EXCL)
@@ -136,8 +140,8 @@ def _opened(file: str, *, force: bool) -> Iterator[IO[str]]:
             yield out
     finally:
         with suppress(OSError):  # somebody else may have taken it away
-            if is_new and not os.path.getsize(file):  # noqa: PTH202 - a name as click gives it
-                os.unlink(file)  # noqa: PTH108 - the next one is not kept from its place
+            if is_new and not file.stat().st_size:
+                file.unlink()  # the next one is not kept from its place
 
 
 @contextmanager

@@ -46,7 +46,8 @@ def command(
     If no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
     is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
 
-    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, 2 wrong use.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, or the disk
+    did not store it, 2 wrong use.
     """
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
@@ -126,5 +127,13 @@ def _summary(values: Values, *, undo: bool) -> str:
         if values["source"] == "store":
             text += "\nIs that its socket? Name another one with --runtime-endpoint."
     if values["not_remembered"]:
-        text += f"\nThe release could not be stored, and ends with the next restart: {values['not_remembered']}"
+        text += f"\n{_lost(values, undo=undo)}: {values['not_remembered']}"
     return text
+
+
+def _lost(values: Values, *, undo: bool) -> str:
+    """What a restart makes of what is not stored; only a daemon goes on trying to store it."""
+    if undo:
+        return "The end of the release could not be stored, and until it is, a restart may bring the release back"
+    unless = " unless the disk works again before" if values["source"] == "daemon" else ""
+    return f"The release could not be stored, and ends with the next restart{unless}"

@@ -7,6 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from criproxy.cli.machines import EXISTING, cards_chosen, chosen, machine_options
+from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 from criproxy.model.bounded import printable
 
@@ -31,7 +32,7 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 @click.command(short_help="Run scenarios of pods through a policy, and report expectations that do not hold.")
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE", required=False)
+@click.argument("file", type=Place(), metavar="FILE", required=False)
 @click.argument("ids", nargs=-1, metavar="[ID...]", shell_complete=complete)
 @click.option("--load", type=EXISTING, metavar="SPEC|TRACE", help="Simulate a load or recorded trace instead of FILE.")
 @click.option(
@@ -44,12 +45,10 @@ def complete(context: click.Context, parameter: click.Parameter, incomplete: str
 )
 @machine_options
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE", help="With --load, also write an HTML report to FILE."
-)
+@click.option("--html", type=Place(), metavar="FILE", help="With --load, also write an HTML report to FILE.")
 @click.option(
     "--svg",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Place(folder=True),
     metavar="DIR",
     help="Also write a picture of each case to DIR: the placement at each expectation and at the end.",
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from criproxy.control.configuration.last_good import Keeping, is_new, read_good
 from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
+from criproxy.control.configuration.policy_switch import UNDONE
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
@@ -63,6 +64,7 @@ async def start_controller(
     stack.push_async_callback(controller.stop)
     await controller.start()
     keeping = Keeping(options.state_dir, log)
+    controller.context.tasks.forever("keep the policy file", keeping.run)
     stack.push_async_callback(keeping.close)
     keeping.keep(configuration.good)
     had_file, switch = configuration.source is not None or bool(configuration.problem), controller.policy_switch
@@ -90,5 +92,6 @@ def _usable(options: Options, topology: Topology, found: Configuration | BadFile
     """What was *found* or, where the file is bad, what is in force instead, by what the *store* has; may block."""
     if not isinstance(found, BadFile):
         return found
-    base = Settings(host_root=options.host_root, configuration=store.load(topology).configuration)
+    before = store.load(topology).configuration.removeprefix(UNDONE)
+    base = Settings(host_root=options.host_root, configuration=before)
     return configuration_instead(found, read_good(options.state_dir), topology, base)

@@ -38,7 +38,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     A container that does not fit under the new policy shares CPUs from now on. The policy none releases all of them.
     """
     if node.released and event.keeps_release:
-        return Decision(node)
+        return Decision(node.replace(configuration=event.configuration))
     known = node
     if node.released or event.configuration != node.configuration:
         known = node.replace(released="", configuration=event.configuration)

@@ -157,7 +157,7 @@ class PolicyChanged:
     configuration: str = ""
     """For `Node.configuration`."""
     keeps_release: bool = False
-    """Whether a released node stays so: the configuration is that of before, and was away for a while."""
+    """Whether a released node stays so: the configuration is that of before, which was away or lost for a while."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,36 @@ def test_an_empty_place_is_wrong_use(command: str, option: str) -> None:
     assert f"Invalid value for '{option}': must not be empty" in result.output
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("check", "FILE|DIR..."),
+        ("simulate", "FILE"),
+        ("record", "FILE"),
+        ("simulate x --html", "--html"),
+        ("simulate x --svg", "--svg"),
+    ],
+)
+def test_an_empty_file_is_wrong_use(command: str, name: str) -> None:
+    """As an empty place."""
+    result = CliRunner().invoke(main, [*command.split(), ""])
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{name}': must not be empty" in result.output
+
+
+@pytest.mark.parametrize("columns", ["0", ""])
+def test_a_terminal_without_a_width_shows_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """As where no width is said."""
+    command = ["devices", "--control-socket", str(tmp_path / "control.sock"), "--state-dir", str(tmp_path)]
+    usual = CliRunner().invoke(main, command)
+    monkeypatch.setenv("COLUMNS", columns)
+
+    result = CliRunner().invoke(main, command)
+
+    assert result.stdout == usual.stdout != ""
+
+
 @pytest.mark.parametrize("command", ["status --check", "explain x", "devices", "bypass status"])
 def test_who_may_not_read_the_state_hears_of_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

@@ -62,6 +62,17 @@ async def test_a_trace_of_some_time(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+async def test_a_closed_output_records_nothing(tmp_path: Path) -> None:
+    """It is no recording of so many events."""
+    async with recording(tmp_path):
+        words = f'exec "{sys.executable}" -m criproxy record - --for 0s --control-socket {tmp_path}/control.sock >&-'
+        process = await asyncio.create_subprocess_exec("sh", "-c", words, stderr=subprocess.PIPE)
+        _, said = await process.communicate()
+
+    assert process.returncode == 2
+    assert said == b"Error: standard output is closed: there is nowhere to write to\n"
+
+
 async def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     """The file is whole, and the exit status 0."""
     async with recording(tmp_path):

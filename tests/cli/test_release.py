@@ -3,11 +3,13 @@
 import asyncio
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from criproxy.observe.control_socket import ControlServer
 from criproxy.offline import release
 from criproxy.simulate.machines import machine
 from criproxy.wire.sockets import listen
+from tests.control.node.test_disk import QUICK
 from tests.control.world import World, owner, sharer
+from tests.disks import fill, free, small_disk
 from tests.sysfs import write_sysfs
 
 
@@ -69,6 +73,13 @@ async def called(directory: Path, *arguments: str) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     answer: dict[str, Any] = json.loads(result.stdout)
     return answer
+
+
+async def gone_on(world: World) -> None:
+    """Wait until a start has gone on as the node was left."""
+    context = world.controller.context
+    await world.poll(lambda: "go on as the node was left" not in {each.get_name() for each in context.tasks._running})
+    await context.state.settled()
 
 
 @pytest.fixture
@@ -159,6 +170,63 @@ async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
             await world.controller.context.state.changed()
 
 
+@pytest.mark.parametrize(("configuration", "goes_on"), [("before", True), ("another", False)])
+async def test_released_again_without_a_daemon(tmp_path: Path, world: World, configuration: str, goes_on: bool) -> None:
+    """That an earlier release was undone does not end this one at the next start; another policy file does."""
+    await world.stop_criproxy()
+    world.use(configuration="before")
+    await world.start_criproxy()
+    await world.run(owner("first"))
+    assert world.controller.node.configuration == "before"
+    await world.stop_criproxy()
+
+    for undo in (False, True, False):
+        address, log = f"unix://{tmp_path}/runtime.sock", structlog.get_logger("test")
+        await release(tmp_path / "state", address, tmp_path, log, undo=undo)
+    world.use(configuration=configuration)
+    await world.start_criproxy()
+
+    await gone_on(world)
+    assert bool(world.controller.node.released) is goes_on
+
+
+async def test_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
+    """The daemon says what a restart makes of a release and of its end."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    with small_disk(tmp_path / "state") as disk:
+        async with World(tmp_path, settings=QUICK) as world, answering(world, tmp_path):
+            await called(tmp_path)
+            fill(disk)
+            undone, released = await call(tmp_path, "--undo"), await call(tmp_path)
+
+    assert (undone.exit_code, released.exit_code) == (1, 1)
+    end = "The end of the release could not be stored, and until it is, a restart may bring the release back: "
+    assert end in undone.stdout
+    assert "The release could not be stored" not in undone.stdout
+    ends = "The release could not be stored, and ends with the next restart unless the disk works again before: "
+    assert ends in released.stdout
+
+
+async def test_a_release_goes_on_where_a_full_disk_does_not_take_its_end(tmp_path: Path) -> None:
+    """Without a daemon that is an error, and the next one places nobody."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    with small_disk(tmp_path / "state") as disk:
+        async with World(tmp_path) as world:
+            await world.controller.policy_switch.release("somebody asked")
+            await world.stop_criproxy()
+            with closing(sqlite3.connect(disk / "criproxy.db")) as reader:  # as after a kill: its log is there
+                reader.execute("PRAGMA user_version").fetchall()
+                fill(disk)
+                result = await call(tmp_path, "--undo")
+            free(disk)
+            await world.start_criproxy()
+            await gone_on(world)
+
+            assert world.controller.node.released
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the release stays in effect, since its end could not be stored: the state database " in result.stderr
+
+
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is left, and that is let go when both are back."""
     monkeypatch.setattr("criproxy.control.configuration.policy_switch.LEARN_S", 0.5)
@@ -242,10 +310,16 @@ async def test_state_that_is_lost_is_made_anew_in_the_usual_place(tmp_path: Path
     """The default directory is the daemon's: there the release is remembered."""
     await world.run(owner("first"))
     await world.stop_criproxy()
+    rmtree(tmp_path / "state")
 
-    address = f"unix://{tmp_path}/runtime.sock"
-    log = structlog.get_logger("test")
-    answer = await release(tmp_path / "lost", address, tmp_path, log, may_create=True)
+    address, log = f"unix://{tmp_path}/runtime.sock", structlog.get_logger("test")
+    answer = await release(tmp_path / "state", address, tmp_path, log, may_create=True)
 
     assert answer["not_remembered"] == ""
-    assert (tmp_path / "lost" / "criproxy.db").exists()
+    for configuration, goes_on in (("unknown then", True), ("another", False)):
+        world.use(configuration=configuration)
+        await world.start_criproxy()
+        await gone_on(world)
+        assert bool(world.controller.node.released) is goes_on
+        assert world.controller.node.configuration == configuration
+        await world.stop_criproxy()

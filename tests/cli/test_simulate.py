@@ -136,6 +136,7 @@ def test_a_policy_that_does_not_fit_the_machine(file: Path, tmp_path: Path) -> N
         (["missing.yaml"], "missing.yaml: there is no such file"),
         (["FILE", "fit"], "has no case 'fit'; did you mean 'fits'?"),
         (["FILE", "--machine", "big"], "must be a shape such as 2s/4n/16c/2t"),
+        (["FILE", "--machine", ""], "must be a shape such as 2s/4n/16c/2t"),
         (["FILE", "--machine", "1s/1n/1c/1t", "--host-root", "/"], "give one of them"),
         (["FILE", "--policy", "FILE"], "unknown option 'vectors'"),
         (["FILE", "--host-root", "FILE"], "is no host root"),

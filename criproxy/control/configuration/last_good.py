@@ -16,6 +16,8 @@ MAX_BYTES = 8 << 20
 """More than any policy file has, escaped."""
 RETRY_S = 10.0
 """Pause before a disk that failed is tried again."""
+LOOK_S = 60.0
+"""How often it is looked whether what was kept is still there: somebody may have removed the state directory."""
 CLOSE_S = 1.0
 """How long an end waits for the disk."""
 
@@ -78,45 +80,51 @@ def is_new(state_dir: Path) -> bool:
 
 @dataclass(slots=True, repr=False)
 class Keeping:
-    """Writes the last good file in the background, and again and again while the disk fails."""
+    """Writes the last good file in the background, again and again while the disk fails, and anew where it was lost."""
 
     state_dir: Path
     log: Log
     problem: str = ""
     """Why the file in force is not the one that a start with a bad file would go on with; empty where it is."""
     _wanted: GoodFile | None = None
-    _task: asyncio.Task[None] | None = None
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _closing: bool = False
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def keep(self, good: GoodFile) -> None:
         """Keep *good* soon, if it says anything, in place of what was asked for before."""
         if good.text:
             self._wanted = good
-            self._task = self._task or asyncio.get_running_loop().create_task(self._run(), name="keep the policy file")
+            self._news.set()
+
+    async def run(self) -> None:
+        """Write what is to be kept whenever it is not there, until `close`."""
+        while True:
+            self._news.clear()
+            if self._wanted is not None:
+                await self._write(self._wanted)
+            if self._closing and not self._news.is_set():
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if self.problem else LOOK_S):
+                    await self._news.wait()
+        self._ended.set()
 
     async def close(self) -> None:
         """Give what is not kept yet a last chance, for `CLOSE_S` at most."""
-        self._closing.set()
-        if (task := self._task) is not None:
-            await asyncio.wait([task], timeout=CLOSE_S)
-            task.cancel()
+        self._closing = True
+        self._news.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._ended.wait()
 
-    async def _run(self) -> None:
-        """Write until there is nothing more to be kept, or at the end once more."""
-        while (good := self._wanted) is not None:
-            try:
-                await asyncio.to_thread(write_good, self.state_dir, good)
-            except OSError as error:
-                problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
-                if problem != self.problem:
-                    self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
-                self.problem = problem
-                if self._closing.is_set():
-                    break
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S):
-                        await self._closing.wait()
-            else:
-                self.problem = ""
-                self._wanted = None if self._wanted is good else self._wanted
-        self._task = None
+    async def _write(self, good: GoodFile) -> None:
+        try:
+            await asyncio.to_thread(write_good, self.state_dir, good)
+        except OSError as error:
+            problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
+            if problem != self.problem:
+                self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
+            self.problem = problem
+        else:
+            self.problem = ""

@@ -133,7 +133,7 @@ def configuration_instead(bad: BadFile, good: GoodFile | None, topology: Topolog
             why = f"the last good one cannot be used here ({str(error).splitlines()[0]})"
         else:
             instead = f"the last good one, read from {good.source}, is in force"
-            return replace(last, problem=str(bad), instead=instead, good=GoodFile())
+            return replace(last, problem=str(bad), instead=instead, good=good)
     from criproxy.config.alone import devices_alone
 
     devices = devices_alone(bad.report.text if bad.report else None)

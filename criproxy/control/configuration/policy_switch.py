@@ -35,7 +35,9 @@ SETTLE_S = 20.0
 GIVEN_UP = 2
 """An update that failed so often is not waited for; it is tried again all the same."""
 UNDONE = "undone"
-"""In place of the configuration of a node whose release was undone without a daemon: the next one places all."""
+"""Before the configuration of a node whose release was undone without a daemon: the next one places all."""
+UNKNOWN = "unknown"
+"""The configuration of a node that was released without a daemon after its state was lost: none ends that release."""
 
 
 @dataclass(slots=True)
@@ -95,8 +97,8 @@ class PolicySwitch:
                 await self._learn()
             await self._see_disk()
             before = self._node.configuration
-            apply_all = settings.apply_all or before == UNDONE
-            same = settings.configuration == before  # it was away for as long as its file was bad
+            apply_all = settings.apply_all or before.startswith(UNDONE)
+            same = before in (settings.configuration, UNKNOWN)  # it was away for as long as its file was bad
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
@@ -155,11 +157,18 @@ class PolicySwitch:
         return await self._answer(before, decision.node)
 
     async def undo_later(self) -> dict[str, Any]:
-        """Let the next daemon place all containers: for when none runs."""
+        """Let the next daemon place all containers: for when none runs.
+
+        Raises:
+            StoreError: that cannot be stored, so that the release goes on.
+        """
         before = self._node
         if before.released:
-            await self.context.state.apply(PolicyChanged(configuration=UNDONE))
-            await self._stored()
+            await self.context.state.apply(PolicyChanged(configuration=UNDONE + before.configuration))
+            try:
+                await self.context.persister.durable()
+            except StoreError as error:
+                raise StoreError(f"the release stays in effect, since its end could not be stored: {error}") from error
         return await self._answer(before)
 
     @property
@@ -193,8 +202,8 @@ class PolicySwitch:
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # Where nothing is known of the last one, the state is new or was lost: that moves no container.
             known = node.configuration not in ("", settings.configuration)
-            apply_all = known and (settings.apply_all or node.configuration == UNDONE)
-            event = PolicyChanged(apply_all, settings.configuration)
+            apply_all = known and (settings.apply_all or node.configuration.startswith(UNDONE))
+            event = PolicyChanged(apply_all, settings.configuration, keeps_release=node.configuration == UNKNOWN)
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:

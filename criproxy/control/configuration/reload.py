@@ -57,7 +57,13 @@ class Reload:
             asked, self._asked = self._asked, False
             if asked:
                 self.manager.reloading()
-            ended = await self._once(asked=asked)
+            try:
+                ended = await self._once(asked=asked)
+            except Exception as error:
+                self._wanted.set()  # who supervises this begins again, after a pause
+                self._failed(f"criproxy failed at the policy file: {error!r}", asked=asked)
+                self.manager.ready(self.status())
+                raise
             if asked or ended:
                 self.manager.ready(self.status())
 

@@ -50,6 +50,8 @@ class Scene:
         self.world = world
         self.file = file
         self.manager = Manager()
+        self.failures = 0
+        """How often the reload may begin again."""
         context, switch = world.controller.context, world.controller.policy_switch
         self.reload = Reload(file, True, context, switch, self.manager, self._status)
 
@@ -81,10 +83,9 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     world = World(tmp_path, settings=configuration.settings, policy=configuration.policy)
     async with world:
         scene = Scene(world, file)
-        task = asyncio.create_task(scene.reload.run())
+        world.controller.context.tasks.forever("reload", scene.reload.run)
         yield scene
-        assert not task.done()
-        task.cancel()
+        assert world.controller.context.failures.counts["watcher"] == scene.failures
 
 
 async def test_another_file_comes_into_force(scene: Scene) -> None:
@@ -214,6 +215,26 @@ async def test_calls_go_on_during_a_slow_reload(scene: Scene, monkeypatch: pytes
     await reloading
 
 
+async def test_a_reload_that_cannot_judge_is_not_lost(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever kept it from that, the service manager is told that it is over, and it is tried again."""
+    from criproxy.control.configuration import reload
+
+    def fail(*_: object, **__: object) -> object:
+        scene.failures += 1
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(reload, "load_configuration", fail)
+    scene.file.write_text('policy: static\nreservedCpus: "0-1"\n')
+
+    said = await scene.asked()
+
+    assert said == 'ready: criproxy failed at the policy file: RuntimeError("can\'t start new thread")'
+    scene.manager.heard.clear()
+    assert await scene.heard() == "ready: well"
+    assert scene.world.cpus(await scene.world.run(owner("first"))) == "2"
+
+
 async def test_a_reload_ends_a_release(scene: Scene) -> None:
     """A new configuration is somebody's wish to have containers placed; the same one is not."""
     await scene.world.controller.policy_switch.release("somebody asked")
@@ -296,6 +317,7 @@ def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
 
     assert options_of(configuration.policy).usable(machine()).cpus == {2, 3}
     assert configuration.instead == "the last good one, read from /p.yaml, is in force"
+    assert configuration.good == good, "it is kept again where it is lost meanwhile"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"text": 1, "odd": 2}', '{"available": "x"}', "\0"])
@@ -314,7 +336,9 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     keeping = Keeping(tmp_path, log)
 
     keeping.keep(new)
+    writing = asyncio.create_task(keeping.run())
     await keeping.close()
+    await writing
 
     assert (read_good(tmp_path), len(log.lines)) == (old, 1)
     assert "cannot be written: Is a directory" in keeping.problem
