@@ -18,7 +18,7 @@ from criproxy.policy.exclusive import exclusive_of
 from criproxy.views.notices import Refusal, Values, timestamp
 
 NOBODY: Mapping[str, Refusal] = {}
-_GROWS = "it came back with the size that it had, and grows when there is room"
+_GROWS = "it restarted with its old size, and grows when there is room"
 
 
 def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
@@ -94,7 +94,7 @@ class Shortfall:
 _WHY = {
     Miss.FAILED: "criproxy failed while it was created",
     Miss.BYPASSED: "it was created during a bypass",
-    Miss.UNFIT: "the policy had no place for it when all were placed anew, or when it was found",
+    Miss.UNFIT: "the policy had no place for it when criproxy placed all containers anew, or found it running",
 }
 
 
@@ -179,5 +179,5 @@ def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | 
 
 def _other(container: Container) -> str:
     if not container.reservation:
-        return "it was found running, and stays as it was found"
-    return "it shared already when it came to need them, under another policy or for lack of room"
+        return "criproxy found it running, and leaves it where it is"
+    return "it was placed without exclusive CPUs, under another policy or for lack of room"
