@@ -10,12 +10,12 @@ from criproxy.control.counters import DECISION_BUCKETS_S
 from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
 from criproxy.errors import StatusCode
-from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import shortfall, undersized, unplaced
+from criproxy.views.status import free_cpus
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
     from criproxy.observe.placing import Placing
@@ -55,7 +55,7 @@ def measure(controller: Controller) -> "Placing":
         unknown=states[ContainerState.UNKNOWN.value],
         inquiries=counters.unknown_outcomes,
         containers={state.value: states[state.value] for state in ContainerState},
-        cpus=_cpus(node, options_of(state.policy).reserved(node.topology)),
+        cpus=_cpus(node, state.policy),
         resyncs={"ok": counters.resyncs, "failed": counters.resync_failures},
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
         adoptions=counters.adoptions,
@@ -101,7 +101,7 @@ def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
     return {**dict.fromkeys(words, 0), **counted}
 
 
-def _cpus(node: Node, reserved: CpuSet) -> dict[str, dict[int, int]]:
-    free = node.shared_cpus - reserved - node.topology.isolated_cpus - node.watched_cpus
+def _cpus(node: Node, policy: Policy) -> dict[str, dict[int, int]]:
+    free = free_cpus(node, policy, options_of(policy).reserved(node.topology))
     kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free}
     return {kind: {numa.id: len(numa.cpus & cpus) for numa in node.topology.nodes} for kind, cpus in kinds.items()}

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from criproxy.model.amounts import are
 from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, numbered, parse_cpuset
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
@@ -135,6 +136,10 @@ class Options(BaseModel):
     def reserved(self, topology: Topology) -> CpuSet:
         """The CPUs that may not become exclusive on a machine, or on its usable part."""
         return _view(self, topology).reserved
+
+    def held(self, node: Node) -> CpuSet:
+        """The CPUs that groups of containers have on *node*: not exclusive, but no other container gets them."""
+        return NO_CPUS
 
     def resolved(self, host: HostReader) -> Self:
         """These options with the CPUs of the cgroup that they name, if they do and it is there.

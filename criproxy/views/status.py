@@ -18,6 +18,7 @@ from criproxy.model.node import Node
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
+from criproxy.policy.options import options_of
 from criproxy.views.notices import Notice, Refusal, Trouble, Values
 from criproxy.views.shortfalls import Shortfall, refusals, shortfalls, undersized, unplaced, unplaced_sentence
 
@@ -132,7 +133,7 @@ def is_in_place(container: Container, grant: Grant | None, applied: Applied | No
 def summary(situation: Situation) -> Values:
     """The node as a whole: CPUs, NUMA nodes, counts, notices."""
     node, topology = situation.node, situation.node.topology
-    free = node.shared_cpus - situation.reserved - topology.isolated_cpus - node.watched_cpus
+    free = free_cpus(node, situation.placer, situation.reserved)
     return {
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *of_node(situation))],
@@ -163,6 +164,12 @@ def summary(situation: Situation) -> Values:
         ],
         "totals": _totals(node),
     }
+
+
+def free_cpus(node: Node, policy: Policy | None, reserved: CpuSet) -> CpuSet:
+    """Those that another container can get for itself, or in a balloon; without *policy* balloons do not count."""
+    free = node.shared_cpus - reserved - node.topology.isolated_cpus - node.watched_cpus
+    return free - options_of(policy).held(node)
 
 
 def _shared_by_all(node: Node) -> bool:
