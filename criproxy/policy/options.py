@@ -111,7 +111,8 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that are never exclusive, such as "0-1,8": they stay shared, and keep the node itself alive."""
+    """CPUs that are never exclusive, such as "0-1,8": they stay shared, so that the node's own processes always
+    have CPUs."""
     available_resources: AvailableResources = AvailableResources()
     """The part of the machine that containers get; by default everything that pods may use."""
     reserved_resources: ReservedResources = ReservedResources()
@@ -122,7 +123,7 @@ class Options(BaseModel):
     annotations: AnnotationOptions = AnnotationOptions()
     """Which pods may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"
-    """The rules that count where nri-plugins and CRI-RM differ."""
+    """Whose rules apply where nri-plugins and CRI-RM differ."""
 
     def usable(self, topology: Topology) -> Topology:
         """The machine as far as a policy with these options uses it; the same object for the same machine."""
