@@ -190,7 +190,7 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
         (["--runtime-endpoint", "containerd.sock"], "--runtime-endpoint: 'containerd.sock' is no Unix socket"),
         (["--image-listen", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
-        (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "one would take the other's calls"),
+        (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "each needs a socket of its own"),
         (["--http", "everywhere"], "--http: 'everywhere' is not an address"),
         (["--trace-calls", "Verzion"], "CRI has no method 'Verzion'; did you mean Version?"),
         (["--log-level", "loud"], "'loud' is not one of"),

@@ -9,7 +9,6 @@ from criproxy.control.controller import Controller
 from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
 from criproxy.engine.shortfalls import shortfall, unplaced
-from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
 from criproxy.policy.api import Policy
@@ -38,7 +37,7 @@ def measure(controller: Controller) -> "Placing":
         misplaced=len(ages_s),
         misplaced_age_s=max(ages_s, default=0.0),
         containers={state.value: states[state.value] for state in ContainerState},
-        cpus=_cpus(node, options_of(state.policy).reserved(node.topology)),
+        cpus=_cpus(node, state.policy),
         store_current=failing_since_s is None,
         store_failing_s=0.0 if failing_since_s is None else now_s - failing_since_s,
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
@@ -62,6 +61,8 @@ def _with(counted: Mapping[str, int], *words: str) -> Mapping[str, int]:
     return {**dict.fromkeys(words, 0), **counted}
 
 
-def _cpus(node: Node, reserved: CpuSet) -> dict[str, dict[int, int]]:
-    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": node.free_cpus(reserved)}
+def _cpus(node: Node, policy: Policy) -> dict[str, dict[int, int]]:
+    options = options_of(policy)
+    free = node.free_cpus(options.reserved(node.topology)) - options.held(node)
+    kinds = {"exclusive": node.exclusive_cpus, "shared": node.shared_cpus, "free": free}
     return {kind: {numa.id: len(numa.cpus & cpus) for numa in node.topology.nodes} for kind, cpus in kinds.items()}

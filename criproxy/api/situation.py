@@ -48,16 +48,17 @@ class Situations:
         context, unasked = controller.context, controller.resync.error
         if not controller.ready:
             why = f" ({unasked})" if unasked else ""
-            yield Notice("resync", f"the runtime is being asked what runs; held calls wait for its answer{why}")
+            asking = "criproxy is asking the runtime which containers run; held calls wait for the answer"
+            yield Notice("resync", f"{asking}{why}")
         elif unasked:
-            yield Notice("runtime", f"the runtime cannot be asked what runs: {unasked}")
+            yield Notice("runtime", f"criproxy cannot ask the runtime which containers run: {unasked}")
         if unread := controller.hotplug.error:
-            yield Notice("machine", f"the machine has changed and cannot be read: {unread}")
+            yield Notice("machine", f"the machine has changed, and criproxy cannot read its topology: {unread}")
         if error := context.persister.error:
             yield Notice("store", f"the state is out of date on disk, and no container gets exclusive CPUs: {error}")
         if problem := context.in_force.problem:
             instead = f"; {context.in_force.instead}" if context.in_force.instead else ""
-            yield Notice("config", f"the policy file is not the one in force: {problem}{instead}")
+            yield Notice("config", f"the policy file is not in force: {problem}{instead}")
         if hanging := controller.devices.problem:
             yield Notice("devices-hanging", hanging)
         if foreign := controller.updates.foreign:

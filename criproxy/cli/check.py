@@ -45,7 +45,7 @@ def command(
     group: str | None,
     output: str,
 ) -> None:
-    """Report every mistake in policy files as FILE:LINE:COLUMN, or print the options in force.
+    """Report the mistakes in policy files as FILE:LINE:COLUMN, or print the options in force.
 
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.

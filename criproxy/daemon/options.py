@@ -81,6 +81,6 @@ def _hold_apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
             continue
         real = os.path.realpath(path)
         if (other := taken.get(real)) is not None:
-            raise UsageError(f"{other} and {option} are both {real}, so that one would take the other's calls")
+            raise UsageError(f"{other} and {option} are both {real}, but each needs a socket of its own")
         if option in ours:
             taken[real] = option

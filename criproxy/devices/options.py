@@ -120,7 +120,8 @@ class ClassOptions(BaseModel):
     strip_env: tuple[EnvPattern, ...] = ()
     """More variables that criproxy removes; a * at the end stands for anything."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """The beginning of the container paths of mounts that ask the hook for the card named in the rest of the path."""
+    """The beginning of the container paths of mounts by which a pod asks the hook for a card; the rest of the path
+    names the card."""
     runtimes: tuple[str, ...] = ("*",)
     """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" the node's default one."""
     id_format: IdFormat = "as-is"

@@ -114,16 +114,16 @@ def memory_can_come_back(node: Node) -> Iterator[str]:
         home = grant.home_mems
         if home and not (home < grant.mems and node.topology.can_hold(home)):
             nodes = format_cpuset(grant.mems), format_cpuset(home)
-            yield f"{title_of(node, key)} has NUMA nodes {nodes[0]} and is to come back to {nodes[1]}"
+            yield f"{title_of(node, key)} has NUMA nodes {nodes[0]} and should return to {nodes[1]}"
 
 
 def grants_have_containers(node: Node) -> Iterator[str]:
     """Nothing is held for a container that is gone or has exited."""
     for key in node.grants:
         if key not in node.containers:
-            yield f"a place is held for {key}, which is not known"
+            yield f"unknown container {key} has a place"
         elif node.containers[key].state is ContainerState.EXITED:
-            yield f"a place is held for {title_of(node, key)}, which has exited"
+            yield f"{title_of(node, key)} has a place, but has exited"
 
 
 def kept_for_living_pods(node: Node) -> Iterator[str]:
@@ -169,7 +169,7 @@ def released_are_free(node: Node) -> Iterator[str]:
     if node.released:
         for key, grant in node.grants.items():
             if grant.exclusive or grant.cpus != node.topology.cpus:
-                yield f"{title_of(node, key)} is still kept to CPUs {format_cpuset(grant.cpus)} after a release"
+                yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
 
 
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (

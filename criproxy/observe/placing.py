@@ -189,7 +189,7 @@ def _cpus(placing: Placing) -> Iterator[Metric]:
     texts = {
         "exclusive": "Exclusive CPUs.",
         "shared": "Shared CPUs: pods may use them, and they are not exclusive.",
-        "free": "Shared CPUs that can become exclusive: neither reserved nor isolated.",
+        "free": "Shared CPUs that can become exclusive: not reserved, isolated or in a balloon.",
     }
     for kind, text in texts.items():
         family = GaugeMetricFamily(f"criproxy_{kind}_cpus", text, labels=["numa_node"])

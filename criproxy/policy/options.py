@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from criproxy.model.amounts import are
 from criproxy.model.cpuset import MAX_ID, CpuSet, format_cpuset, interned, numbered, parse_cpuset
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.remembered import remembered
 from criproxy.model.topology import Topology
@@ -110,7 +111,8 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, allow_inf_nan=False)
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that are never exclusive, such as "0-1,8": they stay shared, and keep the node itself alive."""
+    """CPUs that are never exclusive, such as "0-1,8": they stay shared, so that the node's own processes always
+    have CPUs."""
     available_resources: AvailableResources = AvailableResources()
     """The part of the machine that containers get; by default everything that pods may use."""
     reserved_resources: ReservedResources = ReservedResources()
@@ -121,7 +123,7 @@ class Options(BaseModel):
     annotations: AnnotationOptions = AnnotationOptions()
     """Which pods may use which annotations."""
     rules: Literal["nri", "crirm"] = "nri"
-    """The rules that count where nri-plugins and CRI-RM differ."""
+    """Whose rules apply where nri-plugins and CRI-RM differ."""
 
     def usable(self, topology: Topology) -> Topology:
         """The machine as far as a policy with these options uses it; the same object for the same machine."""
@@ -135,6 +137,10 @@ class Options(BaseModel):
     def reserved(self, topology: Topology) -> CpuSet:
         """The CPUs that may not become exclusive on a machine, or on its usable part."""
         return _view(self, topology).reserved
+
+    def held(self, node: Node) -> CpuSet:
+        """The CPUs that groups of containers have on *node*: not exclusive, but no other container gets them."""
+        return NO_CPUS
 
     def resolved(self, host: HostReader) -> Self:
         """These options with the CPUs of the cgroup that they name, if they do and it is there.

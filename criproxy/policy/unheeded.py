@@ -22,9 +22,9 @@ _MAX_NAME_CHARS = 316
 """The longest that Kubernetes lets an annotation have."""
 _LONGEST_KEY = 63
 _FREQUENCIES = "criproxy sets no frequencies"
-_SCHEDULING = "criproxy sets no scheduling, for which CRI has no field"
+_SCHEDULING = "criproxy sets no scheduling classes, because CRI has no field for them"
 _INTERRUPTS = "criproxy moves no interrupts"
-_CLASSES = "criproxy sets no classes of caches, memory bandwidth and disks"
+_CLASSES = "criproxy sets no classes for caches, memory bandwidth or disks"
 _EXPORT = "criproxy exports no NodeResourceTopology"
 _PATHS = "criproxy does not look at the paths of mounts and devices"
 

@@ -143,8 +143,8 @@ class AvailableResources(BaseModel):
 
     cpu: AvailableOption | None = None
     """The CPUs that containers get, of those that pods may use: "cpuset:4-11", "exclude-cpuset:0-1", or the path of a
-    cgroup, whose CPUs criproxy reads with the file. Containers get no other CPUs, and no memory of NUMA nodes that have
-    only other CPUs. Reserved CPUs must be among these. By default all."""
+    cgroup, whose CPUs criproxy reads whenever it reads the file. Containers get no other CPUs, and no memory of NUMA
+    nodes that have only other CPUs. Reserved CPUs must be among these. By default all."""
 
 
 class ReservedResources(BaseModel):

@@ -178,7 +178,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _is_of_all(directory: Path) -> bool:
+def is_of_all(directory: Path) -> bool:
     """Whether others keep their files there, as in /tmp, which must not be closed to them; a fresh tmpfs is empty."""
     if not directory.stat().st_mode & S_ISVTX:
         return False
@@ -191,7 +191,7 @@ def _lock(directory: Path) -> int:
     lock = -1
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_of_all(directory):
+        if is_of_all(directory):
             own = "name one of criproxy's own with --state-dir"
             raise StoreError(f"the state directory {directory} is used by other programs, too: {own}")
         directory.chmod(0o700)

@@ -13,10 +13,10 @@ from criproxy.model.workload import Container, ContainerState, Desired, Miss, Mi
 from criproxy.policy.api import Policy
 
 NOBODY: Mapping[str, Refusal] = {}
-_GROWS = "it came back with the size that it had, and grows when there is room"
+_GROWS = "it restarted with its old size, and grows when there is room"
 _IN_FORCE = (
     "the runtime applies this size already, but there is no room for it: the container stays on the CPUs that it has, "
-    "and grows when there is room; make room, or take the resize back"
+    "and grows when there is room; make room, or undo the resize"
 )
 
 
@@ -64,7 +64,7 @@ def _size(sizes: Sizes, like: Sizes | None = None) -> str:
 _WHY = {
     Miss.FAILED: "criproxy failed while it was created",
     Miss.BYPASSED: "it was created during a bypass",
-    Miss.UNFIT: "the policy had no place for it when all were placed anew, or when it was found",
+    Miss.UNFIT: "the policy had no place for it when criproxy placed all containers anew, or found it running",
 }
 
 
@@ -111,5 +111,5 @@ def _because(why: str, refused: str) -> str:
 
 def _other(container: Container) -> str:
     if not container.reservation:
-        return "it was found running, and stays as it was found"
-    return "it shared already when it came to need them, under another policy or for lack of room"
+        return "criproxy found it running, and leaves it where it is"
+    return "it was placed without exclusive CPUs, under another policy or for lack of room"

@@ -16,6 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.resources import Interval
 from criproxy.model.workload import Container, ContainerState
+from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import refusals
 from criproxy.views.situation import Situation
 from criproxy.views.status_check import is_in_place, notices_of_node
@@ -89,7 +90,7 @@ def row(situation: Situation, container: Container) -> Values:
 def summary(situation: Situation) -> Values:
     """The node as a whole: CPUs, NUMA nodes, counts, notices."""
     node, topology = situation.node, situation.node.topology
-    free = node.free_cpus(situation.reserved)
+    free = node.free_cpus(situation.reserved) - options_of(situation.placer).held(node)
     return {
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],

@@ -87,8 +87,8 @@ def _own_directory(directory: Path) -> None:
     shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     if shared or found.st_uid not in (0, os.geteuid()):
         raise CriproxyError(
-            f"cannot listen in {directory}: others may replace what is in it; "
-            f"it must belong to uid {os.geteuid()} and not be writable for everybody"
+            f"cannot listen in {directory}: other users can replace files in it; "
+            f"the directory must belong to uid {os.geteuid()}, and not be writable by all users"
         )
 
 

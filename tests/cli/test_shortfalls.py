@@ -68,4 +68,4 @@ async def test_who_was_found_so_is_a_note(tmp_path: Path) -> None:
         shown, checked = await run(tmp_path), await run(tmp_path, "--check")
 
     assert checked.exit_code == 0, checked.output
-    assert "default/found/main should have 2 exclusive CPUs, shares: it was found running" in joined(shown.output)
+    assert "default/found/main should have 2 exclusive CPUs, shares: criproxy found it running" in joined(shown.output)

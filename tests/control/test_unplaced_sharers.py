@@ -213,7 +213,7 @@ async def test_who_fits_no_balloon_after_a_change_for_all_is_told_of(
         homeless = [key for key in keys if not grants[key].pool]
         told = unplaced(world)
         assert len(homeless) == len(told) == measure(world.controller).unpromoted > 0
-        assert all("the policy had no place for it when all were placed anew" in text and why in text for text in told)
+        assert all("the policy had no place for it when criproxy placed all" in text and why in text for text in told)
         assert set(told) <= set(wrong(world))
         await world.poll(lambda: "policy changed" in world.log.events())
         (logged,) = [keys["reasons"] for event, keys in world.log.lines if event == "policy changed"]

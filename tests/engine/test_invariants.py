@@ -155,10 +155,10 @@ def test_bad_layouts_are_noticed(grant: Grant, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("containers_left", "sentence"),
     [
-        pytest.param({}, "a place is held for c, which is not known", id="gone"),
+        pytest.param({}, "unknown container c has a place", id="gone"),
         pytest.param(
             {"c": Container(key="c", pod="s", name="main", state=ContainerState.EXITED)},
-            "a place is held for main, which has exited",
+            "main has a place, but has exited",
             id="exited",
         ),
     ],
@@ -175,7 +175,7 @@ def test_a_policy_that_leaks_is_noticed() -> None:
     policy = BadPolicy(Grant(parse_cpuset("1"), MEMS), leaks=True)
     node = step(Node(machine()), ContainerCreating(Container(key="c", pod="s", name="c")), policy).node
 
-    assert violations(step(node, ContainerGone("c"), policy).node) == ["a place is held for c, which is not known"]
+    assert violations(step(node, ContainerGone("c"), policy).node) == ["unknown container c has a place"]
 
 
 def test_policies_are_exercised() -> None:

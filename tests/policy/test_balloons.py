@@ -61,8 +61,18 @@ def test_as_many_balloons_as_allowed() -> None:
         node.come("pod2", 100, **of_type("singleton"))
     assert node.come("pod3", 800, **of_type("two")) != node.come("pod4", 600, **of_type("two"))
     assert node.come("pod5", 300, **of_type("two")) == node.cpus("pod4")
-    with pytest.raises(NotEnough, match=r"there are 2, which maxBalloons allows"):
+    with pytest.raises(NotEnough, match=r"0m left; there are 2, which maxBalloons allows$"):
         node.come("pod6", 300, **of_type("two"))
+
+
+def test_a_refusal_names_the_cpus_that_other_balloons_hold() -> None:
+    """A type with as many balloons as it may have is told of maxBalloons, and of CPUs only if more would help it."""
+    node = world({"name": "one", "maxBalloons": 1}, {"name": "rest", "minCPUs": 13}, reserved="cpuset:0")
+    node.come("small", 2000, **of_type("one"))
+    node.come("large", 100, **of_type("rest"))
+
+    with pytest.raises(NotEnough, match=r"left; 0 CPUs are in no balloon; there are 1, which maxBalloons allows$"):
+        node.come("more", 1000, **of_type("one"))
 
 
 def test_groups_share_a_balloon() -> None:

@@ -445,12 +445,12 @@ def test_reasons() -> None:
     place, memory = world.reasons
     assert place == (
         "shop/web/a gets exclusive CPU 4 in NUMA node 1: its pod is Guaranteed and it asks for 1000m, "
-        "and NUMA node 1 comes first of several that are alike"
+        "and NUMA node 1 is the first of several equal pools"
     )
     assert memory == "memory from NUMA node 1, near its CPUs"
     assert world.come("b", milli=1500).reasons[0] == (
         "shop/web/b gets exclusive CPU 8 and shares CPUs 9-11 in NUMA node 2: its pod is Guaranteed and it asks for "
-        "1500m, and NUMA node 2 comes first of several that are alike"
+        "1500m, and NUMA node 2 is the first of several equal pools"
     )
     assert world.come("c", milli=300, qos=B).reasons[0] == (
         "shop/web/c shares CPUs 12-15 of NUMA node 3: it asks for 300m, "

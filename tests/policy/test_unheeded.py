@@ -14,8 +14,8 @@ from criproxy.policy.unheeded import annotation_notes
 from criproxy.simulate.machines import machine
 
 IS_NOT = "is not acted on"
-CLASSES = "criproxy sets no classes of caches, memory bandwidth and disks"
-SCHEDULING = "criproxy sets no scheduling, for which CRI has no field"
+CLASSES = "criproxy sets no classes for caches, memory bandwidth or disks"
+SCHEDULING = "criproxy sets no scheduling classes, because CRI has no field for them"
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class TestMade:
     @pytest.mark.parametrize(
         ("old", "new", "mistake"),
         [
-            ("every: 5s", "evry: 5s", "5:1: evry: there is no 'evry' here; did you mean 'every'?"),
+            ("every: 5s", "evry: 5s", "5:1: evry: unknown key 'evry'; did you mean 'every'?"),
             ("every: 5s", "every: 5", "5:8: every: '5' must be a duration"),
             ("every: 5s", "every: 0s", "5:8: every: must be longer than nothing"),
             ("duration: 10m", "duration: 9000h", "5:8: every: makes more than 1,000,000 pods"),

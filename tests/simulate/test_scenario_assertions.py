@@ -129,7 +129,7 @@ def test_what_does_not_hold(text: str, expected: str) -> None:
         ("{disjoint: [a], equal: [b]}", "there is no assertion"),
         ("{disjoint: [], what: cpus}", "names no container"),
         ("{disjoint: [a, b], what: cpu}", "did you mean 'cpus'?"),
-        ("{disjoint: [a, b], n: 1}", "there is no 'n' here"),
+        ("{disjoint: [a, b], n: 1}", "unknown key 'n'"),
         ("{unshared: a}", "'n' is missing"),
         ("{total: [a]}", "'n_cpus' is missing"),
         ("{c: a, share_of: 0-3}", "needs n"),

@@ -92,7 +92,7 @@ def test_hints_are_no_annotations() -> None:
         ("pod: p, count: 2, containers: [{name: a}]", "leave count out"),
         ("pod: p, ann: {hint_numas/container.x: 1}", "there is no container 'x' in p"),
         ("qos: burstable", "'pod' is missing"),
-        ("pod: p, cpus: 1", "there is no 'cpus' here; did you mean 'cpu'?"),
+        ("pod: p, cpus: 1", "unknown key 'cpus'; did you mean 'cpu'?"),
     ],
 )
 def test_pods_that_cannot_be(text: str, said: str) -> None:

@@ -23,6 +23,7 @@ from criproxy.simulate.machines import machine
 from criproxy.views.situation import Situation
 from criproxy.views.status import Filter, rows, summary
 from criproxy.views.status_check import problems
+from tests.policy.balloons_world import World
 
 POLICY = StaticPolicy(StaticOptions.model_validate({"reservedCpus": "0"}))
 RESERVED = frozenset({0})
@@ -127,6 +128,19 @@ def test_a_reservation_has_no_id() -> None:
 def test_filters(wanted: Filter, names: list[str]) -> None:
     """Rows come by namespace, pod and name, and filters leave out the others."""
     assert [f"{row['pod']}/{row['container']}" for row in rows(situation(after()), wanted)] == names
+
+
+def test_cpus_of_balloons_are_not_free() -> None:
+    """No other container gets them, although no container has them exclusively; those that are lent are free."""
+    batch = {"name": "batch", "namespaces": ["batch"], "minCPUs": 2, "shareIdleCPUsInSame": "system"}
+    world = World(EMPTY.topology, {"reservedCpus": "0", "balloonTypes": [batch]})
+    world.come("job", 100, namespace="batch")
+    world.come("web", 1000)
+
+    values = summary(Situation(node=world.node, policy="balloons", placer=world.policy, reserved=RESERVED))
+
+    assert (world.cpus("job"), world.cpus("web")) == ("1-2,4-7", "3")
+    assert [each["free_cpus"] for each in values["numa_nodes"]] == ["", "4-7"]
 
 
 def test_cpus_are_told_for_the_node_and_for_each_numa_node() -> None:

@@ -154,7 +154,7 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
     directory.mkdir()
     directory.chmod(0o777)
 
-    with pytest.raises(CriproxyError, match="others may replace what is in it"):
+    with pytest.raises(CriproxyError, match="other users can replace files in it"):
         listen(str(directory / "x.sock"), 0o660)
 
 

@@ -12,11 +12,11 @@ def heading(load: Load, outcomes: Sequence[Outcome]) -> str:
     machine = load.topology
     parts = [
         f"{load.name}: {outcomes[0].asked:,} containers in {load.duration_s / 3600:.3g} h",
-        *([f"{load.nodes:,} nodes alike"] if load.nodes > 1 else []),
+        *([f"{load.nodes:,} equal nodes"] if load.nodes > 1 else []),
         f"{len(machine.cpus)} CPUs on {len(machine.nodes)} NUMA nodes",
     ]
     if load.turned_away:
-        parts.append(f"{load.turned_away:,} pods not sent as the node was full")
+        parts.append(f"{load.turned_away:,} pods not sent because the node was full")
     return ", ".join(parts)
 
 
@@ -33,16 +33,17 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
     first = recommended(outcomes)
     rest = [(outcome, told) for outcome in outcomes if (told := decided(first, outcome))]
     if not rest:
-        yield f"Whatever decides is the same: {_listed([each.title for each in telling(DECIDING, outcomes)])}."
+        titles = [each.title for each in telling(DECIDING, outcomes)]
+        yield f"They are equal in every measure that decides: {_listed(titles)}."
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
-    yield f"Why: {last.wins}; in what counts more, no other is noticeably better."
+    yield f"Why: {last.wins}; in measures that count more, no other is noticeably better."
     yield from (f"{_lost(outcome, measure, first)}." for outcome, measure in rest)
     if first.refused:
         share = f"{100 * first.refused_share:.1f} % of the containers"
-        yield f"Even so {first.refused:,} were refused, {share}: the node may be too small for this load."
+        yield f"Even so, {first.refused:,} were refused, {share}: the node may be too small for this load."
     better = [text for each in MEASURES if (text := _beaten(each, first, outcomes))]
-    yield f"What it is not the best at: {'; '.join(better)}." if better else "It is the best at everything."
+    yield f"Others are better at: {'; '.join(better)}." if better else "It is the best at everything."
 
 
 def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> str:

@@ -95,7 +95,7 @@ def _numa(values: Values) -> Table:
 
 _SETS = (
     ("shared", "shared pool, for all containers without exclusive CPUs"),
-    ("reserved", "reserved: not given exclusively to new containers"),
+    ("reserved", "reserved, never exclusive to a new container"),
     ("isolated", "isolated by the kernel"),
     ("watched", "used by containers that criproxy only watches"),
     ("offline", "offline"),

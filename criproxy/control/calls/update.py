@@ -45,9 +45,9 @@ class Foreign:
         """What is wrong, and what would be right."""
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
-            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets too "
-            f"({self.times} times, last at {when} CPUs {self.cpus} for {self.title}); "
-            "they are replaced with ours: set cpuManagerPolicy: none in the kubelet's configuration"
+            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets, too "
+            f"({self.times} times, last at {when}: CPUs {self.cpus} for {self.title}); "
+            "criproxy replaces them with its own: set cpuManagerPolicy: none in the kubelet's configuration"
         )
 
 
@@ -159,14 +159,14 @@ class Updates:
             self._note_foreign(title, cpus)
         elif self.foreign is not None:
             self.foreign = None
-            self.context.log.info("the kubelet sets no cpusets any more", container=title)
+            self.context.log.info("the kubelet no longer sets cpusets", container=title)
 
     def _note_foreign(self, title: str, cpus: str) -> None:
         times = self.foreign.times + 1 if self.foreign else 1
         self.foreign = Foreign(title, cpus, times, time())
         if times == 1:
             self.context.log.warning(
-                "the kubelet sets cpusets too: switch its CPU manager off (cpuManagerPolicy: none)",
+                "the kubelet sets cpusets, too: switch its CPU manager off (cpuManagerPolicy: none)",
                 container=title,
                 cpus=cpus,
             )

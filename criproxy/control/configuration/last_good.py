@@ -5,11 +5,13 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from errno import EPERM
 from pathlib import Path
 
 from criproxy.control.settings import Log
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.store.database import NAME as DATABASE
+from criproxy.store.store import is_of_all
 
 NAME = "last-good.json"
 MAX_BYTES = 8 << 20
@@ -39,6 +41,8 @@ class GoodFile:
 def read_good(state_dir: Path) -> GoodFile | None:
     """The last good file; None where none is known, or it cannot be read. Blocks."""
     try:
+        if is_of_all(state_dir):
+            return None
         with (state_dir / NAME).open("rb") as stream:
             values = json.loads(stream.read(MAX_BYTES))
         good = GoodFile(**{name: str(value) for name, value in values.items()})
@@ -52,8 +56,10 @@ def write_good(state_dir: Path, good: GoodFile) -> None:
     """Keep *good*, whole or not at all; nothing is written where it is kept already. Blocks.
 
     Raises:
-        OSError: the disk fails; what was kept before is still there.
+        OSError: the disk fails, or others write to the directory, too; what was kept before is still there.
     """
+    if is_of_all(state_dir):
+        raise OSError(EPERM, "other programs use the directory, too")
     if read_good(state_dir) == good:
         return
     new = state_dir / f"{NAME}.new"

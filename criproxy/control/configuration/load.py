@@ -59,7 +59,8 @@ class Configuration:
             log.warning("no policy file: no container is placed", file=str(DEFAULT_CONFIG), policy="none")
             return
         for misfit in self.misfits:
-            log.error("the machine has not all that the policy file names", file=str(self.source), missing=misfit)
+            event = "the machine does not have everything that the policy file names"
+            log.error(event, file=str(self.source), missing=misfit)
         log.info("policy loaded", policy=self.settings.policy_name, file=str(self.source or ""))
 
 

@@ -18,7 +18,9 @@ from criproxy.discovery.container_cgroup import CpusetGroup, find_group, group_a
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 
-LEFT_RUNNING = "the runtime has lost what still runs, and moves it no more: restart the runtime, and remove the pod"
+LEFT_RUNNING = (
+    "the runtime has lost a container that still runs, and no longer moves it: restart the runtime, and remove the pod"
+)
 """containerd 1.6 calls it exited and removes it never; after a restart it calls its state unknown, and does."""
 _LOST = frozenset({ContainerState.EXITED, ContainerState.UNKNOWN})
 """What the runtime calls containers of which it has lost the processes, among others."""

@@ -116,8 +116,8 @@ class DeviceGuard:
         named = ", ".join(f"{name} (for {since_s:.0f} s)" for name, since_s in sorted(hanging.items())[:4])
         more = f" and {len(hanging) - 4} more" if len(hanging) > 4 else ""
         return (
-            f"not answered: {named}{more}; creates do not wait for it and go by what else is known of cards and of "
-            "which container was given which"
+            f"no answer from {named}{more}; creates do not wait for it: criproxy uses what else it knows about cards "
+            "and the containers that have them"
         )
 
     async def begin(self) -> None:

@@ -144,9 +144,7 @@ class Drift:
         text = f"{set_to}, instead of {had_cpus} and {format_cpuset(should.mems)}"
         self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus, times=times)
         if times == _PATIENCE:
-            event = (
-                "the cpuset of a container is changed again and again: switch off what does so, or take criproxy out"
-            )
+            event = "another program keeps changing the cpuset of a container: stop it, or remove criproxy"
             log.error(event, suspect=_suspect(before, has), container=title, cpus=cpus)
 
     def _forget(self) -> None:
@@ -163,8 +161,7 @@ def _suspect(node: Node, has: Applied) -> str:
     if has.cpus >= node.topology.cpus:
         return "systemd, when it applies the properties of a scope again (daemon-reload, set-property)"
     return (
-        "the kubelet's CPU manager (cpuManagerPolicy: static) that reaches the runtime beside criproxy, an "
-        "NRI plugin or a tuning daemon"
+        "a kubelet with a static CPU manager that calls the runtime without criproxy, an NRI plugin or a tuning daemon"
     )
 
 

@@ -63,7 +63,7 @@ class Hotplug:
     def _complain(self, error: str) -> None:
         if error != self.error:  # once: it is tried again every few seconds
             self.error = error
-            self._context.log.error("the machine has changed and cannot be read", error=error)
+            self._context.log.error("the machine has changed, and criproxy cannot read its topology", error=error)
 
     def _read(self) -> list[str | None]:
         return [read_text(path) for path in self._files]
@@ -73,8 +73,8 @@ class Hotplug:
         if not missing:
             return
         self._context.log.warning(
-            "CPUs are online that pods may not use: where cgroup v1 is used, a CPU that was offline is missing in "
-            "every cpuset afterwards, and has to be written back by hand",
+            "pods may not use some of the online CPUs: with cgroup v1, a CPU that was offline is missing from every "
+            "cpuset afterwards; write it back by hand",
             cpus=format_cpuset(missing),
             cgroup=str(read_allowed(self._root).path),
         )

@@ -209,7 +209,7 @@ class BalloonType(_Group):
     cpu_class: str = ""
     """Not acted on: criproxy sets no frequencies."""
     scheduling_class: str = ""
-    """Not acted on: criproxy sets no scheduling."""
+    """Not acted on: criproxy sets no scheduling classes."""
     irq_mode: str = ""
     """Not acted on: criproxy moves no interrupts."""
     irq_claim: tuple[Any, ...] = ()
@@ -249,7 +249,7 @@ class BalloonsFields(Options):
     controllable_interrupts: tuple[str, ...] = ()
     """Not acted on: criproxy moves no interrupts."""
     scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """Not acted on: criproxy sets no scheduling."""
+    """Not acted on: criproxy sets no scheduling classes."""
     show_containers_in_nrt: bool = False
     """Not acted on: criproxy exports no NodeResourceTopology."""
 

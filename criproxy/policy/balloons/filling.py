@@ -245,10 +245,14 @@ class Filling:
         limit = f" of at most {kind.max_cpus} CPUs" if kind.max_cpus > 0 else ""
         have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
         more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
-        there = f"there are {kind.max_balloons}, which maxBalloons allows" if self.is_full else ""
-        cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
-        needs = f", and a new one has at least {kind.min_cpus}" if kind.min_cpus > len(free) else ""
-        parts = [have + more, there or f"{cpus}{needs}"]
+        parts = [have + more]
+        could_grow = any(b.shape.limit is None or b.shape.limit > len(b.home) + len(free) for b in existing)
+        if could_grow or not self.is_full:
+            cpus = f"{len(free)} CPUs are in no balloon" + (f" ({format_cpuset(free)})" if free else "")
+            too_few = kind.min_cpus > len(free) and not self.is_full
+            parts.append(cpus + (f", and a new one has at least {kind.min_cpus}" if too_few else ""))
+        if self.is_full:
+            parts.append(f"there are {kind.max_balloons}, which maxBalloons allows")
         hints, strict = self._hints
         if strict:
             parts.insert(0, f"it must be close to its devices on {near_words(hints)}")

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from criproxy.model.amounts import are
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.balloons.contradictions import balloon_contradictions
@@ -17,6 +18,11 @@ from criproxy.policy.options import Misfit
 
 class BalloonsOptions(BalloonsFields):
     """Options of the policy ``balloons``."""
+
+    def held(self, node: Node) -> CpuSet:
+        """Those of the balloons with containers, without idle ones that are lent to them."""
+        in_balloons = (grant for grant in node.grants.values() if grant.pool and not grant.is_preserved)
+        return NO_CPUS.union(*(grant.home or grant.cpus for grant in in_balloons))
 
     def contradictions(self) -> Iterator[Misfit]:
         """What these options ask that no machine can give."""

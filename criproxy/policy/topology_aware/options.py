@@ -60,11 +60,11 @@ class TopologyAwareOptions(Options):
     default_exclusive_cpu_class: str = Field(default="", alias="defaultExclusiveCPUClass")
     """Not acted on: criproxy sets no frequencies."""
     scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """Not acted on: criproxy sets no scheduling."""
+    """Not acted on: criproxy sets no scheduling classes."""
     namespace_scheduling_classes: dict[str, str] = Field(default_factory=dict)
-    """Not acted on: criproxy sets no scheduling."""
+    """Not acted on: criproxy sets no scheduling classes."""
     pod_qos_scheduling_classes: dict[str, str] = Field(default_factory=dict, alias="podQoSSchedulingClasses")
-    """Not acted on: criproxy sets no scheduling."""
+    """Not acted on: criproxy sets no scheduling classes."""
     controllable_interrupts: tuple[str, ...] = ()
     """Not acted on: criproxy moves no interrupts."""
 

@@ -16,7 +16,7 @@ def why_first(order: Sequence[Candidate], *, only: bool) -> str:
         return "that is the only pool" if only else "no other pool has that much left"
     best, second = order[:2]
     decided = decider(best, second)
-    why = f"goes before {second.name} because {decided.name}" if decided else "comes first of several that are alike"
+    why = f"goes before {second.name} because {decided.name}" if decided else "is the first of several equal pools"
     return f"{best.name} {why}"
 
 

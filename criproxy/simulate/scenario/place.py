@@ -52,7 +52,7 @@ class At:
     def unknown(self, known: Mapping[str, object] | tuple[str, ...]) -> list[Mistake]:
         """A mistake for each entry whose name is not *known*."""
         return [
-            field.wrong(f"there is no {name!r} here{did_you_mean(name, known)}", of_key=True).mistake
+            field.wrong(f"unknown key {name!r}{did_you_mean(name, known)}", of_key=True).mistake
             for name, field in self.entries().items()
             if name not in known
         ]

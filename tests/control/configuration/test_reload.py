@@ -328,6 +328,22 @@ def test_a_damaged_last_good_file_is_none(tmp_path: Path, text: str) -> None:
     assert read_good(tmp_path) is None
 
 
+async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> None:
+    """A policy file that another user put into /tmp decides nothing, and none is written there."""
+    log, planted, other = RecordingLog(), GoodFile(text="planted"), GoodFile(text="other")
+    write_good(tmp_path, planted)
+    await asyncio.to_thread(tmp_path.chmod, 0o1777)
+    keeping = Keeping(tmp_path, log)
+
+    keeping.keep(other)
+    await keeping.close()
+
+    assert read_good(tmp_path) is None
+    assert "cannot be written: other programs use the directory, too" in keeping.problem
+    await asyncio.to_thread(tmp_path.chmod, 0o700)
+    assert read_good(tmp_path) == planted
+
+
 async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     """It is said once, nothing waits for it, and the old one stays."""
     old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()

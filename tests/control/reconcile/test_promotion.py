@@ -200,7 +200,7 @@ async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
         await found_running(world)
         assert wrong(world) == []
         (notice,) = notices(world)
-        assert notice.startswith("default/found/main should have 2 exclusive CPUs, shares: it was found running")
+        assert notice.startswith("default/found/main should have 2 exclusive CPUs, shares: criproxy found it running")
         assert world.owned() == frozenset()
 
 

@@ -18,7 +18,7 @@ LIMIT_S = 20.0
 MACHINE = machine(nodes=1, cores=4, threads=1)
 ONLINE = "sys/devices/system/cpu/online"
 PODS = "sys/fs/cgroup/kubepods.slice/cpuset.cpus.effective"
-MISSING = "CPUs are online that pods may not use"
+MISSING = "pods may not use some of the online CPUs"
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_a_machine_that_cannot_be_read_changes_nothing(world: World, tmp_p
     """It is said, and read again until it can be read."""
     shared = await world.run(sharer("shared"))
     (tmp_path / PODS).write_text("9\n")
-    await world.poll(lambda: any("cannot be read" in event for event in world.log.events()))
+    await world.poll(lambda: any("cannot read its topology" in event for event in world.log.events()))
     assert world.cpus(shared) == "0-3"
 
     (tmp_path / PODS).write_text("0-2\n")
