@@ -264,7 +264,7 @@ class Outcomes:
         if reservation in self.context.state.node.containers and self.context.in_flight.ask(reservation):
             self.context.counters.unknown_outcomes += 1
             self.context.state.submit(UnknownOutcome(reservation))
-            self.context.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
+            self.context.tasks.forever(f"ask for {reservation}", partial(self._find, reservation, sandbox_id))
 
     async def _find(self, reservation: str, sandbox_id: str) -> None:
         async def look() -> Denial | None:
@@ -273,10 +273,8 @@ class Outcomes:
                 await self.created(reservation, found)
             return None if found else partial(self.context.state.submit, ContainerGone(reservation))
 
-        try:
-            await self._ask_twice(reservation, self.context.in_flight.question(reservation), look)
-        finally:
-            self.context.in_flight.answered(reservation)
+        await self._ask_twice(reservation, self.context.in_flight.question(reservation), look)
+        self.context.in_flight.answered(reservation)
 
     async def _ask_twice(self, key: str, again: asyncio.Event, look: Callable[[], Awaitable[Denial | None]]) -> None:
         """Look until the runtime does not deny what it may still be at, or has done so twice in a row.
@@ -286,7 +284,7 @@ class Outcomes:
         Args:
             key: the container; once it is not known any more, nothing is asked.
             again: set whenever a repetition has ended.
-            look: None where the runtime does not deny it; may raise RuntimeCallError.
+            look: None where the runtime does not deny it; whatever it raises is no answer.
         """
         in_flight, is_denied = self.context.in_flight, False
         while key in self.context.state.node.containers:
@@ -294,7 +292,7 @@ class Outcomes:
             await asyncio.sleep(self.context.settings.unknown_pause_s)
             try:
                 denial = await look()
-            except RuntimeCallError as error:
+            except Exception as error:  # noqa: BLE001 (as above)
                 self._report_unanswered(key, error)
                 continue
             if denial is None or key not in self.context.state.node.containers:
