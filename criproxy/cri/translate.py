@@ -174,6 +174,18 @@ def found_pod(item: api.PodSandbox, cgroup_parent: str = "", cpu_total_milli: in
     )
 
 
+def listed(item: api.Container) -> Container:
+    """Who a container from a list is; what it asked for is not in there."""
+    return Container(
+        key=item.id,
+        pod=item.pod_sandbox_id,
+        name=item.metadata.name,
+        attempt=item.metadata.attempt,
+        pod_name=item.labels.get("io.kubernetes.pod.name", ""),
+        namespace=item.labels.get("io.kubernetes.pod.namespace", ""),
+    )
+
+
 def found_container(item: api.Container, reply: api.ContainerStatusResponse, capacity_bytes: int = 0) -> Container:
     """A container from a list and its verbose status: its identity, and what it asked for.
 
@@ -183,13 +195,8 @@ def found_container(item: api.Container, reply: api.ContainerStatusResponse, cap
     stamp = read_stamp(item.annotations)
     resources = reply.status.resources.linux
     qos = qos_class(cgroup_parent_in(reply.info), resources.oom_score_adj)
-    asked = Container(
-        key=item.id,
-        pod=item.pod_sandbox_id,
-        name=item.metadata.name,
-        attempt=item.metadata.attempt,
-        pod_name=item.labels.get("io.kubernetes.pod.name", ""),
-        namespace=item.labels.get("io.kubernetes.pod.namespace", ""),
+    asked = replace(
+        listed(item),
         qos=qos if stamp is None else next((known for known in QosClass if known.value == stamp.qos), qos),
         state=state(reply.status),
     )

@@ -1,10 +1,9 @@
 """CreateContainer: a place is reserved before the runtime gets the call, and confirmed or given back by its answer."""
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import time
 
 from criproxy.control.context import Context
@@ -62,8 +61,6 @@ class Creates:
     inheritance: Inheritance
     see: Callable[[str, str], None] = lambda _title, _cpus: None
     """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
-    _in_flight: Counter[str] = field(default_factory=Counter)
-    """Creates that the runtime may have got, by place."""
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse what does not fit."""
@@ -73,7 +70,7 @@ class Creates:
         container = translate.container(request, _new_reservation(), capacity_bytes)
         self.see(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = HeldCreate(container.pod, container.key)
-        self._in_flight[creating.place] += 1
+        self.context.in_flight.create(creating.place)
         with self.context.failures.harmless("what a create asks for"):
             self._note_asked(request, container, capacity_bytes)
         try:
@@ -90,9 +87,9 @@ class Creates:
             self.context.state.note(container, Kind.REFUSED, str(error))
             return Refuse(error.code, str(error))
         if decision.key and decision.key != creating.place:
-            self._leave(creating.place)
+            self.context.in_flight.end_create(creating.place)
             creating.place = decision.key
-            self._in_flight[creating.place] += 1
+            self.context.in_flight.create(creating.place)
         if self._takes_something(container, decision):
             await self.context.persister.durable(creating.place)  # else nothing comes of it: see `_give_back`
         grant = decision.grant
@@ -108,16 +105,15 @@ class Creates:
         if not isinstance(call.context, HeldCreate):
             return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
         place = call.context.place
-        self._leave(place)
+        self.context.in_flight.end_create(place)
         container_id = _created_id(outcome)
         if container_id:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
             # What its message said may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
         elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            if place in self.context.state.node.containers:
-                self.outcomes.create_unknown(place, call.context.sandbox_id)
-        elif not self._in_flight[place] and self._only_reserved(place):
+            self.outcomes.create_unknown(place, call.context.sandbox_id)
+        elif self._only_reserved(place):
             self._give_back(call.context)
         else:
             self.reconciler.enqueue([place], read=True)  # what this message said is not in force
@@ -166,8 +162,8 @@ class Creates:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
-            self._leave(creating.place)
-            if not self._in_flight[creating.place] and self._only_reserved(creating.place):
+            self.context.in_flight.end_create(creating.place)
+            if self._only_reserved(creating.place):
                 self._give_back(creating)
 
     def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
@@ -231,15 +227,10 @@ class Creates:
         return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
 
     def _only_reserved(self, place: str) -> bool:
-        """Whether only the ended create held the place: it has no id, and no outcome is being asked for."""
-        container = self.context.state.node.containers.get(place)
+        """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""
+        container, in_flight = self.context.state.node.containers.get(place), self.context.in_flight
         reserved = container is None or container.state is ContainerState.CREATING
-        return reserved and not self.context.in_flight.is_asked(place)
-
-    def _leave(self, place: str) -> None:
-        self._in_flight[place] -= 1
-        if not self._in_flight[place]:
-            del self._in_flight[place]
+        return reserved and not in_flight.is_creating(place) and not in_flight.is_asked(place)
 
 
 def _new_reservation() -> str:

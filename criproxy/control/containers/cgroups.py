@@ -15,6 +15,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, RuntimeClient
 from criproxy.discovery.container_cgroup import CpusetGroup, find_group, group_at, has_processes
+from criproxy.errors import StatusCode
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
 
@@ -71,7 +72,7 @@ class Cgroups:
         """The same by the runtime's own words, which come along; None: it does not know the container.
 
         Raises:
-            RuntimeCallError: if the runtime cannot be asked.
+            RuntimeCallError: if the runtime cannot be asked, or what it says cannot be read.
         """
         try:
             reply = await self.runtime.container_status(container_id, verbose=True)
@@ -81,9 +82,15 @@ class Cgroups:
                     self.unreported[container_id] = str(error)
                 raise
             reply = None
-        self.unreported.pop(container_id, None)
         self.forget(container_id)
-        return (Seen(None) if reply is None else self._seen(container_id, reply)), reply
+        try:
+            seen = Seen(None) if reply is None else self._seen(container_id, reply)
+        except Exception as error:  # what this one says keeps no other from being asked
+            text = "criproxy cannot read what the runtime says of it"
+            self.unreported[container_id] = f"{text}: {error!r}"
+            raise RuntimeCallError("ContainerStatus", StatusCode.INTERNAL, text) from error
+        self.unreported.pop(container_id, None)
+        return seen, reply
 
     def _seen(self, container_id: str, reply: api.ContainerStatusResponse) -> Seen:
         state, group = translate.state(reply.status), None

@@ -1,4 +1,4 @@
-"""What is in flight at each container: its start, our updates, its stop, and questions about what came of them.
+"""What is in flight at each container: creates, its start, our updates, its stop, and questions about their outcome.
 
 One record for each container of which criproxy does not know everything; at rest there is none. How far its start is
 follows from `TRANSITIONS`, which docs/in-flight.md prints. Other parts of criproxy ask the predicates.
@@ -62,6 +62,8 @@ _SENT, _UNKNOWN = {Start.SENT, Start.RETRIED}, {Start.UNKNOWN, Start.RETRIED}
 class _Record:
     """One container."""
 
+    creates: int = 0
+    """Calls of CreateContainer for this place that the runtime may have got, and that have not ended."""
     start: Start = Start.NONE
     start_cpus: CpuSet = NO_CPUS
     """Where it may come up by a start of unknown outcome."""
@@ -87,7 +89,7 @@ _AT_REST = _Record()
 
 @dataclass(slots=True)
 class InFlight:
-    """The records by container key, or by reservation for a create of unknown outcome.
+    """The records by container key, or by reservation for a create.
 
     Args:
         read: called whenever a container may run on fewer CPUs than before.
@@ -98,6 +100,10 @@ class InFlight:
     lost_after_s: float = 0.0
     _records: dict[str, _Record] = field(default_factory=dict)
     _touched: set[str] = field(default_factory=set)
+
+    def is_creating(self, key: str) -> bool:
+        """Whether the runtime may be at a create for the place *key*: a list says nothing of what comes of it."""
+        return self._at(key).creates > 0
 
     def is_sent(self, key: str) -> bool:
         """Whether the runtime has a StartContainer of *key* whose answer will come."""
@@ -173,6 +179,18 @@ class InFlight:
             if key != node.containers[key].reservation:
                 self.send(key, node.topology.cpus)
         return unseen_starts(node)
+
+    def create(self, key: str) -> None:
+        """A create for the place *key* is decided, and sent after that."""
+        self._change(key).creates += 1
+
+    def end_create(self, key: str) -> None:
+        """One of them has ended; who asks about the place has to begin anew."""
+        record = self._change(key)
+        record.creates -= 1
+        if record.question:
+            record.question.set()
+        self._rest(key)
 
     def send(self, key: str, cpus: CpuSet) -> None:
         """An update with *cpus* is about to be sent."""

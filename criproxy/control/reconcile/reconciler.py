@@ -192,7 +192,8 @@ class Reconciler:
             self._failed(key, worker, error)
             pause_s = min(settings.retry_pause_s * 2 ** min(worker.trouble.failures - 1, 20), settings.retry_limit_s)
             with suppress(TimeoutError):
-                await asyncio.wait_for(worker.wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await worker.wake.wait()
 
     def _failed(self, key: str, worker: _Worker, error: Exception) -> None:
         if not isinstance(error, RuntimeCallError):

@@ -159,18 +159,28 @@ class Adoption:
         seen, reply = answer or (Seen(translate.state(item)), api.ContainerStatusResponse())
         if reply is None or seen.state in (None, ContainerState.EXITED):
             return None
-        capacity_bytes = self.context.state.node.topology.capacity_bytes
-        container = replace(translate.found_container(item, reply, capacity_bytes), state=seen.state)
-        guarded = Guarded()
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(until_s):
-                guarded = await self.devices.found(item, reply.info)
-        if not container.reservation:  # ours say themselves where their cards are
-            container = replace(container, hints=guarded.hints, stays=guarded.stays, missed=self._missed(item))
+        container = translate.listed(item)
+        try:
+            container = translate.found_container(item, reply, self.context.state.node.topology.capacity_bytes)
+            container = await self._with_cards(container, item, reply, until_s)
+        except Exception as error:  # noqa: BLE001 (it stays where it is and shares, and keeps no other waiting)
+            self.context.tasks.failed("background", f"find out what {container.title} ({item.id}) asked for", error)
+        container = replace(container, state=seen.state)
         has = translate.sets(reply.status)
         if container.state is ContainerState.RUNNING:
             has = seen.applied and replace(seen.applied, lifted=bool(seen.lifted))
         return _Seen(item, Present(container, has), translate.cgroup_parent_in(reply.info))
+
+    async def _with_cards(
+        self, container: Container, item: api.Container, reply: api.ContainerStatusResponse, until_s: float
+    ) -> Container:
+        guarded = Guarded()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                guarded = await self.devices.found(item, reply.info)
+        if container.reservation:  # ours say themselves where their cards are
+            return container
+        return replace(container, hints=guarded.hints, stays=guarded.stays, missed=self._missed(item))
 
     def _missed(self, item: api.Container) -> Missed | None:
         """Why a container without our stamp has none, if that is our fault or came of a bypass."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakValueDictionary
 
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
@@ -43,6 +44,8 @@ LOCK_S = 0.5
 """How long others wait for the end of what is in flight at a container that may have ended."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
+Denial = Callable[[], object]
+"""What follows from an answer that denies what a call was to do, if it is to be believed."""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class Outcomes:
     reconciler: Reconciler
     inheritance: Inheritance = field(default_factory=Inheritance)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _resizes: WeakValueDictionary[str, asyncio.Event] = field(default_factory=WeakValueDictionary)
+    """What tells those who ask for the size of a container that one more resize of it was cut."""
 
     async def release_exited(self, sandbox_id: str = "") -> None:
         """Give back the places of containers that ended without a call, if the runtime says so: of a sandbox or all."""
@@ -225,19 +230,19 @@ class Outcomes:
 
     async def resize_unknown(self, key: str, before: Sizes) -> None:
         """Ask which size is in force after an update that ended without an answer: the new one, or that of *before*."""
+        again = self._resizes.setdefault(key, asyncio.Event())
+        again.set()
         asked = self.context.state.node.containers.get(key)
         if asked is None or asked.sizes == before:
             return
 
-        async def is_not_in_force(is_last: bool) -> bool:
+        async def look() -> Denial | None:
             async with self.context.locks.of(key):
                 in_force = await self._size_in_force(key, asked.sizes, before)
-                if in_force and is_last:
-                    believe(self.context, key, in_force)
-            return in_force is not None
+            return partial(believe, self.context, key, in_force) if in_force else None
 
         self.context.counters.unknown_outcomes += 1
-        await self._ask_twice(key, is_not_in_force)
+        await self._ask_twice(key, again, look)
 
     async def _size_in_force(self, key: str, asked: Sizes, before: Sizes) -> Sizes | None:
         """What the runtime has instead of *asked*; None if it has that, does not report it, or was asked for more."""
@@ -256,42 +261,47 @@ class Outcomes:
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
         """Keep the place of a create that ended without an answer until lists show its outcome."""
-        if self.context.in_flight.ask(reservation):
+        if reservation in self.context.state.node.containers and self.context.in_flight.ask(reservation):
             self.context.counters.unknown_outcomes += 1
             self.context.state.submit(UnknownOutcome(reservation))
-            self.context.tasks.spawn(f"ask for {reservation}", self._find(reservation, sandbox_id))
+            self.context.tasks.forever(f"ask for {reservation}", partial(self._find, reservation, sandbox_id))
 
     async def _find(self, reservation: str, sandbox_id: str) -> None:
-        async def is_absent(is_last: bool) -> bool:
+        async def look() -> Denial | None:
             found = stamped(await self.context.runtime.list_containers(sandbox_id), reservation)
-            if reservation in self.context.state.node.containers:
-                if found:
-                    await self.created(reservation, found)
-                elif is_last:
-                    await self.context.state.apply(ContainerGone(reservation))
-            return found is None
+            if found and reservation in self.context.state.node.containers:
+                await self.created(reservation, found)
+            return None if found else partial(self.context.state.submit, ContainerGone(reservation))
 
-        try:
-            await self._ask_twice(reservation, is_absent)
-        finally:
-            self.context.in_flight.answered(reservation)
+        await self._ask_twice(reservation, self.context.in_flight.question(reservation), look)
+        self.context.in_flight.answered(reservation)
 
-    async def _ask_twice(self, key: str, denies: Callable[[bool], Awaitable[bool]]) -> None:
-        """Ask whether the runtime *denies* what it may still be at, until it does not, or did so twice.
+    async def _ask_twice(self, key: str, again: asyncio.Event, look: Callable[[], Awaitable[Denial | None]]) -> None:
+        """Look until the runtime does not deny what it may still be at, or has done so twice in a row.
+
+        A look during a repetition of the call proves nothing, nor does the pause before one: the runtime is at it anew.
 
         Args:
             key: the container; once it is not known any more, nothing is asked.
-            denies: with whether it is the last time; may raise RuntimeCallError.
+            again: set whenever a repetition has ended.
+            look: None where the runtime does not deny it; whatever it raises is no answer.
         """
-        is_last = False
+        in_flight, is_denied = self.context.in_flight, False
         while key in self.context.state.node.containers:
+            again.clear()
             await asyncio.sleep(self.context.settings.unknown_pause_s)
             try:
-                if not await denies(is_last) or is_last:
-                    return
-                is_last = True
-            except RuntimeCallError as error:
+                denial = await look()
+            except Exception as error:  # noqa: BLE001 (as above)
                 self._report_unanswered(key, error)
+                continue
+            if denial is None or key not in self.context.state.node.containers:
+                return
+            is_alone = not again.is_set() and not in_flight.is_creating(key)
+            if is_alone and is_denied:
+                denial()
+                return
+            is_denied = is_alone
 
     async def created(self, reservation: str, found: api.Container) -> None:
         """The container of *reservation* was found in a list."""

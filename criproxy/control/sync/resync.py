@@ -277,13 +277,14 @@ class Resync:
         return touched
 
     async def _confirm_reservations(self, before: Node, containers: Sequence[api.Container]) -> None:
-        """Find creates that were in flight when criproxy last ended: by their stamp, or by asking."""
+        """Find creates whose end nobody waits for, as after a start of criproxy: by their stamp, or by asking."""
+        in_flight = self.context.in_flight
         unknown = [item for item in containers if item.id not in before.containers]
         without_id = [container for container in before.containers.values() if container.key == container.reservation]
         for container in without_id:
             if found := stamped(unknown, container.key):
                 await self.outcomes.created(container.key, found)
-            elif self._is_first:
+            elif not (in_flight.is_creating(container.key) or in_flight.is_asked(container.key)):
                 self.outcomes.create_unknown(container.key, container.pod)
 
     async def _runs_after_all(self, before: Node, item: api.Container) -> None:

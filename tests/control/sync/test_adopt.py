@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.containers import cgroups
+from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.settings import Adopt
 from criproxy.cri import api_pb2 as api
+from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec, container_config, sandbox_config
 from criproxy.emulator.runtime import IMAGE, RuntimeOptions
 from criproxy.engine.invariants import violations
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState, QosClass
-from tests.control.world import FAST, GIB, World, owner, sharer
+from criproxy.views.status_check import problems
+from tests.control.world import FAST, GIB, World, owner, sharer, situation
 
 LIMIT_S = 20.0
 
@@ -231,3 +235,37 @@ async def test_a_thousand_containers_are_taken_in_with_few_decisions(tmp_path: P
         assert len(world.controller.node.grants) == 1000
         assert violations(world.controller.node) == []
         assert sum(world.counters.decisions.values()) < 100
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "argument"),
+    [
+        pytest.param(translate, "found_container", 0, id="what-it-asked-for"),
+        pytest.param(DeviceGuard, "found", 1, id="its-cards"),
+        pytest.param(cgroups, "find_group", 2, id="its-cgroup"),
+    ],
+)
+async def test_one_that_cannot_be_understood_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: object, name: str, argument: int
+) -> None:
+    """It shares and gives way to owners, who keep their CPUs; `status` names it."""
+    original, broken = getattr(of, name), list[str]()
+
+    def fails(*args: object) -> object:
+        if getattr(args[argument], "id", args[argument]) in broken:
+            raise ValueError("planted")
+        return original(*args)
+
+    async with asyncio.timeout(LIMIT_S), World(tmp_path) as world:
+        owned = await world.run(owner("owner", 1))
+        broken.append(await world.run(sharer("broken")))
+        await world.stop_criproxy()
+        lose(tmp_path / "state")
+        monkeypatch.setattr(of, name, fails)
+
+        await world.start_criproxy()
+        await world.poll(lambda: world.controller.ready)
+        another = await world.run(owner("another", 1))
+
+        assert (world.cpus(owned), world.cpus(another), world.cpus(broken[0])) == ("1", "2", "0,3")
+        assert any("default/broken/main" in text for text in problems(situation(world.controller))["problems"])

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.sync import outcomes
 from criproxy.control.sync.outcomes import LONGEST_PAUSE_S, Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.engine.events import ContainerCreating
 from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
 from tests.control.calls.test_update import size
@@ -237,3 +239,45 @@ async def test_what_was_learnt_and_could_not_be_booked_is_asked_for_again(
         await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.EXITED)
         await world.poll(lambda: not asking(owned))
         assert world.controller.context.failures.counts["watcher"] == 1
+
+
+@pytest.mark.parametrize(("of", "name"), [(outcomes, "stamped"), (Outcomes, "_ask_twice")])
+async def test_an_exception_of_ours_keeps_no_reservation_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: object, name: str
+) -> None:
+    """Whatever is raised while a create that was cut is asked for: it left nothing, and its place is given back."""
+    original, planted, slow = getattr(of, name), [ValueError("planted")], Slow()
+
+    def fails_once(*args: object) -> object:
+        if planted:
+            raise planted.pop()
+        return original(*args)
+
+    options = RuntimeOptions(latency_s=slow, missing=NO_EVENTS)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, options, QUIET) as world:
+        await world.run(owner("owner", 1))
+        monkeypatch.setattr(of, name, fails_once)
+        slow["CreateContainer"] = 60.0
+        pod = owner("cut", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+        await world.poll(lambda: not planted)
+
+        await world.until(lambda: world.owned() == {1})
+
+        assert world.controller.context.failures.recent()
+
+
+async def test_a_reservation_that_nobody_waits_for_is_asked_for(tmp_path: Path) -> None:
+    """The next comparison with the runtime finds it, however it came to be left behind."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(missing=NO_EVENTS), QUIET) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        sandbox_id = await world.kubelet.run_sandbox(owner("left", 1))
+        left = replace(world.controller.node.containers[owned], key="r-left", pod=sandbox_id, pod_name="left")
+        await world.controller.context.state.apply(ContainerCreating(left))
+        assert world.owned() == {1, 2}
+
+        world.controller.resync.soon()
+
+        await world.until(lambda: world.owned() == {1})

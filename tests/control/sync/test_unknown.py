@@ -269,3 +269,49 @@ async def test_after_a_restart_only_some_are_asked_for_at_once(tmp_path: Path) -
 
         # Workers that read what containers have may ask, too.
         assert slow.looked_up["ContainerStatus"] <= 2 * (AT_ONCE + SLOW_TO_ASK.concurrent_updates)
+
+
+async def test_a_cut_create_is_not_given_up_while_it_is_repeated(tmp_path: Path) -> None:
+    """Lists from the time of the repetition deny nothing: two more show that none of the two made a container."""
+    slow = Counting()
+    slow["CreateContainer"] = 60.0
+    quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+        world.runtime.core.records.names.clear()  # the runtime gives up, too
+        slow.asked.clear()
+        again = asyncio.create_task(world.kubelet.create(pod, sandbox_id, pod.containers[0]))
+        await slow.asked.wait()
+        listed = slow.looked_up["ListContainers"]
+
+        await world.poll(lambda: slow.looked_up["ListContainers"] >= listed + 2 * 4)
+        assert world.owned() == {1, 2}
+
+        again.cancel()
+        listed = slow.looked_up["ListContainers"]
+        await world.until(lambda: not world.owned())
+        assert slow.looked_up["ListContainers"] >= listed + 2 * 2
+        assert not world.controller.node.containers
+
+
+async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> None:
+    """What the runtime said before the repetition says nothing of it: two more answers undo the resize."""
+    slow = Counting()
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), SLOW_TO_ASK) as world:
+        owned = await world.run(owner("owner", 1))
+        await world.rested()
+        slow["UpdateContainerResources"] = 60.0
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+        asked = slow.looked_up["ContainerStatus"]
+        await world.poll(lambda: slow.looked_up["ContainerStatus"] >= asked + 2)
+
+        slow["UpdateContainerResources"] = 60.0
+        await cut(world.kubelet.update(owned, size(2000)), slow)
+        slow.clear()
+
+        asked = slow.looked_up["ContainerStatus"]
+        await world.poll(lambda: milli(world, owned) == 1000)
+        assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
