@@ -64,13 +64,13 @@ class Starts:
             if key not in context.state.node.containers:
                 await self.resync.adopt_before_start(key)
                 key = self._key(message)
-            if given_up := await self._given_up(key):
-                return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
             while key in context.state.node.grants:
                 await self._wait_for_cpus(key)
                 if await self._enter(key):
                     call.context = Locked(key)
-                    break
+                    return Proceed()
+            if given_up := await self._given_up(key):  # maybe while it waited
+                return Refuse(StatusCode.FAILED_PRECONDITION, given_up)
         except Blocked as error:
             return self._refused(key, error, str(error))
         except RuntimeCallError as error:
@@ -129,7 +129,8 @@ class Starts:
                     enqueued.update(blockers)
                     await self._gives_way(blockers[-1], key)
         except TimeoutError:
-            raise Blocked(self._refusal(key)) from None
+            if key in self.context.state.node.grants:  # else it has gone in that moment
+                raise Blocked(self._refusal(key)) from None
         if waited_for:
             waited_ms = round((monotonic() - begun_s) * 1000, 1)
             text = f"its start waited {waited_ms:g} ms until its CPUs were left by {waited_for}"
@@ -161,7 +162,7 @@ class Starts:
         await context.locks.enter(key)
         try:
             await self.reconciler.bring_into_place(key)
-            is_ready = not self.reconciler.blockers(key)
+            is_ready = key in context.state.node.grants and not self.reconciler.blockers(key)
         finally:
             if not is_ready:
                 context.locks.leave(key)

@@ -146,9 +146,9 @@ class Updates:
         if not isinstance(call.context, Locked):
             return
         key, before = call.context.key, call.context.before
+        self.context.locks.leave(key)  # first: whatever fails here, nobody waits for it for ever
         if before and outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT):
             believe(self.context, key, before)
-        self.context.locks.leave(key)
         if before and outcome.kind is OutcomeKind.UNKNOWN:
             self.context.tasks.spawn(f"ask for {key}", self.outcomes.resize_unknown(key, before))
         self.reconciler.enqueue([key], read=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.calls import update
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.kubelet import MiniKubelet
@@ -132,6 +133,22 @@ async def test_a_resize_that_the_runtime_refuses_is_undone(tmp_path: Path) -> No
         await world.until(lambda: world.controller.node.containers[owned].cpu_milli == 1000)
         assert world.owned() == {1}
         assert world.cpus(owned) == "1"
+
+
+async def test_a_failure_of_ours_after_a_resize_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call about the container does not wait for it for ever."""
+    without = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, without) as world:
+        owned = await world.run(owner("owner", 1))
+
+        def fails(*_: object) -> None:
+            raise ValueError("planted")
+
+        monkeypatch.setattr(update, "believe", fails)
+        with pytest.raises(RuntimeCallError):
+            await world.kubelet.update(owned, size(2000))
+
+        await world.poll(lambda: not world.controller.context.locks.busy(owned))
 
 
 async def test_a_refused_shrink_whose_cpus_others_have_by_then_is_made_good(tmp_path: Path) -> None:

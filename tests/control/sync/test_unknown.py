@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.calls.start import Starts
 from criproxy.control.sync.outcomes import AT_ONCE
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -220,6 +221,34 @@ async def test_a_container_that_was_given_up_before_it_ran_is_not_started(tmp_pa
 
         assert caught.value.code is StatusCode.FAILED_PRECONDITION
         assert "default/pod/main was given up before it ran" in caught.value.details
+        assert world.runtime.cpuset(first) is None
+
+
+async def test_a_container_that_is_given_up_while_its_start_waits_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next attempt has the CPUs that its create named; the start had waited for another to leave them."""
+    slow, waits, gives_way = Slow(), asyncio.Event(), Starts._gives_way
+
+    async def seen(starts: Starts, other: str, key: str) -> None:
+        waits.set()
+        await gives_way(starts, other, key)
+
+    monkeypatch.setattr(Starts, "_gives_way", seen)
+    patient = replace(FAST, barrier_timeout_s=LIMIT_S)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
+        await world.run(sharer("shared"))
+        slow["UpdateContainerResources"] = 60.0
+        pod = owner("owner", 2)
+        sandbox_id = await world.kubelet.run_sandbox(pod)
+        first = await world.kubelet.create(pod, sandbox_id, pod.containers[0])
+        start = asyncio.create_task(world.kubelet.start(first))
+        await waits.wait()
+
+        await world.kubelet.create(pod, sandbox_id, pod.containers[0], attempt=1)
+
+        with pytest.raises(RuntimeCallError, match="was given up before it ran"):
+            await start
         assert world.runtime.cpuset(first) is None
 
 
