@@ -334,9 +334,11 @@ async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> No
     write_good(tmp_path, planted)
     await asyncio.to_thread(tmp_path.chmod, 0o1777)
     keeping = Keeping(tmp_path, log)
+    running = asyncio.create_task(keeping.run())
 
     keeping.keep(other)
     await keeping.close()
+    await running
 
     assert read_good(tmp_path) is None
     assert "cannot be written: other programs use the directory, too" in keeping.problem

@@ -93,11 +93,11 @@ async def test_a_machine_that_is_as_before_again_can_be_read(world: World, tmp_p
     """Its files say what they said before, and nothing is wrong any more."""
     before = (tmp_path / PODS).read_text()
     (tmp_path / PODS).write_text("9\n")
-    await world.poll(lambda: any("cannot be read" in notice.text for notice in situation(world.controller).notices))
-
-    (tmp_path / PODS).write_text(before)
-
     async with asyncio.timeout(LIMIT_S):
+        await world.poll(lambda: any("cannot read" in notice.text for notice in situation(world.controller).notices))
+
+        (tmp_path / PODS).write_text(before)
+
         await world.poll(lambda: not situation(world.controller).notices)
 
 
