@@ -16,7 +16,7 @@ from criproxy.cli import main
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import ContainerSpec, MiniKubelet, PodSpec
 from criproxy.emulator.runtime import IMAGE, EmbeddedRuntime, RuntimeOptions
-from criproxy.offline import release
+from criproxy.offline_release import release
 from tests.daemons import LIMIT_S, Serve
 
 GOOD = 'policy: static\nreservedCpus: "0"\n'

@@ -24,7 +24,7 @@ from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Pod
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.metrics import Gauges, Metrics
+from criproxy.observe.proxy_metrics import Gauges, Metrics
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from criproxy.store.store import Store

@@ -16,12 +16,12 @@ from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import undersized
 
 if TYPE_CHECKING:  # prometheus_client is loaded only for metrics
-    from criproxy.observe.placing import Placing
+    from criproxy.observe.placing_metrics import Placing
 
 
 def measure(controller: Controller) -> "Placing":
-    """Everything that `observe.placing` shows."""
-    from criproxy.observe.placing import Placing
+    """Everything that `observe.placing_metrics` shows."""
+    from criproxy.observe.placing_metrics import Placing
 
     context, devices, now_s = controller.context, controller.devices, monotonic()
     state, counters, node = context.state, context.counters, context.state.node

@@ -70,7 +70,7 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
     writer = log.setup("console", "error")
     import asyncio
 
-    from criproxy.offline import release
+    from criproxy.offline_release import release
     from criproxy.wire.sockets import unix_path
 
     endpoint = f"unix://{unix_path(runtime_endpoint, '--runtime-endpoint')}"

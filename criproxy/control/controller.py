@@ -3,7 +3,7 @@
 from functools import partial
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.calls.fallback import CallFallback
+from criproxy.control.calls.on_error import CallFallback
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.status import Replies
 from criproxy.control.calls.table import Handlers

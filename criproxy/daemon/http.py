@@ -11,7 +11,7 @@ from criproxy.observe.bypass import Bypass
 from criproxy.observe.heartbeat import STALE_S, Heartbeat
 from criproxy.observe.http import HttpServer, Sources
 from criproxy.observe.log import structlog
-from criproxy.observe.metrics import Gauges, Metrics
+from criproxy.observe.proxy_metrics import Gauges, Metrics
 from criproxy.observe.writer import LineWriter
 from criproxy.wire.server import Proxy
 from criproxy.wire.sockets import Listener

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from criproxy.devices.boundary import Finding
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Evidence, Given
+from criproxy.devices.may_see import Finding
 from criproxy.devices.nearness import Whereabouts
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.node import Node

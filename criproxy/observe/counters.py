@@ -1,4 +1,4 @@
-"""What the controller counts: plain numbers, so that counting costs nothing; `observe.placing` shows them.
+"""What the controller counts: plain numbers, so that counting costs nothing; `observe.placing_metrics` shows them.
 
 Here is what happens; how things are at this moment (unknown outcomes, free CPUs, what is not applied) is read from
 the node for each request.

@@ -6,11 +6,11 @@ Pure functions, so that a daemon and a command that only has the database say th
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from criproxy.devices.boundary import Word
 from criproxy.devices.cards import Card, Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import EVERY_CLASS, Facts, Holdings, alive, cards_of, ids_of, source_of, words_of
 from criproxy.devices.links import Peers, links
+from criproxy.devices.may_see import Word
 from criproxy.model.node import Node
 from criproxy.model.notices import Values
 from criproxy.model.workload import Container

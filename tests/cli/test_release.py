@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from criproxy.observe.control_socket import ControlServer
-from criproxy.offline import release
+from criproxy.offline_release import release
 from criproxy.simulate.machines import machine
 from criproxy.wire.sockets import listen
 from tests.control.node.test_disk import QUICK

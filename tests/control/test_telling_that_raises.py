@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from criproxy.api.recordings import Recorder
-from criproxy.control.calls import failed_calls
+from criproxy.control.calls import failure_notices
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import Explanations
 from criproxy.control.node.history import History
@@ -35,7 +35,7 @@ LIMIT_S = 20.0
 NO_EVENTS = RuntimeOptions(missing=frozenset({"GetContainerEvents"}))
 QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.05)
 
-TELLING = (journal, log_line, considering, choice, asked, failed_calls)
+TELLING = (journal, log_line, considering, choice, asked, failure_notices)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
     History: {"refusals"},

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
-from criproxy.devices.boundary import Boundary, Word, boundary
 from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, NVIDIA
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Known, weigh
+from criproxy.devices.may_see import Boundary, Word, boundary
 from criproxy.devices.rules import DeviceRules
 
 SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")

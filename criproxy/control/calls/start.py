@@ -8,6 +8,8 @@ once more.
 Why not later: the container is created, and the kubelet waits. So the start waits for no grow of its own, no memory
 node and no container that shares nothing with it; it goes on with the node's next change after which no blocker is
 left; and after ``barrier_timeout_s`` the kubelet gets UNAVAILABLE with the blockers' names, and repeats the start.
+
+Which containers block it, and why, is in `reconcile.start_blockers`.
 """
 
 import asyncio
@@ -16,8 +18,8 @@ from time import monotonic
 
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
-from criproxy.control.reconcile.excess_cpus import is_in_the_way
 from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.reconcile.start_blockers import is_in_the_way
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api

@@ -5,7 +5,7 @@ Edits are synchronous and ask nothing: all that they need is in the node, or in 
 
 from dataclasses import dataclass
 
-from criproxy.control.calls.failed_calls import note_failed
+from criproxy.control.calls.failure_notices import note_failed
 from criproxy.control.context import Context
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.methods import paths

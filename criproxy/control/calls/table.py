@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.calls.failed_calls import note_failed
+from criproxy.control.calls.failure_notices import note_failed
 from criproxy.control.calls.shared_timer import Limits
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.update import Updates

@@ -14,14 +14,14 @@ from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
-from criproxy.cri.hiding import hide_all
+from criproxy.cri.hide_all import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.boundary import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.cards import Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import without_nodes
 from criproxy.devices.holdings import Holdings, facts_of
+from criproxy.devices.may_see import DENIED, Boundary, Finding, Refusal, Word, boundary, exceptions
 from criproxy.devices.nearness import hints
 from criproxy.devices.rules import DeviceRules
 from criproxy.discovery.patience import Patience

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
-from criproxy.devices.boundary import Boundary, Finding, Word
 from criproxy.devices.cards import SHOWN_IDS
 from criproxy.devices.evidence import Evidence, Given
 from criproxy.devices.holdings import Holdings, by_kind, facts_of
+from criproxy.devices.may_see import Boundary, Finding, Word
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container

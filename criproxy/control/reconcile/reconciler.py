@@ -13,7 +13,7 @@ from time import monotonic
 
 from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen
 from criproxy.control.context import Context
-from criproxy.control.reconcile.excess_cpus import ExcessCpus, in_the_way
+from criproxy.control.reconcile.start_blockers import ExcessCpus, in_the_way
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.decision import Decision

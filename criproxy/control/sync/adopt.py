@@ -1,7 +1,7 @@
 """Adopts what the runtime has and we do not know: what others started, and what a lost store had known.
 
 A container is asked for what it wants (its stamp, then the sizes in force) and where it is (its cgroup). The engine
-leaves it there; what that cannot mean for others is in `engine.found`.
+leaves it there; what that cannot mean for others is in `engine.found`. `resync` calls this with the lists.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.cri.stamp import read_missed, read_stamp
-from criproxy.devices.boundary import Word
+from criproxy.devices.may_see import Word
 from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place

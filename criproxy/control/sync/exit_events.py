@@ -1,7 +1,7 @@
 """Containers that end without a call of the kubelet: seen in the runtime's event stream, else in lists of exited ones.
 
-Which list or event is to be believed, `outcomes` decides. A third way, cgroups that vanish, is in `drift`, which reads
-them anyway.
+Whether a container has really ended where an event or a list is not enough, `outcomes` decides. A third way, cgroups
+that vanish, is noticed in `drift`, which reads them anyway.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Which balloon a container goes into: the first of several ways to fill balloons that finds one with room."""
+"""Which balloon a container goes into: the first of several ways to fill balloons that finds one with room.
+
+Where none has, the sentence that refuses it says why.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ from criproxy.cri.stamp import read_stamp
 from criproxy.emulator.kubelet import ContainerSpec, PodSpec
 from criproxy.emulator.runtime import IMAGE
 from criproxy.model.grant import CpuQuota
-from criproxy.offline import release
+from criproxy.offline_release import release
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine

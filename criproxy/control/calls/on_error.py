@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from criproxy.control.calls.create import Creates
-from criproxy.control.calls.failed_calls import note_failed
+from criproxy.control.calls.failure_notices import note_failed
 from criproxy.control.calls.start import Starts
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceFault

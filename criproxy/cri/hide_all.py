@@ -1,7 +1,7 @@
 """Hiding every card in a create, for the case that the rule about devices itself has failed.
 
 It shares nothing with the rule but the names of variables and mounts, so that what is wrong there is not wrong here.
-CDI devices and device nodes stay: only device plugins put them into a create.
+CDI devices and device nodes stay: only device plugins put them into a create. The rule itself is `devices.may_see`.
 """
 
 from collections.abc import MutableSequence

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from criproxy import __version__
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.heartbeat import LAG_BUCKETS_S, Heartbeat
-from criproxy.observe.placing import Placing, PlacingCollector
+from criproxy.observe.placing_metrics import Placing, PlacingCollector
 from criproxy.wire.stats import HELD_BUCKETS_S, OTHER, Entry, Histogram, Stats
 
 _COUNTERS = {

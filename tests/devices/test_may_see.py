@@ -5,10 +5,10 @@ from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from criproxy.devices.asked import Asked, DeviceNode, EnvVar, MountPoint, Who
-from criproxy.devices.boundary import Word, boundary
 from criproxy.devices.builtin import AMD, ASCEND, BUILTIN, CAMBRICON, HABANA, INTEL_GPU, NVIDIA
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import Known, weigh
+from criproxy.devices.may_see import Word, boundary
 from criproxy.devices.rules import DeviceRules
 from criproxy.errors import StatusCode
 from tests.devices.fixture import ALI, NOTHING, SHARED, STOCKS, asked, at_create, envs, given, paths, rules, words

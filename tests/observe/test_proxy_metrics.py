@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.counters import Counters
 from criproxy.observe.heartbeat import Heartbeat
-from criproxy.observe.metrics import Gauges, Metrics
-from criproxy.observe.placing import Placing
+from criproxy.observe.placing_metrics import Placing
+from criproxy.observe.proxy_metrics import Gauges, Metrics
 from criproxy.wire.calls import Call, Outcome, Rule
 from criproxy.wire.stats import Stats
 
