@@ -5,7 +5,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.control.configuration.last_good import is_new
 from criproxy.control.configuration.policy_switch import UNDONE, UNKNOWN, asked_for
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Log, Settings
@@ -15,6 +14,7 @@ from criproxy.errors import StoreError
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.store.database import NAME
+from criproxy.store.last_good import is_new
 from criproxy.store.store import Store
 
 

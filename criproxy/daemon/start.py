@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from criproxy.control.configuration.last_good import Keeping, is_new, read_good
+from criproxy.control.configuration.last_good import Keeping
 from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
 from criproxy.control.configuration.policy_switch import UNDONE
 from criproxy.control.configuration.reload import Reload, first_of
@@ -20,6 +20,7 @@ from criproxy.discovery.machine import discover
 from criproxy.model.topology import Topology
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
+from criproxy.store.last_good import is_new, read_good
 from criproxy.store.store import Store
 
 log = structlog.get_logger("criproxy.daemon")

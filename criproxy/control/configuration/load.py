@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.control.configuration.last_good import GoodFile
 from criproxy.control.settings import Adopt, Log, OnError, Promote, Settings
 from criproxy.discovery.named import host_reader
 from criproxy.engine.fallback import Fallback
@@ -23,6 +22,7 @@ from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.usable import HostReader
+from criproxy.store.last_good import GoodFile
 
 if TYPE_CHECKING:  # imported only where there is a file
     from criproxy.config.load import Report

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criproxy.control.configuration.last_good import GoodFile
 from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
@@ -17,6 +16,7 @@ from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
 from criproxy.observe.systemd import Notifier
+from criproxy.store.last_good import GoodFile
 
 
 @dataclass(slots=True, repr=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration.last_good import NAME, GoodFile, Keeping, read_good, write_good
+from criproxy.control.configuration.last_good import Keeping
 from criproxy.control.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.settings import Adopt, OnError
@@ -19,6 +19,7 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 from criproxy.policy.static import StaticPolicy
 from criproxy.simulate.machines import machine
+from criproxy.store.last_good import NAME, GoodFile, read_good, write_good
 from tests.control.world import FAST, RecordingLog, World, owner, situation
 
 LIMIT_S = 10.0
@@ -318,14 +319,6 @@ def test_a_cgroup_that_is_not_there_yet(tmp_path: Path) -> None:
     assert options_of(configuration.policy).usable(machine()).cpus == {2, 3}
     assert configuration.instead == "the last good one, read from /p.yaml, is in force"
     assert configuration.good == good, "it is kept again where it is lost meanwhile"
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"text": 1, "odd": 2}', '{"available": "x"}', "\0"])
-def test_a_damaged_last_good_file_is_none(tmp_path: Path, text: str) -> None:
-    """Whatever is there in its place, a start does not fail by it."""
-    (tmp_path / NAME).write_text(text)
-
-    assert read_good(tmp_path) is None
 
 
 async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> None:

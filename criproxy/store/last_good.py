@@ -1,0 +1,76 @@
+"""The last policy file that was in force, in a file beside the database: a start with a bad one goes on with it."""
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from errno import EPERM
+from pathlib import Path
+
+from criproxy.model.cpuset import parse_cpuset
+from criproxy.store.database import NAME as DATABASE
+from criproxy.store.store import is_of_all
+
+NAME = "last-good.json"
+MAX_BYTES = 8 << 20
+"""More than any policy file has, escaped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodFile:
+    """What a policy file said when it came into force."""
+
+    text: str = ""
+    """All of it; empty where there was none, and no container was placed."""
+    source: str = ""
+    """Where it was."""
+    configuration: str = ""
+    """`Settings.configuration`: a digest of what it says."""
+    available: str = ""
+    """The CPUs of the cgroup that it names, in kernel notation: the cgroup may not be there yet after a reboot."""
+
+
+def read_good(state_dir: Path) -> GoodFile | None:
+    """The last good file; None where none is known, or it cannot be read. Blocks."""
+    try:
+        if is_of_all(state_dir):
+            return None
+        with (state_dir / NAME).open("rb") as stream:
+            values = json.loads(stream.read(MAX_BYTES))
+        good = GoodFile(**{name: str(value) for name, value in values.items()})
+        parse_cpuset(good.available)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return good
+
+
+def write_good(state_dir: Path, good: GoodFile) -> None:
+    """Keep *good*, whole or not at all; nothing is written where it is kept already. Blocks.
+
+    Raises:
+        OSError: the disk fails, or others write to the directory, too; what was kept before is still there.
+    """
+    if is_of_all(state_dir):
+        raise OSError(EPERM, "other programs use the directory, too")
+    if read_good(state_dir) == good:
+        return
+    new = state_dir / f"{NAME}.new"
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(asdict(good), stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(state_dir / NAME)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def is_new(state_dir: Path) -> bool:
+    """Whether no daemon has ever served with that state directory. Blocks."""
+    try:
+        return not any((state_dir / name).exists() for name in (DATABASE, NAME))
+    except OSError:
+        return False  # it cannot be known, so containers may run
