@@ -1,15 +1,18 @@
-"""A release: what it does to a node, and what a node does while it is released.
+"""A release: what it does to a node, what a node does while it is released, and what became of its containers.
 
 Each container is granted the whole machine and loses that grant as soon as it is applied: so what is left of a release
 is in `Node.grants`, over restarts too, and a container that was released is not touched any more.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision, Update
 from criproxy.engine.updates import updates_between
+from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout, in_place
 from criproxy.model.node import Node
+from criproxy.model.notices import Trouble, Values
 from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
@@ -87,3 +90,41 @@ def let_go(node: Node, key: str, applied: Applied) -> Node:
         grants={other: kept for other, kept in node.grants.items() if other != key},
         applied={other: has for other, has in node.applied.items() if other != key},
     )
+
+
+def successor(node: Node, container: Container) -> Container | None:
+    """*container* as it is on *node*, under its id if it had none; None if it has ended."""
+    found = node.containers.get(container.key)
+    if found is None and container.key == container.reservation:
+        found = next((each for each in node.containers.values() if each.reservation == container.reservation), None)
+    return None if found is None or found.state is ContainerState.EXITED else found
+
+
+def is_settled(node: Node, key: str) -> bool:
+    """Whether nothing is left to be done for the container *key*: it is released, or in its place."""
+    grant = node.grants.get(key)
+    return grant is None or (not node.released and in_place(grant, node.applied.get(key)))
+
+
+def outcome_of(container: Container, before: Node, node: Node, settled: str, troubles: Mapping[str, Trouble]) -> Values:
+    """What became of one container by a release or its end, as in the answer of ``criproxy release``.
+
+    Args:
+        container: as it was right after that.
+        before: the node before that.
+        node: the node now.
+        settled: the word for it if nothing is left to be done.
+        troubles: the updates that fail, by container.
+    """
+    now = successor(node, container)
+    had = before.applied.get(container.key) or before.grants.get(container.key)
+    row = {"container": container.title, "id": now.key if now else container.key}
+    row |= {"cpus_before": format_cpuset(had.cpus) if had else "", "cpus": "", "outcome": settled, "error": ""}
+    if now is None:
+        return row | {"outcome": "ended"}
+    if not is_settled(node, now.key):
+        trouble = troubles.get(now.key)
+        error = trouble.error if trouble else "its update is under way"
+        return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
+    grant = node.grants.get(now.key)
+    return row | {"cpus": format_cpuset(grant.cpus if grant else node.topology.cpus)}

@@ -18,10 +18,12 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.invariants import violations
+from criproxy.engine.release import outcome_of, successor
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
+from criproxy.model.notices import Trouble
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, QosClass, Sizes
 from criproxy.policy.api import Policy
@@ -176,6 +178,48 @@ def test_the_policy_none_for_all_lets_everybody_go() -> None:
 
     assert decision.node.grants == {"a": WHOLE, "b": WHOLE}
     assert decision.node.released == "the policy is none"
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([applied("a")], ("released", "0-7", ""), id="released"),
+        pytest.param([ContainerExited("a")], ("ended", "", ""), id="ended"),
+        pytest.param([], ("left", "1-2", "the runtime is away"), id="left"),
+        pytest.param([applied("a"), ContainerGone("a")], ("ended", "", ""), id="gone"),
+    ],
+)
+def test_what_became_of_a_container_by_a_release(events: list[Event], expected: tuple[str, str, str]) -> None:
+    """Where it was and is, and why it is not where it should be."""
+    before = after(RUNNING, applied("a", RUNNING.grants["a"]))
+    node = after(before, ASKED, *events)
+
+    row = outcome_of(before.containers["a"], before, node, "released", {"a": Trouble("the runtime is away", 2)})
+
+    assert (row["id"], row["cpus_before"]) == ("a", "1-2")
+    assert (row["outcome"], row["cpus"], row["error"]) == expected
+
+
+def test_an_update_that_has_not_failed_is_under_way() -> None:
+    """At the end of a release, too: a container without its place is left, and stays where it was."""
+    free = released()
+    node = after(free, PolicyChanged(apply_all=True))
+
+    row = outcome_of(node.containers["a"], free, node, "placed", {})
+
+    assert (row["outcome"], row["error"]) == ("left", "its update is under way")
+    there = outcome_of(node.containers["a"], free, after(node, applied("a", node.grants["a"])), "placed", {})
+    assert (there["outcome"], there["cpus"]) == ("placed", "1-2")
+
+
+def test_a_container_that_got_its_id_meanwhile_is_the_same() -> None:
+    """It is found by its reservation."""
+    creating = after(Node(MACHINE), ContainerCreating(asking("a", 2)))
+    created = after(creating, ContainerCreated("r-a", "a"))
+
+    found = successor(created, creating.containers["r-a"])
+
+    assert found is created.containers["a"]
 
 
 @given(machines(), lives_with_found)

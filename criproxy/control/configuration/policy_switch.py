@@ -18,10 +18,10 @@ from criproxy.control.settings import Settings
 from criproxy.control.sync.resync import NotReady, Resync
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import PolicyChanged, Released
+from criproxy.engine.release import is_settled, outcome_of, successor
 from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import StoreError, UsageError
-from criproxy.model.cpuset import CpuSet, format_cpuset
-from criproxy.model.grant import in_place
+from criproxy.model.cpuset import CpuSet
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
@@ -265,43 +265,21 @@ class PolicySwitch:
             async with asyncio.timeout(SETTLE_S):
                 while waiting := [each for each in waiting if self._moves(each)]:
                     await self.context.state.changed()
+        node, troubles = self._node, self.reconciler.troubles()
         return {
             "was_released": before.released,
-            "released": self._node.released,
-            "containers": [self._row(before, container, outcome) for container in placed],
+            "released": node.released,
+            "containers": [outcome_of(container, before, node, outcome, troubles) for container in placed],
             "not_remembered": str(self.context.persister.error or ""),
             "not_seen": "",
         }
 
     def _moves(self, container: Container) -> bool:
         """Whether an update to *container* is still to come and has not failed too often to wait for."""
-        now = self._now(container)
-        return now is not None and not self._done(now.key) and self.reconciler.trouble(now.key).failures < GIVEN_UP
-
-    def _now(self, container: Container) -> Container | None:
-        """*container* as it is now, under its id if it had none; None if it has ended."""
-        known = self._node.containers
-        found = known.get(container.key)
-        if found is None and container.key == container.reservation:
-            found = next((each for each in known.values() if each.reservation == container.reservation), None)
-        return None if found is None or found.state is ContainerState.EXITED else found
-
-    def _done(self, key: str) -> bool:
-        grant = self._node.grants.get(key)
-        return grant is None or (not self._node.released and in_place(grant, self._node.applied.get(key)))
-
-    def _row(self, before: Node, container: Container, outcome: str) -> dict[str, Any]:
-        now = self._now(container)
-        had = before.applied.get(container.key) or before.grants.get(container.key)
-        row = {"container": container.title, "id": now.key if now else container.key}
-        row |= {"cpus_before": format_cpuset(had.cpus) if had else "", "cpus": "", "outcome": outcome, "error": ""}
-        if now is None:
-            return row | {"outcome": "ended"}
-        if not self._done(now.key):
-            error = self.reconciler.trouble(now.key).error or "its update is under way"
-            return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
-        grant = self._node.grants.get(now.key)
-        return row | {"cpus": format_cpuset(grant.cpus if grant else self._node.topology.cpus)}
+        now = successor(self._node, container)
+        if now is None or is_settled(self._node, now.key):
+            return False
+        return self.reconciler.trouble(now.key).failures < GIVEN_UP
 
 
 def asked_for() -> str:
