@@ -154,8 +154,8 @@ class Starts:
         containers, rest = self.context.state.node.containers, len(blockers) - _NAMED
         names = [containers[key].title for key in blockers[:_NAMED]]
         if with_trouble:
-            updates = ("fails" if self.reconciler.trouble(key).failures else "is under way" for key in blockers)
-            names = [f"{name} (its update {update})" for name, update in zip(names, updates, strict=False)]
+            troubles = (self.reconciler.trouble(key).error or "its update is under way" for key in blockers)
+            names = [f"{name} ({trouble})" for name, trouble in zip(names, troubles, strict=False)]
         return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
 
     async def _enter(self, key: str) -> bool:
