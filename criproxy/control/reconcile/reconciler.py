@@ -28,7 +28,7 @@ from criproxy.engine.events import (
 )
 from criproxy.engine.history import cause, told_quota, told_update
 from criproxy.engine.target import quota_for, target
-from criproxy.errors import CriproxyError, StatusCode, StoreError
+from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.node import Node
@@ -198,10 +198,11 @@ class Reconciler:
     def _failed(self, key: str, worker: _Worker, error: Exception) -> None:
         if not isinstance(error, RuntimeCallError):
             self.context.tasks.failed("background", f"update {key}", error)
-        if worker.trouble.error != str(error):  # every one is tried again, and most fail as the one before
-            self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, str(error))
+        told = for_kubelet(error)  # by a start that waits for this update
+        if worker.trouble.error != told:  # every one is tried again, and most fail as the one before
+            self.context.state.note(key, Kind.LOST if isinstance(error, UpdateLost) else Kind.FAILED, told)
         failures = worker.trouble.failures + 1
-        worker.trouble = Trouble(str(error), failures)
+        worker.trouble = Trouble(told, failures)
         self.context.state.stir()
         self.context.log.warning("update failed", container=key, failures=failures, error=str(error))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.containers.cgroups import Cgroups, Seen
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -20,7 +21,8 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.store.store import Store
-from tests.control.world import FAST, PATIENT, Slow, World, cut, owner, sharer
+from criproxy.views.status_check import problems
+from tests.control.world import FAST, PATIENT, Slow, World, cut, owner, sharer, situation
 
 LIMIT_S = 20.0
 
@@ -68,6 +70,26 @@ async def test_a_start_is_refused_while_another_cannot_be_moved(tmp_path: Path) 
         await world.kubelet.stop(shared)
         await world.kubelet.start(owned)
         assert world.cpus(owned) == "1-2"
+
+
+async def test_a_start_tells_no_text_of_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may see the pod reads it, and criproxy fails at the update of another one."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=replace(FAST, barrier_timeout_s=0.2)) as world:
+        shared, secret, read = await world.run(sharer("shared")), "at /etc/secret", Cgroups.read
+
+        async def failing(cgroups: Cgroups, key: str) -> Seen:
+            if key == shared:
+                raise TypeError(secret)
+            return await read(cgroups, key)
+
+        monkeypatch.setattr(Cgroups, "read", failing)
+        pod = owner("owner", 2)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+
+        with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause") as refused:
+            await world.kubelet.start(owned)
+        assert secret not in refused.value.details
+        assert any(secret in text for text in problems(situation(world.controller))["problems"])
 
 
 async def test_a_blocker_that_has_exited_unnoticed_does_not_block(tmp_path: Path) -> None:
