@@ -69,6 +69,19 @@ def sizes_in_force(resources: api.LinuxContainerResources, before: Container, ca
     return sizes_after(_as_asked(resources, before), before, capacity_bytes)
 
 
+def sizes_of_either(
+    resources: api.LinuxContainerResources, asked: Container, before: Sizes, capacity_bytes: int = 0
+) -> Sizes:
+    """Which sizes are in force, those of *asked* or those of *before* it, by the *resources* of its status."""
+    found = api.LinuxContainerResources()
+    found.CopyFrom(resources)
+    if resources.cpu_quota < 0 and asked.sizes.cpu_quota and before.cpu_quota:  # lifted: it says nothing of either
+        found.cpu_quota = 0
+        if sizes_after(found, asked, capacity_bytes) == asked.sizes:
+            return asked.sizes
+    return sizes_after(found, asked.resized(before), capacity_bytes)
+
+
 def _as_asked(resources: api.LinuxContainerResources, before: Container) -> api.LinuxContainerResources:
     """The *resources* in force with a quota in place of a lifted one: that of *before*, or of its new request.
 

@@ -3,7 +3,7 @@
 import pytest
 
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.sizes import sizes_after
+from criproxy.cri.sizes import sizes_after, sizes_of_either
 from criproxy.model.resources import CfsQuota, Interval, milli_to_quota, milli_to_shares, request_to_oom_score_adj
 from criproxy.model.workload import Container, QosClass, Sizes
 
@@ -58,3 +58,28 @@ def test_an_update_tells_a_new_memory_request() -> None:
 
     assert found is not None
     assert found.low <= GIB // 2 <= found.high
+
+
+def of_limit(milli: int) -> Sizes:
+    """A request and a limit of *milli*, as the kubelet sends them."""
+    return Sizes(cpu_milli=milli, cpu_limit_milli=milli, cpu_quota=CfsQuota.of_limit(milli))
+
+
+@pytest.mark.parametrize(
+    ("shares_milli", "quota_us", "expected"),
+    [
+        pytest.param(2000, milli_to_quota(2000), of_limit(2000), id="the-new-ones"),
+        pytest.param(1000, milli_to_quota(1000), of_limit(1000), id="the-old-ones"),
+        pytest.param(2000, -1, of_limit(2000), id="the-new-ones-with-a-lifted-quota"),
+        pytest.param(1000, -1, of_limit(1000), id="the-old-ones-with-a-lifted-quota"),
+    ],
+)
+def test_a_status_tells_whether_a_resize_took_effect(shares_milli: int, quota_us: int, expected: Sizes) -> None:
+    """A lifted quota says nothing of either size; the shares do."""
+    asked = Container(key="k", pod="s", name="c", qos=QosClass.BURSTABLE).resized(of_limit(2000))
+    resources = api.LinuxContainerResources(
+        cpu_shares=milli_to_shares(shares_milli), cpu_quota=quota_us, cpu_period=100_000
+    )
+
+    assert sizes_of_either(resources, asked, of_limit(1000)) == expected
+    assert resources.cpu_quota == quota_us

@@ -5,7 +5,7 @@ leaves it there; what that cannot mean for others is in `engine.found`. `resync`
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +18,7 @@ from criproxy.control.sync.bypass_times import BypassTimes
 from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
+from criproxy.cri.listed import pod_totals
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.cri.stamp import read_missed, read_stamp
 from criproxy.devices.may_see import Word
@@ -25,7 +26,6 @@ from criproxy.engine.events import Found, Present, UpdateApplied
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.record import Kind
-from criproxy.model.resources import MAX_MACHINE_MILLI
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
 
 _AT_ONCE = 16
@@ -92,7 +92,7 @@ class Adoption:
             inspected = await asyncio.gather(*(self._inspect(item, until_s) for item in some))
             found = [each for each in inspected if each and not is_touched(each.item.id, each.item.pod_sandbox_id)]
             parents = {each.item.pod_sandbox_id: each.parent for each in found}
-            pods = self._pods(listed, parents, _totals(each.item for each in found))
+            pods = self._pods(listed, parents, pod_totals(each.item for each in found))
             await self._apply([each.present for each in found], pods)
             for container in (each.present.container for each in found):
                 adopted.append(container.key)
@@ -226,16 +226,6 @@ class Adoption:
         if has is None or container is None or container.state not in MAY_RUN or key not in node.grants:
             return NO_CPUS
         return (has.cpus & node.exclusive_cpus) - node.grants[key].exclusive
-
-
-def _totals(items: Iterable[api.Container]) -> dict[str, int]:
-    """By sandbox the CPU of its whole pod, by the stamp of the container that came last."""
-    stamps = ((item, read_stamp(item.annotations)) for item in sorted(items, key=lambda item: item.created_at))
-    return {
-        item.pod_sandbox_id: min(stamp.pod_cpu_milli, MAX_MACHINE_MILLI)
-        for item, stamp in stamps
-        if stamp and stamp.pod_cpu_milli > 0
-    }
 
 
 def _rank(item: api.Container) -> int:

@@ -23,9 +23,9 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
+from criproxy.cri.listed import never_to_start, stamped
 from criproxy.cri.runtime import RuntimeCallError, if_reported
-from criproxy.cri.sizes import sizes_after
-from criproxy.cri.stamp import read_stamp
+from criproxy.cri.sizes import sizes_of_either
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerExited,
@@ -251,12 +251,7 @@ class Outcomes:
         known = node.containers.get(key)
         if reply is None or known is None or known.sizes != asked or not reply.status.resources.HasField("linux"):
             return None
-        linux, capacity_bytes = reply.status.resources.linux, node.topology.capacity_bytes
-        if linux.cpu_quota < 0 and asked.cpu_quota and before.cpu_quota:  # lifted: it says nothing of either
-            linux.cpu_quota = 0
-            if sizes_after(linux, known, capacity_bytes) == asked:
-                return None
-        sizes = sizes_after(linux, known.resized(before), capacity_bytes)
+        sizes = sizes_of_either(reply.status.resources.linux, known, before, node.topology.capacity_bytes)
         return None if sizes == asked else sizes
 
     def create_unknown(self, reservation: str, sandbox_id: str) -> None:
@@ -307,23 +302,6 @@ class Outcomes:
         """The container of *reservation* was found in a list."""
         await self.context.state.apply(ContainerCreated(reservation, found.id))
         await self._learn(found.id, translate.state(found))
-
-
-def never_to_start(sandboxes: Iterable[api.PodSandbox], items: Iterable[api.Container]) -> frozenset[str]:
-    """Containers that were created in a sandbox that is not ready any more, as a reboot leaves them.
-
-    Runtimes start none there, and no call says so: the kubelet makes another sandbox, and removes this one some
-    time later.
-    """
-    ended = {sandbox.id for sandbox in sandboxes if sandbox.state == api.SANDBOX_NOTREADY}
-    created = (item for item in items if item.state == api.CONTAINER_CREATED)
-    return frozenset(item.id for item in created if item.pod_sandbox_id in ended)
-
-
-def stamped(items: Iterable[api.Container], reservation: str) -> api.Container | None:
-    """The container among *items* that was created under *reservation*."""
-    stamps = ((item, read_stamp(item.annotations)) for item in items)
-    return next((item for item, stamp in stamps if stamp and stamp.reservation == reservation), None)
 
 
 _EVENTS: dict[ContainerState | None, type[ContainerGone | ContainerExited | ContainerStarted]] = {

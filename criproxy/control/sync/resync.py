@@ -13,10 +13,11 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
-from criproxy.control.sync.outcomes import Outcomes, never_to_start, stamped
+from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
+from criproxy.cri.listed import never_to_start, stamped
 from criproxy.cri.runtime import RuntimeCallError, if_reported
 from criproxy.engine.events import ContainerGone, ContainerStarted, PodGone, PodResized
 from criproxy.errors import CriproxyError, StatusCode
