@@ -54,7 +54,7 @@ class Behind:
 
     def _report(self, found: str) -> None:
         path = self.endpoints.runtime
-        text = f"what listens on {path} is another criproxy ({found}), and no runtime: name the runtime's own socket"
+        text = f"what listens on {path} is another criproxy ({found}), not a runtime: name the runtime's own socket"
         text = f"{text} with --runtime-endpoint, or two of them place the same containers"
         if found and not self.problem:
             log.error("the runtime is another criproxy", endpoint=path, found=found)

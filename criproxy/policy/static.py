@@ -216,7 +216,7 @@ class StaticPolicy:
             return f"its pod is {container.qos.value}"
         if self.options.shared_remainder:
             return f"it asks for {container.cpu_milli}m, which is less than a CPU"
-        return f"it asks for {container.cpu_milli}m, which is no whole number of CPUs"
+        return f"it asks for {container.cpu_milli}m, which is not a whole number of CPUs"
 
     def _reshare(self, node: Node, grants: Entries[Grant], key: str) -> Entries[Grant]:
         """Give all shared containers the shared pool; grants that do not change stay the same objects.

@@ -101,7 +101,7 @@ def test_reasons_say_what_was_asked_and_given() -> None:
         "shop/web/c gets exclusive CPUs 1,9: its pod is Guaranteed and it asks for 2",
         "memory from NUMA node 0, near its CPUs",
     )
-    assert fraction == ("shop/web/c shares CPUs 0-15: it asks for 2500m, which is no whole number of CPUs",)
+    assert fraction == ("shop/web/c shares CPUs 0-15: it asks for 2500m, which is not a whole number of CPUs",)
     assert burstable == ("shop/web/c shares CPUs 0-15: its pod is Burstable",)
 
 

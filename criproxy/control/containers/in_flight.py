@@ -37,7 +37,7 @@ class StartEvent(Enum):
 
     SEND = "criproxy sends StartContainer to the runtime"
     ANSWER = "criproxy has stored the answer"
-    CUT = "the call ended without an answer, or began before criproxy did"
+    CUT = "the call ended without an answer, or was in flight when this criproxy started"
     RESOLVE = "criproxy has asked the runtime for the outcome"
     END = "the container has ended"
 
