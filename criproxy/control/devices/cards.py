@@ -44,9 +44,10 @@ class MachineCards:
             return classes, names_seen(classes, host_root), find_cards(classes, host_root, files)
 
         with suppress(Hangs):  # `DeviceGuard.problem` names it
-            self.scanned, names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
-            while self.scanned != classes:  # it was under way, for the classes before a reload
+            while True:
                 self.scanned, names, self.found = await self.patience.wait(SCAN, work, SCAN_TIMEOUT_S)
+                if self.scanned == classes:  # else it was under way, for the classes before a reload
+                    break
             self._names = None if self.patience.hanging else names
         self._log_hanging()
 
