@@ -55,6 +55,7 @@ ENDLESS = {
     "control/tasks.py:Tasks._forever": "it supervises",
     "control/node/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",
+    "control/devices/cards.py:MachineCards.scan": "ends with the first scan of its own classes, or when one hangs",
     "control/sync/resync.py:Resync.again": "ends with the runtime's answer; run, of_sandbox and modes wait for it",
 }
 """Every loop without an end that waits for something, and who sees to it that it goes on."""
