@@ -19,7 +19,9 @@ _INDEX = "[0-9]+(:[0-9]+)?"
 
 
 class SelectionError(ValueError):
-    """An entry that means cards which are not there."""
+    """An entry that means cards which its resource does not have."""
+
+    resource = ""
 
 
 class Entry(Protocol):
@@ -59,7 +61,7 @@ def share(offers: Offers, entries: Sequence[Entry], *, rename_by_default: bool =
     Raises:
         SelectionError: an entry means a card that its resource does not have.
     """
-    selected = [(entry, _selected(offers.get(entry.name, {}), entry.devices)) for entry in entries]
+    selected = [(entry, _selected(offers, entry)) for entry in entries]
     shared: dict[str, set[str]] = {}
     for entry, cards in selected:
         shared.setdefault(entry.name, set()).update(card.id for card in cards)
@@ -90,7 +92,15 @@ def _replicas(cards: Iterable[Offered], count: int) -> Iterator[Offered]:
             yield replace(card, id=replica_id(card.id, number), replicas=count)
 
 
-def _selected(cards: Mapping[str, Offered], devices: Selector) -> list[Offered]:
+def _selected(offers: Offers, entry: Entry) -> list[Offered]:
+    try:
+        return _chosen(offers.get(entry.name, {}), entry.devices)
+    except SelectionError as error:
+        error.resource = entry.name
+        raise
+
+
+def _chosen(cards: Mapping[str, Offered], devices: Selector) -> list[Offered]:
     there = list(cards.values())
     if devices == "all" or not there:
         return there

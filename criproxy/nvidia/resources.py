@@ -50,7 +50,8 @@ def offers(
     try:
         return share(cards, shared.resources, rename_by_default=shared.rename_by_default)
     except SelectionError as error:
-        raise ResourceError(f"{_FROM_SHARING}: {error}") from error
+        which = f"unable to get IDs of devices to replicate for '{error.resource}' resource"
+        raise ResourceError(f"{_FROM_SHARING}: {which}: {error}") from error
 
 
 def shown(gpus: Iterable[Gpu]) -> list[Gpu]:
