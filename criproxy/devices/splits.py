@@ -151,9 +151,7 @@ def subsets(cards: int, size: int) -> list[int]:
 def _subsets_of_byte(cards: int) -> tuple[tuple[int, ...], ...]:
     """The subsets of eight cards by their size."""
     within = [each for each in range(cards + 1) if each & cards == each]
-    return tuple(
-        tuple(each for each in within if each.bit_count() == size) for size in range(cards.bit_count() + 1)
-    )
+    return tuple(tuple(each for each in within if each.bit_count() == size) for size in range(cards.bit_count() + 1))
 
 
 def _set_scores(scores: Scores, size: int) -> list[int]:
