@@ -54,7 +54,7 @@ def test_a_card_that_gave_one_waits_where_cards_are_equal() -> None:
 
 def test_too_few_are_free() -> None:
     """A question that cannot be answered is an error."""
-    with pytest.raises(NotEnoughOffered, match="^not enough available devices to satisfy allocation$"):
+    with pytest.raises(NotEnoughOffered, match=r"^not enough available devices to satisfy allocation$"):
         slots(shared(2), ["0::0"], [], 2, "packed")
 
 

@@ -49,7 +49,8 @@ def answers(scores: list[list[int]], size: int, required: set[int]) -> set[tuple
     def score(cards: tuple[int, ...]) -> int:
         return sum(scores[one][other] for one, other in combinations(cards, 2))
 
-    most, found = -1, set()
+    most = -1
+    found: set[tuple[int, ...]] = set()
     for split in every_split(list(range(len(scores))), size):
         whole = [cards for cards in split if len(cards) == size and required <= set(cards)]
         if not whole or (worth := sum(map(score, split))) < most:
