@@ -67,6 +67,7 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
     """What the flags in *args* set: up to the first argument that is none."""
     by_name = {name: flag for flag in flags for name in flag.names}
     values: dict[str, Any] = {}
+    used: set[str] = set()
     rest = list(args)
     while rest:
         argument = rest.pop(0)
@@ -80,6 +81,7 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
         if name not in by_name:
             raise _wrong(f"flag provided but not defined: -{name}")
         flag = by_name[name]
+        used.add(name)
         if not equals and flag.kind != "bool":
             if not rest:
                 raise _wrong(f"flag needs an argument: -{name}")
@@ -87,7 +89,14 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
         value = _from_argument("true" if flag.kind == "bool" and not equals else said, name, flag)
         several = flag.kind in ("texts", "integers")
         values[flag.key] = values.get(flag.key, ()) + value if several else value
+    for flag in flags:
+        _hold_to_one_name([name for name in flag.names if name in used])
     return values
+
+
+def _hold_to_one_name(used: Sequence[str]) -> None:
+    if len(used) > 1:
+        raise _wrong(f"Cannot use two forms of the same flag: {used[1]} {used[0]}")
 
 
 def _from_argument(said: str, name: str, flag: Flag) -> Any:  # noqa: ANN401 (what the flag holds)

@@ -1,14 +1,15 @@
 """Values of the file → values of Go's types, as Go's JSON decoder does it.
 
-A key of a struct matches whatever its case, an unknown one is ignored, and the first mistake in the order of the keys'
-bytes counts. Each function raises `PluginConfigError` for a value of another type.
+A key of a struct matches whatever its case, and an unknown one is ignored. Keys are met in the order of their bytes.
+Each function raises `WrongTypeError` for a value of another type. Of several mistakes Go's decoder tells the first of
+those that NVIDIA's own types find, and only without any of these the first of a wrong type.
 """
 
 import json
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
-from criproxy.nvidia.mistake import MAX_QUOTED, PluginConfigError
+from criproxy.nvidia.mistake import MAX_QUOTED, PluginConfigError, WrongTypeError
 from criproxy.nvidia.numbers import INT64, json_number, whole
 from criproxy.nvidia.yaml_like_go import Value
 
@@ -28,6 +29,7 @@ def fields_of(
     """
     by_folded = {name.translate(_FOLDED): name for name in fields}
     found: dict[str, Any] = {}
+    first: WrongTypeError | None = None
     for key, item in sorted_items(mapping(value, where)):
         name = by_folded.get(key.translate(_FOLDED))
         if name is None:
@@ -35,10 +37,30 @@ def fields_of(
         if item.data is None and name not in even_null:
             found.pop(name, None)
             continue
-        decoded = fields[name](item, joined(where, name))
+        try:
+            decoded = fields[name](item, joined(where, name))
+        except WrongTypeError as error:
+            first = first or error
+            continue
         both = isinstance(decoded, dict) and isinstance(found.get(name), dict)
         found[name] = found[name] | decoded if both else decoded
+    if first is not None:
+        raise first
     return found
+
+
+def at_once(decoder: Decoder) -> Decoder:
+    """The *decoder* of one of NVIDIA's own types: any mistake in it ends the decoding of the file."""
+
+    def decode(value: Value, where: str) -> Any:  # noqa: ANN401 (what the decoder gives)
+        try:
+            return decoder(value, where)
+        except WrongTypeError as error:
+            raise PluginConfigError(
+                error.text, mistake_class="type", line=error.line, where=error.where, advice=error.advice
+            ) from None
+
+    return decode
 
 
 def sorted_items(data: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
@@ -98,11 +120,11 @@ def named(check: Callable[[str], str], value: Value, where: str) -> str:
         raise PluginConfigError(str(error), line=value.line, where=where) from None
 
 
-def wrong_type(value: Value, where: str, right: str) -> PluginConfigError:
+def wrong_type(value: Value, where: str, right: str) -> WrongTypeError:
     """The mistake of a *value* that is not the *right* one."""
     said = json_text(value)
     shown = said if len(said) <= MAX_QUOTED else f"{said[:MAX_QUOTED]}…"
-    return PluginConfigError(
+    return WrongTypeError(
         f"cannot be {shown}", mistake_class="type", line=value.line, where=where or "the file", advice=f"write {right}"
     )
 

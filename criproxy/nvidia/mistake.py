@@ -40,6 +40,10 @@ class PluginConfigError(ConfigError):
         super().__init__(f"{place}: {sentence}" if place else sentence)
 
 
+class WrongTypeError(PluginConfigError):
+    """A value of another type than Go's field: the decoder goes on, and tells it if nothing else is wrong."""
+
+
 def quoted(text: str) -> str:
     """The *text* as part of a sentence: printable, of bounded length, in quotes."""
     printable = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[: MAX_QUOTED + 1])

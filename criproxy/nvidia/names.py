@@ -66,7 +66,7 @@ def is_mig_uuid(text: str) -> bool:
 
 
 def _is_uuid(text: str) -> bool:
-    """In any of the forms of Go's UUID library: plain, without dashes, as a URN, in braces (not checked there either)."""
+    """In any form of Go's UUID library: plain, without dashes, as a URN, in braces (which it does not check)."""
     if len(text) == _UUID_LENGTH + len(_URN) and text[: len(_URN)].lower() == _URN:
         text = text[len(_URN) :]
     elif len(text) == _UUID_LENGTH + 2:

@@ -3,7 +3,7 @@
 Below ``timeSlicing`` and ``mps`` a key is what the file says, letter by letter.
 """
 
-from criproxy.nvidia.decode import fields_of, flag, integer, items_of, joined, json_text, mapping, named, text
+from criproxy.nvidia.decode import at_once, fields_of, flag, integer, items_of, joined, json_text, mapping, named, text
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.names import is_card_reference, resource_name, shared_name
 from criproxy.nvidia.numbers import INT64, UINT64, whole
@@ -15,7 +15,9 @@ MIN_REPLICAS = 2
 
 def sharing(value: Value, where: str) -> Sharing:
     """Both parts; the one that does not hold is checked, too."""
-    found = fields_of(value, where, {"timeSlicing": _time_slicing, "mps": _mps}, even_null=("timeSlicing",))
+    found = fields_of(
+        value, where, {"timeSlicing": at_once(_time_slicing), "mps": at_once(_mps)}, even_null=("timeSlicing",)
+    )
     return Sharing(time_slicing=found.get("timeSlicing"), mps=found.get("mps"))
 
 

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from criproxy.nvidia.decode import Decoder, fields_of, flag, integer, items_of, joined, json_text, mapping, named, text
+from criproxy.nvidia.decode import (
+    Decoder,
+    at_once,
+    fields_of,
+    flag,
+    integer,
+    items_of,
+    joined,
+    json_text,
+    mapping,
+    named,
+    text,
+)
 from criproxy.nvidia.durations import Duration, parse_duration
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.names import resource_name
@@ -105,7 +117,7 @@ def _integers(value: Value, where: str) -> tuple[int, ...]:
 
 
 def _patterns(value: Value, where: str) -> tuple[ResourcePattern, ...]:
-    return tuple(_pattern(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
+    return tuple(at_once(_pattern)(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
 
 
 def _pattern(value: Value, where: str) -> ResourcePattern:

@@ -51,11 +51,18 @@ def read_yaml(text: str) -> Value:
         found = _Composer(_first_document(text)).value(0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise _wrong(line, error.problem or error.context or "it cannot be read as YAML") from None
+        raise _wrong(line, _problem(error)) from None
     except yaml.reader.ReaderError as error:
         raise _wrong(text.count("\n", 0, error.position) + 1, "a control character has no place in YAML") from None
     _hold_to_json(found)
     return found
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    """What the parser says, and the reason for the most common of all."""
+    problem = error.problem or error.context or "this is no YAML"
+    tab = problem.startswith(r"found character '\t'")
+    return "found a tab where a value or a key begins: indent with blanks" if tab else problem
 
 
 def _first_document(text: str) -> list[yaml.Event]:
