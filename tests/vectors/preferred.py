@@ -9,7 +9,7 @@ from criproxy.devices.links import Distance
 from criproxy.devices.offers import Offered, card_of
 from criproxy.devices.preference import NotEnoughOffered, Spread
 from criproxy.nvidia.preference import PairScores, Request, UnknownGpu, pair_score, preferred
-from tests.vectors.quick import config_of
+from tests.vectors.cards import config_of
 from tests.vectors.resources import differs, differs_error, offers_of
 
 Case = Mapping[str, Any]

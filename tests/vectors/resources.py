@@ -9,9 +9,8 @@ from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.mig import mixed_resource, profile_name
 from criproxy.nvidia.nodes import MigMinors
 from criproxy.nvidia.resources import ResourceError, matches, offers
-from tests.vectors.cards import gpus_of
+from tests.vectors.cards import config_of, gpus_of
 from tests.vectors.deliberate import Difference
-from tests.vectors.quick import config_of
 
 Case = Mapping[str, Any]
 NEVER_BOTH = "no card is offered whole and shared at once"
