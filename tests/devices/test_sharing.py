@@ -122,7 +122,7 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES, st.booleans())
-def test_a_card_is_whole_or_shared(entries: list[Entry], rename: bool) -> None:  # noqa: FBT001 (drawn)
+def test_a_card_is_whole_or_shared(entries: list[Entry], rename: bool) -> None:
     """Every card is offered, and none whole and shared at once, whatever the entries are."""
     offers = share(cards(4), entries, rename_by_default=rename)
     ids = [each for offered in offers.values() for each in offered]

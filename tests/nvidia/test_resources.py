@@ -194,13 +194,13 @@ def test_empty_parents() -> None:
         pytest.param("Tesla T?", "Tesla T4", False, id="only-stars"),
     ],
 )
-def test_patterns(pattern: str, name: str, expected: bool) -> None:  # noqa: FBT001 (a column)
+def test_patterns(pattern: str, name: str, expected: bool) -> None:
     """Only a star is special, and a pattern is for the whole name."""
     assert matches(pattern, name) is expected
 
 
 @given(st.lists(st.sampled_from(["t4", "a100", "mig"]), max_size=6), st.integers(2, 5), st.booleans())
-def test_capacity(kinds: list[str], replicas: int, rename: bool) -> None:  # noqa: FBT001 (drawn)
+def test_capacity(kinds: list[str], replicas: int, rename: bool) -> None:
     """Every card is offered as often as the file says, and no id is in two resources."""
     gpus = [
         t4(index) if kind == "t4" else a100(index, "1g.5gb") if kind == "mig" else a100(index, on=False)
