@@ -81,6 +81,17 @@ def test_the_answer_is_the_preferred_one_of_all(question: tuple[list[list[int]],
     assert together(scores, size, required, near(nodes)) == list(preferred)
 
 
+@given(questions())
+def test_the_number_of_best_splits_does_not_matter(
+    question: tuple[list[list[int]], int, list[int], list[int]],
+) -> None:
+    """Trying favourites, as among many best splits, finds the same set as looking at all best splits."""
+    scores, size, _, nodes = question
+    rank = near(nodes)
+
+    assert Splits(scores, size, many_steps=-1).best(0, rank) == Splits(scores, size, many_steps=1 << 30).best(0, rank)
+
+
 @pytest.mark.parametrize(
     ("scores", "size", "expected"),
     [
