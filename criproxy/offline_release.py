@@ -23,6 +23,9 @@ async def release(
 ) -> dict[str, Any]:
     """Do what the daemon would; returns the same answer. Undone, all containers are placed as soon as a daemon starts.
 
+    Where the state directory cannot be used, such as on a full disk, all containers that the runtime knows are released
+    all the same, and the answer says why that is not remembered.
+
     Args:
         state_dir: the daemon's.
         runtime_endpoint: of the form ``unix:///PATH``.
@@ -33,7 +36,7 @@ async def release(
             since the state may be lost, and the answer says that nothing is remembered: no daemon may ever read it.
 
     Raises:
-        StoreError: a daemon has the state directory, or it cannot be used, or has nothing that could be undone.
+        StoreError: a daemon has the state directory, or nothing there could be undone, or that could not be stored.
         CriproxyError: the machine cannot be read.
     """
     if may_create or not is_new(state_dir):
@@ -49,7 +52,7 @@ async def release(
 
 async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
     topology = discover(host_root)
-    with closing(Store(state_dir)) as store:
+    with closing(Store(state_dir, may_fail=not undo)) as store:
         # No file is read, so the release is one of the node's configuration; that the last one was undone is over.
         before = store.load(topology).configuration.removeprefix(UNDONE) or UNKNOWN
         settings, policy = Settings(host_root=host_root, configuration=before), NonePolicy(Options())
