@@ -5,12 +5,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.control.configuration.policy_switch import UNDONE, UNKNOWN, asked_for
+from criproxy.control.configuration.policy_switch import asked_for
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Log, Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
 from criproxy.errors import StoreError
+from criproxy.model.last_configuration import LastConfiguration
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.store.database import NAME
@@ -54,8 +55,9 @@ async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log
     topology = discover(host_root)
     with closing(Store(state_dir, may_fail=not undo)) as store:
         # No file is read, so the release is one of the node's configuration; that the last one was undone is over.
-        before = store.load(topology).configuration.removeprefix(UNDONE) or UNKNOWN
-        settings, policy = Settings(host_root=host_root, configuration=before), NonePolicy(Options())
+        before = LastConfiguration.parse(store.load(topology).configuration)
+        settings = Settings(host_root=host_root, configuration=before.digest_of_release)
+        policy = NonePolicy(Options())
         controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
         try:
             switch = controller.policy_switch
