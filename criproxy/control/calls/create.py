@@ -115,12 +115,14 @@ class Creates:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
             # What its message said may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
-        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
+        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._has_id(place):
             self.outcomes.create_unknown(place, sandbox_id)
         elif self._only_reserved(place):
             self._give_back(call.context, is_last=is_last)
         else:
-            self.reconciler.enqueue([place], read=True)  # what this message said is not in force
+            # The create repeated one of a container that exists: no answer to it, nor a missing one, ends that
+            # container, and what this message said is not in force.
+            self.reconciler.enqueue([place], read=True)
         return True
 
     async def without_place(self, call: Call, message: bytes | None, *, shared: bool) -> Verdict:
@@ -229,6 +231,11 @@ class Creates:
             return False
         grant = decision.grant
         return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
+
+    def _has_id(self, place: str) -> bool:
+        """Whether *place* is that of a container which the runtime has made."""
+        container = self.context.state.node.containers.get(place)
+        return container is not None and container.key != container.reservation
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""
