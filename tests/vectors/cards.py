@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.nvidia.load import load
+from criproxy.nvidia.options import PluginConfig
 
 
 def gpus_of(case: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[Gpu, ...]:
@@ -41,3 +43,8 @@ def _mig(entry: Mapping[str, Any], gpu_index: int, position: int) -> MigDevice:
         memory_mib=entry.get("memory_mib", 0),
         attributes=tuple(attributes.items()),
     )
+
+
+def config_of(text: str | None) -> PluginConfig:
+    """The configuration that *text* is for the device plugin, without flags and variables."""
+    return load(text)
