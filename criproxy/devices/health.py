@@ -14,6 +14,8 @@ HOLD_DOWN_S: Final = 30.0
 """Seconds without any cause after which a card is Healthy again."""
 MAX_CAUSES: Final = 16
 """Of those that are over, so many are remembered until the card recovers; the oldest go first."""
+MAX_SAID: Final = 200
+"""Characters of a command's output."""
 
 Status = Literal["Healthy", "Unhealthy"]
 """In the kubelet's words."""
@@ -142,7 +144,8 @@ def call_works(call: str) -> Change:
 
 def command_says_bad(output: str) -> Change:
     """The class's health command said that the card is bad, and in *output* why."""
-    return began("command", f"the health command says: {output}" if output else "the health command says that it is bad")
+    said = " ".join(output.split())[:MAX_SAID]
+    return began("command", f"the health command says: {said}" if said else "the health command says that it is bad")
 
 
 def command_says_good() -> Change:
@@ -172,6 +175,8 @@ def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[C
             new_cause = replace(old, over_s=now_s)
         case "began":
             new_cause = Cause(change.key, change.reason, old.since_s if old is not None and old.lasts else now_s)
+        case "happened" if old is not None and old.lasts:
+            return causes
         case "happened":
             new_cause = Cause(change.key, change.reason, old.since_s if old is not None else now_s, now_s)
     if old is None:

@@ -32,8 +32,14 @@ def _gpu(entry: Mapping[str, Any], position: int) -> Gpu:
         mig_enabled=entry.get("mig_enabled", False),
         mig=tuple(_mig(part, index, at) for at, part in enumerate(entry.get("mig", ()))),
         pci_class=None if entry.get("pci_class_error") else entry.get("pci_class", COMPUTE_CLASS),
-        fabric=Fabric(**entry["fabric"]) if entry.get("fabric") else None,
+        fabric=_fabric(entry.get("fabric") or {}),
     )
+
+
+def _fabric(entry: Mapping[str, Any]) -> Fabric | None:
+    if "cluster_uuid" not in entry:
+        return None
+    return Fabric(cluster_uuid=str(entry["cluster_uuid"]), clique_id=str(entry.get("clique_id", "")))
 
 
 def _mig(entry: Mapping[str, Any], gpu_index: int, position: int) -> MigDevice:
