@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from criproxy.devices.asked import DeviceNode
+from criproxy.devices.cards import Stock, visible_value
+from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import ANNOTATION
+from criproxy.devices.offers import Offered, unique
 
 
 class InvalidRequest(ValueError):
@@ -46,3 +49,18 @@ def joined(response: Response, resource: str, ids: Sequence[str]) -> Response:
     """
     key = ANNOTATION + resource.replace("/", "_", 1)
     return replace(response, annotations={**response.annotations, key: ",".join(ids)})
+
+
+def of_class(kind: DeviceClass, stock: Stock, chosen: Sequence[Offered]) -> Response:
+    """What a container gets with *chosen* cards of a class whose plugin is ours: their nodes, and their variable.
+
+    Args:
+        kind: the class.
+        stock: its cards on the machine.
+        chosen: what the kubelet asked for; several replicas of a card are one card.
+    """
+    paths = unique((*stock.shared, *(path for each in chosen for path in each.paths)))
+    nodes = tuple(DeviceNode(path, path, kind.permissions) for path in paths if chosen)
+    cards = unique(each.card for each in chosen)
+    value = visible_value(kind, cards, stock) if kind.visible_env and kind.write_env else None
+    return Response(envs={} if value is None else {kind.visible_env: value.decode()}, devices=nodes)

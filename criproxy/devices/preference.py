@@ -37,9 +37,9 @@ def slots(
     if len(free) < size - len(required):
         raise NotEnoughOffered("not enough available devices to satisfy allocation")
     left: dict[str, list[str]] = {}
-    for id in reversed(offered):
-        if id in free:
-            left.setdefault(card_of(id), []).append(id)
+    for each in reversed(list(offered)):
+        if each in free:
+            left.setdefault(card_of(each), []).append(each)
     order = {card: place for place, card in enumerate(unique(map(card_of, offered)))}
     in_use = Counter(map(card_of, offered))
     in_use.subtract({card: len(ids) for card, ids in left.items()})
@@ -47,7 +47,9 @@ def slots(
     sign = -1 if spread == "packed" else 1
     picks = []
     for _ in range(size - len(required)):
-        card = min((card for card in left if left[card]), key=lambda card: (sign * in_use[card], given[card], order[card]))
+        card = min(
+            (card for card in left if left[card]), key=lambda card: (sign * in_use[card], given[card], order[card])
+        )
         picks.append(left[card].pop())
         in_use[card] += 1
         given[card] += 1
@@ -65,7 +67,10 @@ def near(numa_nodes: Sequence[int | None], free_cpu_milli: Mapping[int, int] | N
     """
     count, free = len(numa_nodes), free_cpu_milli or {}
     members = [
-        (free.get(node, 0) if node is not None else 0, sum(1 << place for place in range(count) if numa_nodes[place] == node))
+        (
+            free.get(node, 0) if node is not None else 0,
+            sum(1 << place for place in range(count) if numa_nodes[place] == node),
+        )
         for node in set(numa_nodes)
     ]
 

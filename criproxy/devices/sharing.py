@@ -66,7 +66,7 @@ def share(offers: Offers, entries: Sequence[Entry], *, rename_by_default: bool =
     for entry, cards in selected:
         shared.setdefault(entry.name, set()).update(card.id for card in cards)
     found = {
-        name: {id: card for id, card in cards.items() if id not in shared.get(name, ())}
+        name: {card.id: card for card in cards.values() if card.id not in shared.get(name, ())}
         for name, cards in offers.items()
     }
     for entry, cards in selected:
@@ -112,7 +112,7 @@ def _chosen(cards: Mapping[str, Offered], devices: Selector) -> list[Offered]:
     if not devices:
         raise SelectionError("unexpected error: the list of devices is empty")
     by_index = {card.index: card for card in there}
-    return [cards[id] for id in unique(_named(cards, by_index, each).id for each in devices)]
+    return [cards[each] for each in unique(_named(cards, by_index, name).id for name in devices)]
 
 
 def _named(cards: Mapping[str, Offered], by_index: Mapping[str, Offered], name: str) -> Offered:

@@ -15,7 +15,7 @@ Scores = Sequence[Sequence[int]]
 """How well two cards belong together, by their places; symmetric and not negative."""
 Rank = Callable[[int], tuple[int, ...]]
 """Of a set of cards: the smallest is preferred. No two sets have the same."""
-_MANY_STEPS = 20_000
+MANY_STEPS = 20_000
 """After so many there are so many best splits that trying favourites is faster than finding all."""
 _BYTE_BITS = 8
 _BYTE = (1 << _BYTE_BITS) - 1
@@ -24,13 +24,20 @@ _BYTE = (1 << _BYTE_BITS) - 1
 class Splits:
     """All splits of some cards into sets of one size."""
 
-    def __init__(self, scores: Scores, size: int) -> None:
-        """Score all sets; *size* is at least 1 and at most the number of cards."""
+    def __init__(self, scores: Scores, size: int, *, many_steps: int = MANY_STEPS) -> None:
+        """Score all sets.
+
+        Args:
+            scores: of each two cards.
+            size: at least 1 and at most the number of cards.
+            many_steps: how long all best splits are looked for before favourites are tried instead.
+        """
         self.size = size
         self.smaller = len(scores) % size
         """How many cards the smaller set has; 0: there is none."""
         self.steps = 0
         """How many sets the search has looked at."""
+        self._many_steps = many_steps
         self._everything = (1 << len(scores)) - 1
         self._score = _set_scores(scores, size)
         self._worth: list[int | None] = [None] * (1 << len(scores))
@@ -97,7 +104,7 @@ class Splits:
     def _in_best_splits(self) -> set[int] | None:
         """All sets of the asked size in best splits; None where there are too many splits."""
         found: set[int] = set()
-        seen, todo, limit = {self._everything}, [self._everything], self.steps + _MANY_STEPS
+        seen, todo, limit = {self._everything}, [self._everything], self.steps + self._many_steps
         while todo:
             for chosen, rest, size in self._tight(todo.pop()):
                 if size == self.size:
@@ -151,9 +158,7 @@ def subsets(cards: int, size: int) -> list[int]:
 def _subsets_of_byte(cards: int) -> tuple[tuple[int, ...], ...]:
     """The subsets of eight cards by their size."""
     within = [each for each in range(cards + 1) if each & cards == each]
-    return tuple(
-        tuple(each for each in within if each.bit_count() == size) for size in range(cards.bit_count() + 1)
-    )
+    return tuple(tuple(each for each in within if each.bit_count() == size) for size in range(cards.bit_count() + 1))
 
 
 def _set_scores(scores: Scores, size: int) -> list[int]:

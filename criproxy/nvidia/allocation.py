@@ -55,7 +55,7 @@ class Allocator:
     def _response(self, ids: Sequence[str]) -> Response:
         self._check(ids)
         flags, strategies = self.config.flags, frozenset(self.config.flags.plugin.device_list_strategy)
-        chosen = [self.offered[id] for id in unique(ids)]
+        chosen = [self.offered[each] for each in unique(ids)]
         by_index = flags.plugin.device_id_strategy == "index"
         words = unique(each.index if by_index else each.card for each in chosen)
         names = self._cdi_names(words)
@@ -69,7 +69,7 @@ class Allocator:
         )
 
     def _check(self, ids: Sequence[str]) -> None:
-        if unknown := next((id for id in ids if id not in self.offered), None):
+        if unknown := next((each for each in ids if each not in self.offered), None):
             raise self._invalid(f"unknown device: {unknown}")
         if len(ids) > 1 and self._only_one and any(map(is_replica, ids)):
             raise self._invalid(f"maximum request size for shared resources is 1; found {len(ids)}")

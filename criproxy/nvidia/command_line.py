@@ -87,8 +87,9 @@ def _from_arguments(args: Sequence[str], flags: Sequence[Flag]) -> dict[str, Any
                 raise _wrong(f"flag needs an argument: -{name}")
             said = rest.pop(0)
         value = _from_argument("true" if flag.kind == "bool" and not equals else said, name, flag)
-        several = flag.kind in ("texts", "integers")
-        values[flag.key] = values.get(flag.key, ()) + value if several else value
+        if flag.kind in ("texts", "integers") and flag.key in values and flag.key:
+            value = values[flag.key] + value
+        values[flag.key] = value
     for flag in flags:
         _hold_to_one_name([name for name in flag.names if name in used])
     return values

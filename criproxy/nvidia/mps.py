@@ -108,7 +108,7 @@ def _check_clients(offered: Iterable[Offered], limits: Mapping[str, int]) -> Non
 
 def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
     """By the id of a card; below Windows, where all are one, that of the last."""
-    found = {}
+    found: dict[str, int] = {}
     for gpu in shown(gpus):
         found |= {gpu.uuid: gpu.memory_mib, "all": gpu.memory_mib}
         found |= {device.uuid: device.memory_mib for device in gpu.mig}
@@ -116,7 +116,7 @@ def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
 
 
 def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
-    found = {}
+    found: dict[str, int] = {}
     for gpu in shown(gpus):
         most = _MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else _MAX_CLIENTS_BEFORE
         found |= {gpu.uuid: most, "all": most}

@@ -1,7 +1,7 @@
 """NVIDIA's device nodes: of a GPU, of a MIG device, and those that all of them need."""
 
+import re
 from collections.abc import Mapping
-from re import MULTILINE, compile
 from typing import Literal
 
 from criproxy.nvidia.gpus import Gpu, MigDevice
@@ -14,14 +14,12 @@ IMEX_CHANNELS = "/dev/nvidia-caps-imex-channels"
 MigMinors = Mapping[tuple[int, int, int | None], int]
 """The minor number of an instance's capability node, by the GPU's minor number and the numbers of the GPU instance and
 of the compute instance; the last is None for the GPU instance itself."""
-_MINOR = compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci([0-9]{1,6}))?/access ([0-9]{1,9})$", MULTILINE)
+_MINOR = re.compile(r"^gpu([0-9]{1,6})/gi([0-9]{1,6})(?:/ci([0-9]{1,6}))?/access ([0-9]{1,9})$", re.MULTILINE)
 
 
 def mig_minors(text: str) -> MigMinors:
     """What ``/proc/driver/nvidia-caps/mig-minors`` says of instances."""
-    return {
-        (int(gpu), int(gi), int(ci) if ci else None): int(minor) for gpu, gi, ci, minor in _MINOR.findall(text)
-    }
+    return {(int(gpu), int(gi), int(ci) if ci else None): int(minor) for gpu, gi, ci, minor in _MINOR.findall(text)}
 
 
 def gpu_paths(gpu: Gpu) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def preferred(
     _check(offered, request.available, "available")
     _check(offered, request.required, "required")
     free = set(request.available)
-    cards = [each for id, each in offered.items() if id in free]
+    cards = [each for each in offered.values() if each.id in free]
     if not free.issuperset(request.required):
         return ()
     pairs = [[_of_pair(one, other, scores or {}) for other in cards] for one in cards]
@@ -100,7 +100,7 @@ def _is_whole_gpu(offered: Offered) -> bool:
 
 
 def _check(offered: Mapping[str, Offered], ids: Sequence[str], name: str) -> None:
-    if unknown := next((id for id in ids if id not in offered), None):
+    if unknown := next((each for each in ids if each not in offered), None):
         raise UnknownGpu(f"unable to retrieve list of {name} devices: no device with uuid: {unknown}")
 
 

@@ -80,9 +80,7 @@ def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, plat
     whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
     found = [(_gpu_resource(gpu, config), _whole(gpu, platform)) for gpu in whole]
     if strategy != "none":
-        parts = [
-            (_mig_resource(device, config), _part(gpu, device, minors)) for gpu, device in _mig_devices(counted)
-        ]
+        parts = [(_mig_resource(device, config), _part(gpu, device, minors)) for gpu, device in _mig_devices(counted)]
         if strategy == "single":
             _check_single(counted)
             if found and parts:

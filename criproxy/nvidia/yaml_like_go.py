@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import yaml
 
 from criproxy.nvidia.mistake import PluginConfigError, quoted
-from criproxy.nvidia.numbers import shortest
+from criproxy.nvidia.numbers import INT64, shortest
 from criproxy.nvidia.yaml_words import TAG_BINARY, UnfitTagError, plain_value, tagged_value
 
 Data = str | float | bool | None | list["Value"] | dict[str, "Value"]
@@ -39,6 +39,17 @@ class _Loader(yaml.SafeLoader):
         while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
             self.forward()
             super().scan_to_next_token()
+
+    def scan_plain_spaces(self, indent: int, start_mark: yaml.Mark) -> list[str]:
+        blanks = 0
+        while self.peek(blanks) in (" ", "\t"):
+            blanks += 1
+        if self.peek(blanks) in "\0\r\n\x85\u2028\u2029":
+            self.forward(blanks)
+            return super().scan_plain_spaces(indent, start_mark) or []
+        found = self.prefix(blanks)
+        self.forward(blanks)
+        return [found] if found else []
 
 
 def read_yaml(text: str) -> Value:
@@ -178,6 +189,8 @@ def _key(key: Value) -> str:
             return key.data
         case bool():
             return "true" if key.data else "false"
+        case int() if key.data not in INT64:
+            raise _wrong(key.line, f"{key.data} is too large a number for a key: put it in quotes")
         case int() | float():
             text = shortest(key.data)
             return {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}.get(text, text)
@@ -190,7 +203,7 @@ def _scalar(event: yaml.ScalarEvent) -> str | float | bool | None:
     text = str(event.value)
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise _wrong(_line(event), r"an escape from \ud800 to \udfff is no character: write the character itself")
-    if event.tag in (None, "!"):
+    if event.tag is None:
         return plain_value(text) if event.implicit[0] else text
     try:
         if event.tag == TAG_BINARY:

@@ -20,7 +20,9 @@ _WORDS: dict[str, str | float | bool | None] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), _INFINITY),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -_INFINITY),
 }
-_FIRST = frozenset("+-0123456789")
+_FIRST = frozenset("+-.0123456789")
+_LONE_UNDERSCORE = re.compile(r"(?<![0-9])_|_(?![0-9])", re.ASCII)
+"""Not between two digits; only a number that begins with a point must not have one."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?", re.ASCII)
 
 
@@ -32,10 +34,7 @@ def plain_value(text: str) -> str | float | bool | None:
     """The value of the unquoted *text*."""
     if text in _WORDS:
         return _WORDS[text]
-    if text[0] == ".":
-        number = fraction(text)
-        return text if number is None else number
-    if text[0] not in _FIRST:
+    if text[0] not in _FIRST or (text[0] == "." and _LONE_UNDERSCORE.search(text)):
         return text
     digits = text.replace("_", "")
     found = integer(digits)

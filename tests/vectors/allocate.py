@@ -5,9 +5,10 @@ from typing import Any
 
 from criproxy.devices.allocation import InvalidRequest, Response
 from criproxy.nvidia.allocation import Allocator, Host
+from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.mps import MpsError
 from criproxy.nvidia.resources import ResourceError
-from tests.vectors.quick import config_of
+from tests.vectors.cards import config_of
 from tests.vectors.resources import differs, offers_of
 
 Case = Mapping[str, Any]
@@ -21,7 +22,7 @@ def judge(case: Case, whole: Case) -> str | None:
         responses = _allocator(case, whole).allocate(case["requests"])
     except InvalidRequest as error:
         return differs(str(error), expected.get("error"))
-    except (MpsError, ResourceError) as error:
+    except (MpsError, PluginConfigError, ResourceError) as error:
         # How the plugin says that it does not start depends on the place of the check: the innermost part counts.
         fits = str(error).rpartition(": ")[2] in expected.get("start_error", "")
         return None if fits else f"the plugin does not start: {error}"

@@ -7,9 +7,9 @@ from typing import Any
 
 from criproxy.devices.links import Distance
 from criproxy.devices.offers import Offered, card_of
-from criproxy.devices.preference import NotEnoughOffered
+from criproxy.devices.preference import NotEnoughOffered, Spread
 from criproxy.nvidia.preference import PairScores, Request, UnknownGpu, pair_score, preferred
-from tests.vectors.quick import config_of
+from tests.vectors.cards import config_of
 from tests.vectors.resources import differs, differs_error, offers_of
 
 Case = Mapping[str, Any]
@@ -55,7 +55,7 @@ def _scores(matrix: list[list[str]]) -> PairScores:
 
 def _greedy(case: Case, whole: Case) -> tuple[str, ...]:
     plugin = config_of(case["config"]).flags.plugin
-    spread = "packed" if plugin.shared_devices_allocation_policy == "packed" else "distributed"
+    spread: Spread = "packed" if plugin.shared_devices_allocation_policy == "packed" else "distributed"
     return preferred(offers_of(case, whole)[case["resource"]], _request(case), spread=spread)
 
 

@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from criproxy.devices.offers import Offered, Offers, card_of
+from criproxy.devices.offers import Offered, Offers, card_of, is_replica
 from criproxy.nvidia import mps
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.mig import mixed_resource, profile_name
 from criproxy.nvidia.nodes import MigMinors
 from criproxy.nvidia.resources import ResourceError, matches, offers
-from tests.vectors.cards import gpus_of
+from tests.vectors.cards import config_of, gpus_of
 from tests.vectors.deliberate import Difference
-from tests.vectors.quick import config_of
 
 Case = Mapping[str, Any]
 NEVER_BOTH = "no card is offered whole and shared at once"
@@ -33,8 +32,8 @@ def judge(case: Case, whole: Case) -> str | None:
 def by_rule(case: Case, whole: Case) -> Difference | None:
     """NVIDIA's code, if it did not drop ``devices``, would offer some cards whole and shared; ours are only shared."""
     honoured = case.get("expect_if_honoured", {}).get("resources", {})
-    shared = {card_of(id) for ids in honoured.values() for id in ids if id != card_of(id)}
-    resources = {name: [id for id in ids if id not in shared] for name, ids in honoured.items()}
+    shared = {card_of(each) for ids in honoured.values() for each in ids if is_replica(each)}
+    resources = {name: [each for each in ids if each not in shared] for name, ids in honoured.items()}
     if resources == honoured:
         return None
     return Difference(NEVER_BOTH, {"resources": {name: ids for name, ids in resources.items() if ids}})
@@ -79,9 +78,10 @@ def _device_map(case: Case, whole: Case) -> str | None:
     if "error" in expected:
         return f"found {found!r}, expected the error {expected['error']!r}"
     resources = {name: sorted(offered) for name, offered in found.items()}
-    details = {id: _details(each) for offered in found.values() for id, each in offered.items()}
+    wanted = expected.get("details", {})
+    details = {each.id: _details(each) for offered in found.values() for each in offered.values()}
     return differs(resources, {name: sorted(ids) for name, ids in expected["resources"].items()}) or differs(
-        {id: each for id, each in details.items() if id in expected.get("details", {})}, expected.get("details", {})
+        {name: each for name, each in details.items() if name in wanted}, wanted
     )
 
 

@@ -53,19 +53,23 @@ class Verdict:
         return f"ok   {self.file} {self.id}" + (f" (on purpose: {self.note})" if self.note else "")
 
 
-def verdicts(directory: Path) -> Iterator[Verdict]:
-    """Judge every case of every file in *directory*, in their order."""
-    for path in sorted(directory.glob("*.yaml")):
+def verdicts(directory: Path, pattern: str = "*.yaml") -> Iterator[Verdict]:
+    """Judge every case of every file in *directory* that *pattern* names, in their order."""
+    for path in sorted(directory.glob(pattern)):
         whole = yaml.load(path.read_text(), Loader=LOADER)  # noqa: S506 (a safe one)
         for case in whole["cases"]:
             yield _verdict(path.name, case, whole)
 
 
+def module_of(case: Case) -> str | None:
+    """The name of the module that judges *case*; None if there is none for its kind."""
+    return _BY_KIND.get(case.get("kind", "allocate"))
+
+
 def _verdict(file: str, case: Case, whole: Case) -> Verdict:
-    kind = case.get("kind", "allocate")
-    name = _BY_KIND.get(kind)
+    name = module_of(case)
     if name is None:
-        return Verdict(file, case["id"], f"nobody judges the kind {kind!r}")
+        return Verdict(file, case["id"], f"nobody judges the kind {case['kind']!r}")
     if importlib.util.find_spec(f"tests.vectors.{name}") is None:
         return Verdict(file, case["id"], f"tests/vectors/{name}.py does not exist")
     module = importlib.import_module(f"tests.vectors.{name}")
