@@ -168,20 +168,25 @@ def _recovered(health: CardHealth, now_s: float) -> CardHealth:
 def _changed(causes: tuple[Cause, ...], change: Change, now_s: float) -> tuple[Cause, ...]:
     """The causes after one change; each stays at the place where it first was."""
     old = next((cause for cause in causes if cause.key == change.key), None)
-    match change.kind:
-        case "ended":
-            if old is None or not old.lasts:
-                return causes
-            new_cause = replace(old, over_s=now_s)
-        case "began":
-            new_cause = Cause(change.key, change.reason, old.since_s if old is not None and old.lasts else now_s)
-        case "happened" if old is not None and old.lasts:
-            return causes
-        case "happened":
-            new_cause = Cause(change.key, change.reason, old.since_s if old is not None else now_s, now_s)
+    changed = _first(change, now_s) if old is None else _again(old, change, now_s)
     if old is None:
-        return (*causes, new_cause)
-    return tuple(new_cause if cause is old else cause for cause in causes)
+        return causes if changed is None else (*causes, changed)
+    return tuple(changed if cause is old and changed is not None else cause for cause in causes)
+
+
+def _first(change: Change, now_s: float) -> Cause | None:
+    if change.kind == "ended":
+        return None
+    return Cause(change.key, change.reason, now_s, now_s if change.kind == "happened" else None)
+
+
+def _again(old: Cause, change: Change, now_s: float) -> Cause:
+    """A cause that was there before; one that is over begins anew, with its first beginning."""
+    if change.kind == "began":
+        return replace(old, reason=change.reason, over_s=None)
+    if change.kind == "happened" and not old.lasts:
+        return replace(old, reason=change.reason, over_s=now_s)
+    return replace(old, over_s=now_s) if change.kind == "ended" and old.lasts else old
 
 
 def _bounded(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:

@@ -213,5 +213,5 @@ def _by_profile(gpus: Iterable[Gpu]) -> dict[str, tuple[Gpu, list[MigDevice]]]:
     return found
 
 
-def _bool(value: bool) -> str:  # noqa: FBT001
+def _bool(value: bool) -> str:
     return "true" if value else "false"

@@ -44,6 +44,6 @@ def profile_word(profile: str) -> str:
 def family(compute_capability: tuple[int, int]) -> str:
     """The architecture of a compute capability, ``turing`` for 7.5."""
     major, minor = compute_capability
-    if major == 7:  # noqa: PLR2004 (the one number that two families share)
+    if major == 7:
         return "turing" if minor >= _TURING_SINCE else "volta"
     return _FAMILIES.get(major, _UNDEFINED)

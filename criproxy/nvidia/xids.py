@@ -133,9 +133,7 @@ def made_unhealthy(event: Event, offered: Iterable[Offered], places: Places, xid
         return []
     if event.gpu is None:
         return [each.id for each in offered]
-    return [
-        each.id for each in offered if (place := places.get(each.card)) is not None and event.concerns(place)
-    ]
+    return [each.id for each in offered if (place := places.get(each.card)) is not None and event.concerns(place)]
 
 
 def unwatched(offered: Iterable[Offered], places: Places, failed: Iterable[str]) -> list[str]:

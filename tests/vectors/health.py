@@ -35,7 +35,7 @@ def by_rule(case: Case, whole: Case) -> Difference | None:
     expected = case.get("expect", {})
     if "unhealthy_any_of" not in expected:
         return None
-    union = sorted({id for ids in expected["unhealthy_any_of"] for id in ids})
+    union = sorted({each for ids in expected["unhealthy_any_of"] for each in ids})
     rest = {key: value for key, value in expected.items() if key != "unhealthy_any_of"}
     return Difference(ALL_CONCERNED, {"unhealthy": union, **rest})
 
@@ -87,9 +87,7 @@ def _places(gpus: tuple[Gpu, ...], case: Case) -> dict[str, Place]:
     return found
 
 
-def _registered(
-    offered: list[Offered], places: Mapping[str, Place], case: Case
-) -> tuple[dict[str, int], set[str]]:
+def _registered(offered: list[Offered], places: Mapping[str, Place], case: Case) -> tuple[dict[str, int], set[str]]:
     """What each GPU was registered for, and the GPUs with which that failed."""
     masks: dict[str, int] = {}
     failed: set[str] = set()

@@ -1,7 +1,7 @@
 """Which labels a node gets, and where they are written: ``labels.yaml``."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from criproxy.devices.feature_file import FILE_MODE, feature_file
@@ -93,11 +93,11 @@ def _machine(case: Case, whole: Case) -> Machine:
     )
 
 
-def _guest(entry: Any) -> VgpuGuest | None:
+def _guest(entry: Mapping[str, Any] | list[Mapping[str, Any]] | None) -> VgpuGuest | None:
     """Of several virtual GPUs, what the last says."""
-    last = entry[-1] if isinstance(entry, list) and entry else entry
-    if not last:
+    if not entry:
         return None
+    last = entry[-1] if isinstance(entry, list) else entry
     return VgpuGuest(
         host_driver_version=str(last.get("host_driver_version", "")),
         host_driver_branch=str(last.get("host_driver_branch", "")),
@@ -189,7 +189,7 @@ def _init(case: Case) -> str | None:
     return _differs_in_parts({"labels": found, "keys": sorted(found | stamp), "error": None}, expected)
 
 
-def _error_of(call: Any, expected: str) -> str | None:
+def _error_of(call: Callable[[], object], expected: str) -> str | None:
     try:
         found = call()
     except LabelError as error:
