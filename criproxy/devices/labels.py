@@ -5,10 +5,10 @@ Keys begin with the resource, and so with its vendor's domain, as NVIDIA's do: `
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from criproxy.devices.offers import Offered
+from criproxy.devices.offers import Offered, Offers, unique
 from criproxy.devices.sharing import SHARED_SUFFIX
 
 _BLANKS = re.compile(r"[\s/]+")
@@ -30,35 +30,43 @@ class Advertised:
     strategy: str = NOT_SHARED
     """How cards are shared if they are: ``time-slicing``."""
     renamed: bool = False
-    """Whether shared cards are offered as another resource."""
+    """Whether shared cards, if any, are offered as another resource."""
 
 
 def advertised(
-    resource: str,
-    offered: Iterable[Offered],
+    offers: Offers,
+    products: Mapping[str, str],
     *,
-    products: Sequence[str] = (),
     strategy: str = "time-slicing",
-    original: str = "",
-) -> Advertised:
-    """What labels say of a resource that is offered under these ids.
+    originals: Mapping[str, str] | None = None,
+) -> list[Advertised]:
+    """What labels say of all that is offered; a resource and what its shared cards are offered as are one.
 
     Args:
-        resource: as it is offered, with its domain.
-        offered: what is offered.
-        products: models of its cards.
+        offers: what is offered.
+        products: models by the id of a card, as far as they are known.
         strategy: how cards are shared.
-        original: the resource that it was before it was renamed; empty: as its name tells.
+        originals: by the name of a resource, the one that it was before; those left out are as their names tell.
     """
-    found = list(offered)
-    plain = original or resource.removesuffix(SHARED_SUFFIX)
+    found: dict[str, dict[str, list[Offered]]] = {}
+    for resource, offered in offers.items():
+        original = (originals or {}).get(resource) or resource.removesuffix(SHARED_SUFFIX)
+        found.setdefault(original, {})[resource] = list(offered.values())
+    return [_one(original, parts, products, strategy) for original, parts in found.items()]
+
+
+def _one(
+    original: str, parts: Mapping[str, Sequence[Offered]], products: Mapping[str, str], strategy: str
+) -> Advertised:
+    offered = [each for part in parts.values() for each in part]
+    cards = unique(each.card for each in offered)
     return Advertised(
-        resource=plain,
-        cards=len({each.card for each in found}),
-        products=tuple(products),
-        replicas=max((each.replicas for each in found), default=1) or 1,
+        resource=original,
+        cards=len(cards),
+        products=tuple(products[card] for card in cards if products.get(card)),
+        replicas=max((each.replicas for each in offered), default=1) or 1,
         strategy=strategy,
-        renamed=plain != resource,
+        renamed=not any(each.replicas for each in parts.get(original, ())),
     )
 
 
@@ -77,5 +85,5 @@ def resource_labels(advertised: Advertised) -> dict[str, str]:
 
 def _most_common(products: Iterable[str]) -> str:
     """The product of most cards, in the order of the alphabet among equals; a label has room for one."""
-    words = Counter(_BLANKS.sub("-", product.strip()) for product in products)
+    words = Counter(_BLANKS.sub("-", product.strip()) for product in products if product.strip())
     return max(sorted(words), key=words.__getitem__, default="")
