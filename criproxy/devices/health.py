@@ -5,7 +5,6 @@ so), or happens at one moment (an XID error). Several such causes can hold at on
 them is over and no other has come for as long as the hold-down; a card that comes and goes does not flap.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final, Literal
@@ -151,11 +150,6 @@ def command_says_bad(output: str) -> Change:
 def command_says_good() -> Change:
     """The class's health command said that the card is good."""
     return ended("command")
-
-
-def worst(healths: Iterable[CardHealth]) -> Status:
-    """The status of what needs several cards."""
-    return "Healthy" if all(health.healthy for health in healths) else "Unhealthy"
 
 
 def _recovered(health: CardHealth, now_s: float) -> CardHealth:

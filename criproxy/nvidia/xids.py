@@ -11,6 +11,7 @@ from typing import Literal
 
 from criproxy.devices.offers import Offered
 from criproxy.nvidia.gpus import Gpu
+from criproxy.nvidia.nodes import Platform
 
 ALWAYS_IGNORED = frozenset({13, 31, 43, 45, 68, 109})
 """Errors of programs, after which the card is as good as before."""
@@ -110,6 +111,11 @@ class Event:
 
 Places = Mapping[str, Place]
 """By the id of a card; those that are missing cannot be watched."""
+
+
+def is_watched(platform: Platform) -> bool:
+    """Whether cards that are found so have events: not below Windows, and not on a Tegra chip."""
+    return platform == "nvml"
 
 
 def places_of(gpus: Iterable[Gpu]) -> dict[str, Place]:

@@ -24,7 +24,6 @@ from criproxy.devices.health import (
     node_back,
     node_vanished,
     step,
-    worst,
     xid_event,
 )
 
@@ -165,12 +164,6 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(health.causes) == MAX_CAUSES + 1
     assert {"XID 2999", f"{NODE} is missing"} <= {cause.reason for cause in health.causes}
     assert len(command_says_bad("x" * 100_000).reason) < MAX_SAID + 50
-
-
-def test_what_needs_several_cards_is_as_good_as_the_worst() -> None:
-    """One Unhealthy card is enough."""
-    assert worst([new(0), after((5, xid_event(79)))]) == "Unhealthy"
-    assert worst([new(0), new(1)]) == "Healthy"
 
 
 @given(LIVES, st.floats(0, 200))

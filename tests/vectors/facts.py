@@ -26,6 +26,11 @@ def _wait(whole: Whole) -> str | None:
     return None if whole.get("wait_ms", xids.WAIT_MS) == xids.WAIT_MS else f"the wait is {xids.WAIT_MS} ms"
 
 
+def _base_manager(whole: Whole) -> str | None:
+    watched = [platform for platform in ("nvml", "wsl", "tegra") if xids.is_watched(platform)]
+    return None if watched == ["nvml"] else f"cards are watched on {watched}"
+
+
 def _mig_enable_flag(whole: Whole) -> str | None:
     place = Place("GPU-0", 1, 0)
     about = [Event(gpu="GPU-0", gi=gi, ci=ci) for gi, ci in ((WHOLE_GPU, 7), (7, WHOLE_GPU), (1, 0))]
@@ -37,6 +42,7 @@ def _mig_enable_flag(whole: Whole) -> str | None:
 HEALTH_FACTS: Mapping[str, Callable[[Whole], str | None]] = {
     "fact-no-recovery": _recovery,
     "fact-wait-5s": _wait,
+    "fact-base-manager": _base_manager,
     "fact-mig-enable-flag": _mig_enable_flag,
 }
 """By the id of the case."""
