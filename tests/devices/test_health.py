@@ -31,7 +31,7 @@ Life = Sequence[tuple[float, Change]]
 NODE = "/dev/nvidia0"
 KEYS = st.sampled_from(["a", "b", "c"])
 CHANGES = st.one_of(
-    st.builds(began, KEYS, KEYS), st.builds(ended, KEYS), st.builds(happened, st.sampled_from("xyz"), KEYS)
+    st.builds(began, KEYS, KEYS), st.builds(ended, KEYS), st.builds(happened, st.sampled_from("abxy"), KEYS)
 )
 GAPS_S = st.one_of(st.floats(0, 100), st.sampled_from([0.0, HOLD_DOWN_S, HOLD_DOWN_S - 0.5]))
 LIVES = st.lists(st.tuples(GAPS_S, CHANGES), max_size=25)
