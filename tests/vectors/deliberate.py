@@ -26,6 +26,17 @@ _GPU_1 = "GPU-00000001-0000-4000-8000-000000000001"
 _RENAME = Difference("NVIDIA parses `rename` and ignores it; here it works")
 _DEVICES = Difference("NVIDIA parses `devices` and ignores it; here it works")
 _RESOURCES = Difference("NVIDIA parses `resources` and ignores it; here it works")
+_ALL_CONCERNED = "an XID marks every replica and every MIG device that it concerns, and not one of them by chance"
+_FIRST, _SECOND = (f"GPU-{number:08x}-0000-4000-8000-{number:012x}" for number in range(2))
+_MIG_DEVICES = [f"MIG-00000000-0000-5000-8000-{number:012x}" for number in range(2)]
+_XID_OF_REPLICAS = Difference(
+    _ALL_CONCERNED,
+    {
+        "unhealthy": [f"{_SECOND}::{number}" for number in range(3)],
+        "registered_masks": {_FIRST: 11, _SECOND: 11},
+    },
+)
+_XID_OF_MIG_DEVICES = Difference(_ALL_CONCERNED, {"unhealthy": _MIG_DEVICES, "registered_masks": {_FIRST: 11}})
 
 DELIBERATE: dict[str, Difference] = {
     "resources:res-ts-explicit-rename": _RENAME,
@@ -46,4 +57,6 @@ DELIBERATE: dict[str, Difference] = {
     "resources:pat-first-match-wins": _RESOURCES,
     "resources:pat-with-sharing": _RESOURCES,
     "resources:pat-mig": _RESOURCES,
+    "health:ev-replicas": _XID_OF_REPLICAS,
+    "health:ev-mig-two-instances-whole": _XID_OF_MIG_DEVICES,
 }
