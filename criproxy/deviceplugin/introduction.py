@@ -93,6 +93,7 @@ class ByCall(Introduction):
         try:
             await self._ended(registering, is_served)
         except RegistrationRefused as error:
+            self._known_to = None
             self.servicer.counts.refused += 1
             self.situation.enter(State.REFUSED, str(error))
             await self.situation.until_changed(sight, self._backoff.pause_s())

@@ -76,7 +76,7 @@ def device_plugin(servicer: Servicer) -> Handlers:
     )
 
 
-def unary(act: Callable[..., Any], request: type[Message]) -> grpc.RpcMethodHandler[Any, Any]:
+def unary(act: Callable[..., Any], request: type[Message]) -> "grpc.RpcMethodHandler[Any, Any]":
     """The handler of one method that answers once."""
     return grpc.unary_unary_rpc_method_handler(act, request.FromString, _serialise)
 
