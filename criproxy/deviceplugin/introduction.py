@@ -94,14 +94,20 @@ class ByCall(Introduction):
             await self._ended(registering, is_served)
         except RegistrationRefused as error:
             self._known_to = None
-            self.servicer.counts.refused += 1
-            self.situation.enter(State.REFUSED, str(error))
+            await self._refused(str(error))
             await self.situation.until_changed(sight, self._backoff.pause_s())
         else:
             if not registering.cancelled():
                 self._known_to = sight.kubelet
         finally:
             registering.cancel()
+
+    async def _refused(self, reason: str) -> None:
+        if await self.kubelet.is_alive():
+            self.servicer.counts.refused += 1
+            self.situation.enter(State.REFUSED, reason)
+        else:
+            self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path}: no kubelet listens on it")
 
     async def _register(self) -> None:
         opened, self._told = self.servicer.opened, self._options

@@ -135,7 +135,11 @@ class Plugin:
         self._situation.end()
         with suppress(TimeoutError):  # it may have failed, and wait for its turn to begin again
             async with asyncio.timeout(END_S):
-                await self._ended.wait()
+                await self.ended()
+
+    async def ended(self) -> None:
+        """Return when it has ended."""
+        await self._ended.wait()
 
     async def _once(self, backoff: Backoff) -> None:
         """Serve one socket until it is gone, and return when another should be made.

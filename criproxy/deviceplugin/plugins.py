@@ -57,7 +57,7 @@ class Plugins:
         self._times = times
         self._largest_bytes = largest_bytes
         self._plugins: dict[str, Plugin] = {}
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, Plugin] = {}
         self._published: Mapping[str, Resource] = {}
         self._news = asyncio.Event()
         self._watches = [FolderWatch(folder, self._notify, times) for folder in place.watched]
@@ -83,7 +83,7 @@ class Plugins:
     async def stop(self) -> None:
         """End all plugins: the kubelet sees their devices as unhealthy."""
         plugins, self._plugins = self._plugins, {}
-        await asyncio.gather(*(plugin.end(flush=False) for plugin in plugins.values()), *self._ending.values())
+        await asyncio.gather(*(plugin.end(flush=False) for plugin in (*plugins.values(), *self._ending.values())))
 
     # ---------------------------------------------------------------- ids in use
 
@@ -149,20 +149,20 @@ class Plugins:
 
         async def run() -> None:
             if before is not None:
-                await asyncio.wait({before})  # it has the socket
+                await before.ended()  # it has the socket
             await plugin.run()
 
         self._tasks.forever(f"device plugin of {resource.name}", run)
 
     def _end(self, name: str) -> None:
-        plugin = self._plugins.pop(name)
-
-        async def end() -> None:
-            await plugin.end()
-            self._ending.pop(name, None)
-
-        self._ending[name] = asyncio.create_task(end(), name=f"end of {name}")
+        self._ending[name] = plugin = self._plugins.pop(name)
+        self._tasks.spawn(f"end of {name}", self._ended(name, plugin))
         self._tasks.log.info("the resource is offered no more", resource=name)
+
+    async def _ended(self, name: str, plugin: Plugin) -> None:
+        await plugin.end()
+        if self._ending.get(name) is plugin:
+            del self._ending[name]
 
     def _notify(self) -> None:
         for plugin in self._plugins.values():

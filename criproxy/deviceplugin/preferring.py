@@ -78,4 +78,5 @@ def _answer(
     prefer: Callable[[Sequence[str], Sequence[str], int], Sequence[str]], question: Question
 ) -> tuple[Question, Ids]:
     required = tuple(question.must_include_deviceIDs)
-    return question, tuple(prefer(tuple(question.available_deviceIDs), required, question.allocation_size))
+    answer = prefer(tuple(question.available_deviceIDs), required, question.allocation_size)
+    return question, tuple(map(str, answer))

@@ -142,14 +142,14 @@ class Servicer:
         """What all containers of the request get, or an error for all of them."""
         requests = [tuple(each.devices_ids) for each in request.container_requests]
         try:
-            responses = self.resource.allocator.allocate(requests)
+            reply = messages.allocate_response(self.resource.allocator.allocate(requests))
         except InvalidRequest as error:
             await self._refuse(context, str(error), requests)
         except Exception as error:  # noqa: BLE001 (whatever it is, its text is not for pods)
             self._failed("Allocate", error)
             await context.abort(grpc.StatusCode.INTERNAL, for_kubelet(error))
         self.counts.allocated += len(requests)
-        return messages.allocate_response(responses)
+        return reply
 
     async def PreStartContainer(
         self, _: api.PreStartContainerRequest, context: "Context"

@@ -98,6 +98,10 @@ class DeviceManager:
         self.given: dict[Key, dict[str, Given]] = {}
         self.asked: list[tuple[str, api.ContainerPreferredAllocationRequest]] = []
         """Resources and questions of all calls of GetPreferredAllocation."""
+        self.init: set[Key] = set()
+        """Init containers, whose devices others of their pods may have."""
+        self._reusable: dict[str, dict[str, set[str]]] = {}
+        """What init containers had and no other container of their pods has, by pod and resource."""
         self._changed = changed
         self._allocating = asyncio.Lock()
         """Pods are admitted one after the other."""
@@ -183,8 +187,16 @@ class DeviceManager:
 
     # ---------------------------------------------------------------- pods
 
-    async def allocate(self, key: Key, wanted: Mapping[str, int]) -> Mapping[str, Given]:
+    async def allocate(
+        self, key: Key, wanted: Mapping[str, int], *, init: bool = False, running: bool = False
+    ) -> Mapping[str, Given]:
         """Give one container of a pod that is admitted what it asks for; what it has already it keeps.
+
+        Args:
+            key: the container.
+            wanted: how many devices, by resource.
+            init: whether the pod's other containers get its devices after it.
+            running: whether it runs already, as for a kubelet that was restarted: then nothing is judged.
 
         Raises:
             AdmissionError: that is not possible; the container has got nothing.
@@ -194,8 +206,11 @@ class DeviceManager:
             found = dict(before)
             for resource, count in wanted.items():
                 if resource not in before:
-                    found[resource] = await self._give(resource, count)
+                    found[resource] = await self._give(resource, count, self._left_by_init(key[0], resource))
+                elif not running:
+                    self._check_healthy(resource, before[resource].ids)
             self.given[key] = found
+            self._note_init(key, found, init)
             self._write()
             return found
 
@@ -211,45 +226,80 @@ class DeviceManager:
         """Take back what the containers of a pod have."""
         for key in [key for key in self.given if key[0] == pod_uid]:
             del self.given[key]
+            self.init.discard(key)
         self._write()
 
     def in_use(self, resource: str) -> set[str]:
-        """The ids that containers have; none is given twice."""
-        ids = [each for given in self.given.values() if resource in given for each in given[resource].ids]
-        assert len(ids) == len(set(ids)), f"given twice: {sorted(ids)}"
-        return set(ids)
+        """The ids that containers have; none is given twice, but from an init container to another of its pod."""
+        found: dict[str, Key] = {}
+        for key, given in self.given.items():
+            for each in given[resource].ids if resource in given else ():
+                other = found.setdefault(each, key)
+                assert other == key or (other[0] == key[0] and {other, key} & self.init), f"{each} is given twice"
+        return set(found)
 
-    async def _give(self, resource: str, count: int) -> Given:
-        endpoint = self.endpoints.get(resource)
-        free = self.devices.get(resource, Devices()).healthy - self.in_use(resource)
-        if endpoint is None or len(free) < count:
-            raise AdmissionError(
-                f"Allocate failed due to requested number of devices unavailable for {resource}. "
-                f"Requested: {count}, Available: {len(free)}, which is unexpected"
-            )
+    def expire(self) -> None:
+        """Forget the plugins that are away, as the kubelet does after five minutes."""
+        for resource in [name for name, endpoint in self.endpoints.items() if endpoint.stopped]:
+            del self.endpoints[resource]
+            self.devices.pop(resource, None)
+        self._changed()
+
+    def _note_init(self, key: Key, found: Mapping[str, Given], init: bool) -> None:
+        if init:
+            self.init.add(key)
+            self._reusable.setdefault(key[0], {}).update({name: set(given.ids) for name, given in found.items()})
+        else:
+            for resource, given in found.items():
+                self._left_by_init(key[0], resource).difference_update(given.ids)
+
+    def _left_by_init(self, pod_uid: str, resource: str) -> set[str]:
+        return self._reusable.get(pod_uid, {}).get(resource, set())
+
+    def _check_healthy(self, resource: str, ids: Iterable[str]) -> None:
+        """Judge a container that had devices before and does not run, or one that has none yet."""
+        if resource not in self.devices:
+            raise _unexpected(f"cannot allocate unregistered device {resource}")
+        healthy = self.devices[resource].healthy
+        if not healthy:
+            raise _unexpected(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if not healthy.issuperset(ids):
+            text = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices"
+            raise _unexpected(f"{text} {resource}")
+
+    async def _give(self, resource: str, count: int, reusable: set[str]) -> Given:
+        self._check_healthy(resource, ())
+        required = sorted(reusable)[:count]
+        endpoint = self.endpoints[resource]
+        free = self.devices[resource].healthy - self.in_use(resource)
+        if len(free) < count - len(required):
+            text = f"requested number of devices unavailable for {resource}"
+            raise _unexpected(f"{text}. Requested: {count - len(required)}, Available: {len(free)}")
         try:
-            ids = await self._choose(endpoint, free, count)
+            ids = await self._choose(endpoint, free, required, count)
             request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=ids)])
             reply = await endpoint.call("Allocate", request, api.AllocateResponse)
         except grpc.aio.AioRpcError as error:
             code = "".join(part.title() for part in error.code().name.split("_"))
-            text = f"rpc error: code = {code} desc = {error.details()}"
-            raise AdmissionError(f"Allocate failed due to {text}, which is unexpected") from error
+            raise _unexpected(f"rpc error: code = {code} desc = {error.details()}") from error
         if len(reply.container_responses) == 0:
-            raise AdmissionError("Allocate failed due to no containers return in allocation response")
+            raise _unexpected(f"no containers return in allocation response {reply}")
         return Given(tuple(ids), reply.container_responses[0].SerializeToString())
 
-    async def _choose(self, endpoint: Endpoint, free: set[str], count: int) -> Sequence[str]:
+    async def _choose(self, endpoint: Endpoint, free: set[str], required: Sequence[str], count: int) -> Sequence[str]:
         """Ask the plugin only where it wants that and there is a choice; take only what is free."""
-        if len(free) == count or not endpoint.options.get_preferred_allocation_available:
-            return sorted(free)[:count]
-        question = api.ContainerPreferredAllocationRequest(available_deviceIDs=sorted(free), allocation_size=count)
+        more = count - len(required)
+        if more in (0, len(free)) or not endpoint.options.get_preferred_allocation_available:
+            return [*required, *sorted(free)[:more]]
+        question = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=sorted({*free, *required}), must_include_deviceIDs=required, allocation_size=count
+        )
         self.asked.append((endpoint.resource, question))
         request = api.PreferredAllocationRequest(container_requests=[question])
         reply = await endpoint.call("GetPreferredAllocation", request, api.PreferredAllocationResponse)
         answers = reply.container_responses
         chosen = [each for each in (answers[0].deviceIDs if answers else ()) if each in free]
-        return [*chosen, *sorted(free - set(chosen))][:count]
+        return [*required, *[*chosen, *sorted(free - set(chosen))][:more]]
 
     # ---------------------------------------------------------------- checkpoint
 
@@ -291,3 +341,7 @@ class DeviceManager:
         for resource in data["RegisteredDevices"]:
             self.devices[resource] = Devices()
             self.endpoints[resource] = Endpoint(resource, api.DevicePluginOptions(), None, stopped=True)
+
+
+def _unexpected(text: str) -> AdmissionError:
+    return AdmissionError(f"Allocate failed due to {text}, which is unexpected")

@@ -138,17 +138,26 @@ class FakeKubelet:
         wanted = (capacity, capacity if healthy is None else healthy)
         await self.until(lambda: self.capacity(resource) == wanted)
 
-    async def admit(self, pod: Pod, wanted: Mapping[str, int], container: str = "main") -> Mapping[str, Given]:
-        """Admit a container, and start it.
+    async def admit(
+        self,
+        pod: Pod,
+        wanted: Mapping[str, int],
+        container: str = "main",
+        *,
+        init: bool = False,
+        running: bool = False,
+    ) -> Mapping[str, Given]:
+        """Admit a container, and start it, unless it runs; for the arguments see `DeviceManager.allocate`.
 
         Raises:
             AdmissionError: it gets nothing.
         """
         key: Key = (pod.uid, container)
-        given = await self._manager.allocate(key, wanted)
+        given = await self._manager.allocate(key, wanted, init=init, running=running)
         self.pods[pod.uid] = pod
         self._tell_podresources()
-        await self._manager.start(key)
+        if not running:
+            await self._manager.start(key)
         return given
 
     def remove(self, pod: Pod) -> None:
