@@ -67,7 +67,8 @@ class ByCall(Introduction):
         self._backoff = Backoff(self.times.first_pause_s, self.times.longest_pause_s)
 
     async def keep(self, is_served: Callable[[Sight], bool]) -> None:
-        """Keep the plugin registered until its socket is gone."""
+        """Keep the plugin registered until its socket is gone; a new socket is a new plugin to every kubelet."""
+        self._known_to = None
         while is_served(sight := await self.situation.sight()):
             if sight.kubelet != self._seen:
                 self._seen, self._replaced = sight.kubelet, 0

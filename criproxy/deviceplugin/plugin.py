@@ -178,6 +178,7 @@ class Plugin:
         if self._place.way == "plugins_registry":
             handlers.append(RegistryEntry(self._situation.resource, path, self._found.notified).handlers())
         server = Server(path, handlers)
+        self._servicer.begin()
         await server.start()
         try:
             self._servicer.counts.served += 1

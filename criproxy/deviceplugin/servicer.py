@@ -29,7 +29,6 @@ class _Stream:
     """One kubelet that follows the list."""
 
     sent: messages.DeviceList | None = None
-    ending: bool = False
 
 
 class Servicer:
@@ -63,6 +62,7 @@ class Servicer:
         self._on_stream = changed
         self._largest_bytes = largest_bytes
         self._streams: set[_Stream] = set()
+        self._sends = True
         self.left_out = 0
         """Devices for which the list has no room."""
         self._many = False
@@ -85,10 +85,13 @@ class Servicer:
             self._list = made
             self._news = _renewed(self._news)
 
+    def begin(self) -> None:
+        """A server begins: lists are sent from now on."""
+        self._sends = True
+
     def end_streams(self) -> None:
-        """End the streams that there are; for the end of a server."""
-        for stream in self._streams:
-            stream.ending = True
+        """A server ends: end the streams that there are, and those that come."""
+        self._sends = False
         self._news = _renewed(self._news)
 
     async def flushed(self) -> None:
@@ -113,7 +116,7 @@ class Servicer:
         self.opened += 1
         self._on_stream()
         try:
-            while not stream.ending:
+            while self._sends:
                 news, newest = self._news, self._list
                 if stream.sent is not newest:
                     yield newest.data

@@ -58,7 +58,7 @@ class Identity:
 def socket_name(resource: str, folder: Path) -> str:
     """The name of a resource's socket in *folder*.
 
-    Two resources never have the same: what cannot stand in a name, or is too long, is replaced by a digest.
+    Two resources never have the same one: what cannot stand in a name, or is too long, is replaced by a digest.
 
     Raises:
         SocketTrouble: no socket in the folder can have a path as short as it has to be.

@@ -89,9 +89,10 @@ class DeviceManager:
     Args:
         checkpoint: the file with what containers have.
         changed: called after each change of what plugins offer.
+        connected: called with the resource of each plugin that is taken.
     """
 
-    def __init__(self, checkpoint: Path, changed: Callable[[], None]) -> None:
+    def __init__(self, checkpoint: Path, changed: Callable[[], None], connected: Callable[[str], None]) -> None:
         self.checkpoint = checkpoint
         self.endpoints: dict[str, Endpoint] = {}
         self.devices: dict[str, Devices] = {}
@@ -103,6 +104,7 @@ class DeviceManager:
         self._reusable: dict[str, dict[str, set[str]]] = {}
         """What init containers had and no other container of their pods has, by pod and resource."""
         self._changed = changed
+        self._connected = connected
         self._allocating = asyncio.Lock()
         """Pods are admitted one after the other."""
         self._read()
@@ -124,6 +126,7 @@ class DeviceManager:
             raise
         former = self.endpoints.get(resource)
         self.endpoints[resource] = endpoint
+        self._connected(resource)
         endpoint.following = asyncio.create_task(self._follow(endpoint))
         if former is not None:
             await self._drop(former)

@@ -71,7 +71,7 @@ class FakeKubelet:
         for each in self.plugins_dir.iterdir():
             if each.name != CHECKPOINT and not each.is_dir():
                 each.unlink()
-        self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self._changed)
+        self.manager = DeviceManager(self.plugins_dir / CHECKPOINT, self._changed, self._took)
         self._tell_podresources()
         await self.podresources.start()
         self._server = server = grpc.aio.server()
@@ -205,7 +205,6 @@ class FakeKubelet:
             await self._manager.connect(request.resource_name, self.plugins_dir / request.endpoint)
         except grpc.aio.AioRpcError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error.details()}")
-        self._took(request.resource_name)
         return api.Empty()
 
     def _took(self, resource: str) -> None:
@@ -242,8 +241,6 @@ class FakeKubelet:
                 await _call(channel, "NotifyRegistrationStatus", status, registry.RegistrationStatusResponse)
             except grpc.aio.AioRpcError:
                 return ""
-        if not reason:
-            self._took(info.name)
         self._changed()
         return "" if reason else info.name
 

@@ -38,7 +38,7 @@ async def test_a_container_is_given_what_the_plugin_says(node: Node, way: str) -
 
     assert given[GPU].ids == ("a",)
     assert dict(given[GPU].answer.envs) == {"IDS": "a"}
-    assert node.kubelet.registered == [GPU]
+    await node.kubelet.until(lambda: node.kubelet.registered == [GPU])
     assert node.kubelet.manager is not None
     assert node.kubelet.manager.devices[GPU].numa_nodes == {"a": (0,), "b": (0,)}
     assert (await node.until_state(State.REGISTERED)).counts.allocated == 1
@@ -57,7 +57,7 @@ async def test_a_restarted_kubelet(node: Node, killed: bool) -> None:
     await node.kubelet.until_capacity(GPU, 2)
 
     assert (await node.kubelet.admit(BATCH, {GPU: 1}))[GPU].ids == ("b",)
-    assert node.kubelet.registered == [GPU, GPU]
+    await node.kubelet.until(lambda: node.kubelet.registered == [GPU, GPU])
     assert node.status().counts.served == 2
     assert node.status().counts.replaced == 0
 
@@ -71,7 +71,7 @@ async def test_a_kubelet_that_restarts_at_once(node: Node) -> None:
         await node.kubelet.restart()
         await node.kubelet.until_capacity(GPU, 1)
 
-    assert node.kubelet.registered == [GPU] * 5
+    await node.kubelet.until(lambda: node.kubelet.registered == [GPU] * 5)
 
 
 async def test_a_restarted_kubelet_with_plugins_registry(node: Node) -> None:
@@ -82,7 +82,7 @@ async def test_a_restarted_kubelet_with_plugins_registry(node: Node) -> None:
     await node.kubelet.restart()
     await node.kubelet.until_capacity(GPU, 2)
 
-    assert node.kubelet.registered == [GPU, GPU]
+    await node.kubelet.until(lambda: node.kubelet.registered == [GPU, GPU])
     assert node.status().counts.served == 1
 
 
@@ -405,7 +405,7 @@ async def test_two_plugins_for_one_resource(node: Node) -> None:
 
     assert status.counts.replaced == 1
     assert "a second plugin registers this resource" in status.text
-    assert node.kubelet.registered == [GPU, GPU]
+    await node.kubelet.until(lambda: node.kubelet.registered == [GPU, GPU])
     await other.stop_plugins()
     await node.kubelet.restart()
     await node.kubelet.until_capacity(GPU, 1)
