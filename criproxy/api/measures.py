@@ -6,11 +6,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
-from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
 from criproxy.engine.shortfalls import shortfall, unplaced
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
+from criproxy.observe.failures import KINDS
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import undersized

@@ -15,11 +15,10 @@ from criproxy.control.containers.locks import Locks
 from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
-from criproxy.control.failures import Failures, SafeLog
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.settings import InForce, Log, Settings
+from criproxy.control.settings import InForce, Settings
 from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.bypass_times import BypassTimes
 from criproxy.control.sync.hotplug import Hotplug
@@ -27,13 +26,15 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import start_watchers
-from criproxy.control.tasks import Tasks
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures, SafeLog
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.store.store import NodeStore
 from criproxy.wire.calls import Table

@@ -24,7 +24,7 @@ class Placing:
     counters: Counters
     fallbacks: Mapping[str, int]
     failures: Mapping[str, int]
-    """By kind, as `control.failures` has them."""
+    """By kind, as `observe.failures` has them."""
     unpromoted: int
     """Containers that came while criproxy failed or was bypassed, or did not fit when all were placed, and wait."""
     undersized: int

@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from criproxy.control.failures import Failures
-from criproxy.control.settings import Log
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """Before supervised work begins again; the pause doubles with each failure."""

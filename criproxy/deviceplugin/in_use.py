@@ -1,0 +1,35 @@
+"""Asks the kubelet which ids containers have."""
+
+from criproxy.cri.podresources import PodresourcesClient, PodresourcesError
+from criproxy.deviceplugin.plugins import InUse
+from criproxy.observe.logger import Log
+
+ASK_TIMEOUT_S = 10.0
+"""That of the kubelet's own clients."""
+
+
+class KubeletInUse:
+    """The ids in use, as the kubelet's podresources says.
+
+    Args:
+        client: connected to the kubelet's socket.
+        log: is told once when the kubelet gives no answer.
+    """
+
+    def __init__(self, client: PodresourcesClient, log: Log) -> None:
+        self._client = client
+        self._log = log
+        self._silent = False
+
+    async def __call__(self) -> InUse | None:
+        """Ids by resource; None: the kubelet gives no answer."""
+        try:
+            found = await self._client.in_use(ASK_TIMEOUT_S)
+        except PodresourcesError as error:
+            if not self._silent:
+                text = "the kubelet does not say which devices are in use: those that are gone stay listed"
+                self._log.warning(text, reason=str(error))
+            self._silent = True
+            return None
+        self._silent = False
+        return found
