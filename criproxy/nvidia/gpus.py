@@ -18,7 +18,17 @@ class MigDevice:
     """Its NVML index within its GPU; its index text is ``<GPU index>:<index>``."""
     memory_mib: int
     attributes: tuple[tuple[str, int], ...] = ()
-    """What NVML says of its slices, engines and multiprocessors, by NVML's names; for labels."""
+    """What NVML says of its slices, engines and multiprocessors, by the ends of their labels: ``slices.gi``,
+    ``slices.ci``, ``engines.copy``, ``engines.decoder``, ``engines.encoder``, ``engines.jpeg``, ``engines.ofa``,
+    ``multiprocessors``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """The NVLink domain across nodes that a GPU belongs to."""
+
+    cluster_uuid: str
+    clique_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,7 @@ class Gpu:
     name: str
     """The product, ``Tesla T4``."""
     memory_mib: int
+    """0 where NVML does not say."""
     compute_capability: tuple[int, int] = (0, 0)
     minor: int
     """The number of its node ``/dev/nvidia<minor>``."""
@@ -41,3 +52,7 @@ class Gpu:
     mig_capable: bool = False
     mig_enabled: bool = False
     mig: tuple[MigDevice, ...] = ()
+    pci_class: int | None = None
+    """Its PCI class as in sysfs, ``0x030200``; None where that cannot be read."""
+    fabric: Fabric | None = None
+    """None: it is not attached to one."""
