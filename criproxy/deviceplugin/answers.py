@@ -8,11 +8,14 @@ from criproxy.devices.allocation import InvalidRequest, Response, joined, of_cla
 from criproxy.devices.cards import Stock
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.offers import Offered, is_replica, unique
-from criproxy.devices.preference import NotEnoughOffered, Spread
+from criproxy.devices.preference import NotEnoughOffered, Spread, slots
 from criproxy.nvidia.preference import PairScores, Request, UnknownGpu, preferred
 
 FreeCpus = Callable[[], Mapping[int, int]]
 """How much of its CPUs each NUMA node has free, in thousandths of a CPU, as the daemon tells; called in a thread."""
+
+MANY_CARDS = 128
+"""With more ids nobody asks which cards are linked: replicas are not, and no machine has so many cards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,8 @@ class ByLinks:
     resource: str
     offered: Mapping[str, Offered]
     spread: Spread
-    scores: PairScores
-    """By the ids of two cards."""
+    scores: Callable[[], PairScores]
+    """How well cards belong together: called in the thread that needs it."""
     free_cpus: FreeCpus
 
     def __call__(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
@@ -81,11 +84,13 @@ class ByLinks:
         """
         request = Request(available=tuple(available), required=tuple(required), size=size)
         try:
+            if len(self.offered) > MANY_CARDS:  # their pairs would be too many
+                return slots(self.offered, available, required, size, self.spread)
             return preferred(
                 self.offered,
                 request,
                 spread=self.spread,
-                scores=self.scores,
+                scores=self.scores(),
                 free_cpu_milli=self.free_cpus(),
             )
         except (UnknownGpu, NotEnoughOffered) as error:

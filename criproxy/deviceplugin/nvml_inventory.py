@@ -102,8 +102,8 @@ def _pci_class(host_root: Path, address: str) -> int | None:
 def gpus_of_driver(stock: Stock, host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
     """The GPUs as far as the files of the driver tell, for machines without NVML.
 
-    They do not tell the UUIDs of MIG devices: a GPU that is divided into such is offered only as a whole, and only where
-    the strategy is ``none``.
+    They do not tell the UUIDs of MIG devices: a GPU that is divided into such is offered only where the strategy is
+    ``none``, and as a whole.
 
     Args:
         stock: the cards that were found so; those without a UUID cannot be offered.

@@ -1,13 +1,13 @@
 """What the machine's cards are offered as: NVIDIA's by their own rules, those of other classes by our section."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.devices.cards import Card, number_in
-from criproxy.devices.classes import DeviceClass
+from criproxy.devices.classes import PLACEHOLDER, DeviceClass
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised, PluginPlan, SharedCards
 from criproxy.devices.plugin_mistakes import MAX_ID
@@ -17,7 +17,7 @@ from criproxy.nvidia.options import PluginConfig, SharedResource, Sharing
 from criproxy.nvidia.resources import ResourceError, empty_parents
 from criproxy.nvidia.resources import offers as nvidia_offers
 
-E = TypeVar("E", SharedCards, SharedResource)
+E = TypeVar("E", bound=SharedCards | SharedResource)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +93,9 @@ def class_cards(advertised: Advertised, plan: PluginPlan, inventory: Inventory, 
 def card_id(kind: DeviceClass, card: Card) -> str:
     """The id under which the kubelet knows a card: one that `Stock.card` finds again.
 
-    It is the name of the card's first node, such as ``npu3``: it stays the same while other cards come and go.
+    It is the name of a node, such as ``npu3``: it stays the same while other cards, and other nodes, come and go.
     """
-    name = card.nodes[0].rpartition("/")[2] if card.nodes else ""
+    name = PLACEHOLDER.sub(str(card.number), kind.per_device[0]).rpartition("/")[2] if kind.per_device else ""
     if number_in(name) == card.number:
         return name
     return f"{re.sub('[^A-Za-z]', '', kind.name) or 'card'}{card.number}"
@@ -109,25 +109,25 @@ def _offered(kind: DeviceClass, card: Card) -> Offered:
 def still_there(entries: Sequence[E], whole: Offers, said: Said) -> Iterator[E]:
     """*entries* without the cards that are not there (any more)."""
     for entry in entries:
-        cards = whole.get(entry.name, {})
-        match entry.devices:
-            case int() as count if count > len(cards):
-                said.warn(f"{entry.name}: {count} cards are to be shared, and {len(cards)} are there")
-                if cards:
-                    yield replace(entry, devices=len(cards))
-            case tuple() as named:
-                known = {*cards, *(card.index for card in cards.values())}
-                for name in named:
-                    if name not in known:
-                        said.warn(f"{entry.name}: the card {name}, which is to be shared, is not there")
-                if left := tuple(name for name in named if name in known):
-                    yield replace(entry, devices=left)
-            case _:
-                yield entry
+        there: Mapping[str, Offered] = whole.get(entry.name, {})
+        devices = entry.devices
+        if isinstance(devices, tuple):
+            known = {*there, *(card.index for card in there.values())}
+            for name in devices:
+                if name not in known:
+                    said.warn(f"{entry.name}: the card {name}, which is to be shared, is not there")
+            if left := tuple(name for name in devices if name in known):
+                yield replace(entry, devices=left)
+        elif isinstance(devices, int) and devices > len(there):
+            said.warn(f"{entry.name}: {devices} cards are to be shared, and {len(there)} are there")
+            if there:
+                yield replace(entry, devices=len(there))
+        else:
+            yield entry
 
 
 def warn_of_ids(offers: Offers, said: Said) -> None:
     """Say which resources have ids that are longer than Kubernetes' documentation has them."""
     for resource, cards in offers.items():
-        if long := next((id for id in cards if len(id) > MAX_ID), ""):
+        if long := next((each for each in cards if len(each) > MAX_ID), ""):
             said.warn(f"{resource}: ids such as {long} have more than {MAX_ID} characters")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import cast
 from uuid import uuid4
 
@@ -124,7 +125,7 @@ class _Maker:
     def resource(self, name: str, offered: Mapping[str, Offered], unhealthy: Collection[str]) -> Resource:
         """One of them."""
         prefer = ByLinks(
-            resource=name, offered=offered, spread=self.spread, scores=self.scores(), free_cpus=self.free_cpus
+            resource=name, offered=offered, spread=self.spread, scores=cache(self.scores), free_cpus=self.free_cpus
         )
         return Resource(
             name=name,
@@ -188,7 +189,7 @@ class _Nvidia(_Maker):
         )
 
     def _config_of(self, resource: str) -> PluginConfig:
-        """NVIDIA's file has one word for all resources on containers that ask for more than one; our section, one each."""
+        """With our section's word for this resource on containers that ask for several; NVIDIA's has one for all."""
         config, entries = self.config.nvidia, self.config.plan.shared_of(self.advertised)
         if not entries or config.sharing.time_slicing is None:
             return config
