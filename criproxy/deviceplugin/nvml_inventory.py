@@ -22,6 +22,8 @@ from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
 COMMAND = (sys.executable, "-m", "criproxy.deviceplugin.nvml_report")
 TIMEOUT_S = 15.0
 """An unused GPU is initialised first, which takes seconds for each without the persistence daemon."""
+KILL_S = 1.0
+"""After so long a killed process that is still there is in the hands of the driver."""
 MIG_MINORS = "proc/driver/nvidia-caps/mig-minors"
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 _DXG = "dev/dxg"
@@ -67,10 +69,18 @@ class NvmlProgram:
         try:
             output, _ = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
-            process.kill()
-            self._hangs = process
+            self._end(process)
             raise Hangs(f"NVML has not answered for {self._timeout_s:.3g} s") from None
         return _report(output, process.returncode)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        if process.stdout:
+            process.stdout.close()
+        try:
+            process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            self._hangs = process
 
 
 def _report(output: bytes, status: int) -> NvmlReport:
