@@ -63,9 +63,10 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, *, stri
         left = replace(shared, resources=tuple(still_there(shared.resources, whole, said)))
         parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
         config = replace(config, sharing=replace(config.sharing, **parts))
+    found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
     for gpu in empty_parents(inventory.gpus, config):
         said.warn(f"{gpu.uuid} is offered in no way: MIG is on, and it has no MIG device")
-    return nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
+    return found
 
 
 def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:

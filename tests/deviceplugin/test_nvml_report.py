@@ -69,8 +69,7 @@ def test_no_nvml(tmp_path: Path) -> None:
     program = (
         sys.executable,
         "-c",
-        "import sys; sys.modules['pynvml'] = None; import runpy; runpy.run_module("
-        "'criproxy.deviceplugin.nvml_report', run_name='__main__')",
+        "import sys; sys.modules['pynvml'] = None; from criproxy.deviceplugin.nvml_report import main; main()",
     )
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
 
