@@ -179,9 +179,10 @@ class DeviceOptions(BaseModel):
     none."""
 
     def rules(self) -> DeviceRules:
-        """The same as plain values."""
+        """The same as plain values; resources that our own plugin makes of a class's are the class's, too."""
+        kinds = (each.device_class() for each in self.classes)
         return DeviceRules(
-            classes=tuple(self._classes().values()),
+            classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
             hide_unallocated=self.hide_unallocated,
             user_override=self.user_override,
             privileged=self.privileged,
@@ -206,16 +207,12 @@ class DeviceOptions(BaseModel):
         found = [*self._of_classes()]
         yield from found
         if self.plugin and not found:
-            classes = {each.name: each.device_class() for each in self.classes}
-            for path, text in self.plugin.contradictions(classes):
+            for path, text in self.plugin.contradictions(self._classes()):
                 yield Misfit(("plugin", *path), text)
 
     def _classes(self) -> dict[str, DeviceClass]:
-        """By name; the resources as which our own plugin offers shared cards of a class are the class's, too."""
-        kinds = [each.device_class() for each in self.classes]
-        if self.plugin:
-            kinds = [replace(kind, resources=(*kind.resources, *self.plugin.renamed(kind))) for kind in kinds]
-        return {kind.name: kind for kind in kinds}
+        """By name."""
+        return {each.name: each.device_class() for each in self.classes}
 
     def _of_classes(self) -> Iterator[Misfit]:
         names: dict[str, str] = {}

@@ -94,7 +94,7 @@ def _of_resource(
     name, place = entry.name, (*path, "resource")
     offered = [each.resource for each in plan.advertised if each.resource]
     kind = next((kind for kind in classes.values() if kind.serves(name)), None)
-    if name in offered or (plan.nvidia and (kind is plan.nvidia.kind or name.startswith(_NVIDIA_DOMAIN))):
+    if name in offered or (plan.nvidia and ((kind and kind.name == NVIDIA.name) or name.startswith(_NVIDIA_DOMAIN))):
         return
     advertised = kind and next((each for each in plan.advertised if each.kind.name == kind.name), None)
     if kind is None:
@@ -116,9 +116,9 @@ def _of_rename(
         return
     if other := next((kind for kind in classes.values() if kind.name != own.name and kind.serves(entry.rename)), None):
         yield Misfit(place, f"{entry.rename} belongs to the class {other.name!r}: choose a name of {own.name!r}")
-    renamed = {each.rename: each.name for each in plan.sharing if each.rename == entry.rename}
-    if renamed[entry.rename] != entry.name:
-        yield Misfit(place, f"{entry.rename} is the new name of {renamed[entry.rename]}, too: choose another one")
+    first = next(each.name for each in plan.sharing if each.rename == entry.rename)
+    if first != entry.name:
+        yield Misfit(place, f"{entry.rename} is the new name of {first}, too: choose another one")
     if own.name == NVIDIA.name and not entry.rename.startswith(_NVIDIA_DOMAIN):
         yield Misfit(place, f"a resource of NVIDIA's cards begins with {_NVIDIA_DOMAIN}, unlike {entry.rename}")
 
@@ -137,7 +137,7 @@ def _of_both(path: tuple[str | int, ...], entry: SharedCards, place: str, other:
     if entry.name != other.name or (entry.replicas, entry.target) == (other.replicas, other.target):
         return
     if both := _in_both(entry, other):
-        text = f"{both} of {entry.name} {'is' if both.startswith('card') else 'are'} shared by {place}, too, otherwise"
+        text = f"{both} of {entry.name} {'is' if both.startswith('card ') else 'are'} shared by {place}, too, otherwise"
         yield Misfit((*path, "devices"), f"{text}: name other cards in one of them")
 
 

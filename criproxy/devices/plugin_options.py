@@ -1,6 +1,7 @@
 """The section ``devices.plugin`` of a policy file: which cards criproxy's own device plugin offers to the kubelet."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import (
@@ -201,10 +202,11 @@ class PluginOptions(BaseModel):
     labels: LabelOptions | None = None
     """Labels of the node about its cards; without this section criproxy writes none."""
 
-    def renamed(self, kind: DeviceClass) -> tuple[str, ...]:
-        """The resources as which shared cards of *kind* are offered in addition to its own."""
+    def extended(self, kind: DeviceClass) -> DeviceClass:
+        """The class with the resources as which its shared cards are offered, in addition to its own."""
         found = (each.rename for each in self.sharing if kind.serves(each.resource))
-        return tuple(dict.fromkeys(name for name in found if name and not kind.serves(name)))
+        more = dict.fromkeys(name for name in found if name and not kind.serves(name))
+        return replace(kind, resources=(*kind.resources, *more)) if more else kind
 
     def plan(self, classes: Mapping[str, DeviceClass]) -> PluginPlan:
         """The same as plain values.
@@ -237,10 +239,10 @@ class PluginOptions(BaseModel):
             for kind in classes.values():
                 resource = default_resource(kind)
                 if kind.name == NVIDIA.name or (resource and kind.per_device):
-                    yield Advertised(kind=kind, resource=resource)
+                    yield Advertised(kind=self.extended(kind), resource=resource)
             return
         for each in self.advertise:
             known = classes.get(each.kind)
             if known:
                 resource = each.resource or default_resource(known)
-                yield Advertised(kind=known, resource=resource, spread=each.allocation)
+                yield Advertised(kind=self.extended(known), resource=resource, spread=each.allocation)

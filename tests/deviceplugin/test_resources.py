@@ -115,7 +115,7 @@ def test_an_id_that_is_not_offered() -> None:
     resource = resources(of_ali(), npus(0)).resources[NPU]
 
     with pytest.raises(
-        InvalidRequest, match='invalid allocation request for "aliyun[.]com/npu": .*unknown device: npu7'
+        InvalidRequest, match=r'invalid allocation request for "aliyun\.com/npu": .*unknown device: npu7'
     ):
         ask(resource, "npu0", "npu7")
 
