@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from criproxy.cli.check_nvidia import nvidia_file, nvidia_json, nvidia_lines
 from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from criproxy.config.load import Report
+    from criproxy.config.nvidia_file import NvidiaFile
     from criproxy.devices.cards import Card, Stock
     from criproxy.model.topology import Topology
 
@@ -64,15 +66,30 @@ def command(
         examine(choose(path, host, group), topology, None if no_machine else host_reader(host_root)) for path in paths
     ]
     found = [_cards(report, None if no_machine else host_root) for report in reports]
+    others = [nvidia_file(report, None if no_machine else host_root, host, group) for report in reports]
     if output == "json":
         import json
 
-        click.echo(json.dumps(_to_json(reports, topology, found, None if no_machine else host_root), indent=2))
+        values = _to_json(reports, topology, found, None if no_machine else host_root)
+        for file, other in zip(values["files"], others, strict=True):
+            file["nvidia"] = nvidia_json(other)
+        values["ok"] = values["ok"] and not _wrong(reports, others)
+        click.echo(json.dumps(values, indent=2))
     else:
         root = None if no_machine else host_root
-        texts = [_to_text(report, topology, stocks, root) for report, stocks in zip(reports, found, strict=True)]
+        texts = [
+            "\n".join(other.mistakes)
+            if other and other.mistakes
+            else "\n".join([_to_text(report, topology, stocks, root), *nvidia_lines(other)])
+            for report, stocks, other in zip(reports, found, others, strict=True)
+        ]
         say("\n\n".join(texts))
-    ctx.exit(int(any(report.mistakes for report in reports)))
+    ctx.exit(int(_wrong(reports, others)))
+
+
+def _wrong(reports: "list[Report]", others: "list[NvidiaFile | None]") -> bool:
+    """Whether the daemon, or the device plugin, would not use one of the files."""
+    return any(report.mistakes for report in reports) or any(other and other.mistakes for other in others)
 
 
 def _machine(host_root: Path) -> "Topology":

@@ -8,6 +8,8 @@ from functools import lru_cache
 from posixpath import normpath
 from typing import Literal
 
+from criproxy.devices.offers import card_of
+
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
 """What the visible variable says of the ids that the kubelet knows: the same words (uuid, as-is), the number at the end
 of each (index), the number of the card's node (minor), or what only its device plugin knows (plugin)."""
@@ -104,7 +106,8 @@ class DeviceClass:
 
     def physical(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The cards that *ids* mean: without numbers of shares, each once, in their order."""
-        whole = (each.partition(self.replica_separator)[0] if self.replica_separator else each for each in ids)
+        cards = map(card_of, ids)  # our own plugin's replicas, whatever separator plugins of the vendor have
+        whole = (each.partition(self.replica_separator)[0] if self.replica_separator else each for each in cards)
         return tuple(dict.fromkeys(filter(None, whole)))
 
 

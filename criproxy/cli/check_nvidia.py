@@ -1,0 +1,49 @@
+"""``criproxy check`` of NVIDIA's configuration file, which a policy file may name."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from criproxy.config.load import Report
+    from criproxy.config.nvidia_file import NvidiaFile
+
+
+def nvidia_file(report: "Report", host_root: Path | None, hostname: str, group: str | None) -> "NvidiaFile | None":
+    """The file that a policy file names for NVIDIA's cards, checked; None where it names none, or has mistakes itself.
+
+    Args:
+        report: of the policy file.
+        host_root: above the file; None: no machine is looked at, and so no file of it.
+        hostname: of the node; with *group* it chooses among several files.
+        group: None takes it from the file of the node's group.
+    """
+    options = report.settings.common.devices if report.settings else None
+    plan = options.plan() if options else None
+    if plan is None or host_root is None or plan.nvidia is None:
+        return None
+    from criproxy.config.nvidia_file import Node, examine
+
+    if plan.nvidia_config:
+        plan = replace(plan, nvidia_config=str(host_root / plan.nvidia_config.lstrip("/")))
+    return examine(plan, Node(hostname=hostname, group=group))
+
+
+def nvidia_lines(found: "NvidiaFile | None") -> list[str]:
+    """For people: which file it is, and what is noted of it."""
+    if found is None:
+        return []
+    named = [f"  NVIDIA's file: {found.file} ({found.reason})"] if found.file else []
+    return [*named, *(f"  note: {note}" for note in found.notes)]
+
+
+def nvidia_json(found: "NvidiaFile | None") -> dict[str, Any] | None:
+    """The same for programs."""
+    if found is None:
+        return None
+    return {
+        "file": found.file and str(found.file),
+        "chosen_because": found.reason,
+        "notes": list(found.notes),
+        "mistakes": list(found.mistakes),
+    }

@@ -1,0 +1,233 @@
+"""What the machine has to offer: the cards of each advertised class, found again whenever one comes or goes."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from posixpath import split
+from time import monotonic
+
+from criproxy.deviceplugin.nvml_inventory import (
+    NvmlProgram,
+    gpus_of_driver,
+    imex_channels,
+    instances_seen,
+    minors_of,
+    platform_of,
+    with_places,
+)
+from criproxy.deviceplugin.nvml_report import NvmlReport
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.cards import Card, Stock, Stocks
+from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.devices.links import Peers
+from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles, find_cards
+from criproxy.discovery.files import entries
+from criproxy.discovery.patience import Hangs, Patience
+from criproxy.discovery.places import PCI
+from criproxy.nvidia.gpus import Gpu
+from criproxy.nvidia.nodes import MigMinors, Platform
+
+LOOK_TIMEOUT_S = 5.0
+"""How long a look at files may take, of which those of drivers have a shorter bound of their own."""
+POLL_S = 0.5
+"""How often names are looked at."""
+ASK_AGAIN_S = 30.0
+"""After so long NVML is asked again where it had nothing to say although there are NVIDIA's nodes."""
+_RENDER_NODES = "/dev/dri"
+
+Names = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The machine's cards at one moment."""
+
+    stocks: Stocks = field(default_factory=dict)
+    """By class, as files tell."""
+    gpus: tuple[Gpu, ...] = ()
+    """NVIDIA's, in the order of NVML."""
+    peers: Mapping[str, Peers] = field(default_factory=dict)
+    """Links between NVIDIA's GPUs, by UUID."""
+    minors: MigMinors = field(default_factory=dict)
+    platform: Platform = "nvml"
+    imex_channels: tuple[str, ...] = ()
+    """Their numbers, as far as their nodes exist."""
+    driver_version: str = ""
+    """NVIDIA's; empty where NVML does not say."""
+    cuda_version: tuple[int, int] = (0, 0)
+    problems: tuple[str, ...] = ()
+    """What hangs, or cannot be read: sentences."""
+
+    def stock(self, kind: DeviceClass) -> Stock:
+        """The cards of a class."""
+        return self.stocks.get(kind.name, Stock())
+
+
+class Machine:
+    """Looks at the machine; what hangs there holds up nobody, and cards that were known before stay meanwhile.
+
+    Args:
+        classes: the advertised ones.
+        host_root: above /dev, /proc and /sys.
+        nvml: asks NVML, if NVIDIA's cards are advertised.
+    """
+
+    def __init__(
+        self, classes: Iterable[DeviceClass], host_root: Path = Path("/"), nvml: NvmlProgram | None = None
+    ) -> None:
+        self.classes = tuple(classes)
+        self.latest = Inventory()
+        """What the last look found."""
+        self._host_root = host_root
+        self._nvml = nvml or NvmlProgram()
+        self._patience = Patience()
+        self._files = DriverFiles(self._patience)
+        self._report = NvmlReport()
+        self._nvml_hangs = False
+        self._looked_s = float("-inf")
+        self._names: Names | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def has_nvidia(self) -> bool:
+        """Whether NVIDIA's class is advertised."""
+        return any(kind.name == NVIDIA.name for kind in self.classes)
+
+    def wake(self) -> None:
+        """Something may have changed: look at once."""
+        self._wake.set()
+
+    def use(self, classes: Iterable[DeviceClass]) -> None:
+        """Advertise other classes from now on."""
+        self.classes, self._names = tuple(classes), None
+        self.wake()
+
+    async def look(self) -> Inventory:
+        """All cards; asks NVML, too."""
+        problems = list[str]()
+        self._looked_s = monotonic()
+        names, _ = await asyncio.gather(self._seen(problems), self._ask(problems))
+        work = partial(_look, self.classes, self._host_root, self._files, self._report)
+        try:
+            found = await self._patience.wait("the machine's cards", work, LOOK_TIMEOUT_S)
+        except Hangs as error:
+            found = self.latest
+            problems.append(str(error))
+        hanging = [f"{name} hangs" for name in sorted(self._patience.hanging) if not any(name in p for p in problems)]
+        self._names = names
+        self.latest = replace(found, problems=(*problems, *self._report.unread, *hanging))
+        return self.latest
+
+    async def watch(self, found: Callable[[Inventory], None]) -> None:
+        """Look for ever: *found* is called with each look that shows something else than the one before.
+
+        A look with all of NVML follows only on names that have come or gone, on `wake`, and on NVML having failed.
+        """
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self._wake.wait()
+            woken = self._wake.is_set()
+            self._wake.clear()
+            if not woken and not await self._is_due():
+                continue
+            before = self.latest
+            if await self.look() != before:
+                found(self.latest)
+
+    async def _is_due(self) -> bool:
+        if self._is_incomplete and monotonic() - self._looked_s >= ASK_AGAIN_S:
+            return True
+        names = await self._seen([])
+        return names is not None and names != self._names
+
+    @property
+    def _is_incomplete(self) -> bool:
+        """Whether the last look missed something that may come without a name that comes or goes."""
+        has_cards = bool(self.latest.stock(NVIDIA).cards)
+        return bool(self._patience.hanging) or self._nvml_hangs or (has_cards and bool(self._report.problem))
+
+    async def _seen(self, problems: list[str]) -> Names | None:
+        work = partial(names_of_cards, self.classes, self._host_root)
+        try:
+            return await self._patience.wait("the folders of devices", work, LOOK_TIMEOUT_S)
+        except Hangs as error:
+            problems.append(str(error))
+            return None
+
+    async def _ask(self, problems: list[str]) -> None:
+        """Keep what NVML said before while it hangs."""
+        if not self.has_nvidia:
+            return
+        self._nvml_hangs = False
+        try:
+            self._report = await self._nvml.ask()
+        except Hangs as error:
+            self._nvml_hangs = True
+            problems.append(str(error))
+            if not self._report.gpus:
+                self._report = NvmlReport(problem=str(error))
+            return
+        if self._report.problem:
+            problems.append(self._report.problem)
+
+
+def names_of_cards(classes: Iterable[DeviceClass], host_root: Path) -> Names:
+    """The names that tell of cards: while they are the same, so are the cards."""
+    found = set[str]()
+    for folder, pattern in _patterns(tuple(classes)).items():
+        found |= {f"{folder}/{name}" for name in entries(host_root / folder) if pattern.fullmatch(name)}
+    found |= {f"{NVIDIA_GPUS}/{name}" for name in entries(host_root / NVIDIA_GPUS)}
+    return frozenset(found.union(instances_seen(host_root)))
+
+
+@lru_cache(maxsize=8)
+def _patterns(classes: tuple[DeviceClass, ...]) -> Mapping[str, re.Pattern[str]]:
+    """By folder, the names of nodes that matter there."""
+    found: dict[str, list[str]] = {_RENDER_NODES[1:]: ["renderD*"], "dev": ["dxg"]}
+    for kind in classes:
+        for path in (*kind.per_device, *kind.shared):
+            folder, name = split(PLACEHOLDER.sub("*", path))
+            found.setdefault(folder.lstrip("/"), []).append(name)
+    return {folder: re.compile("|".join(map(_expression, names))) for folder, names in found.items()}
+
+
+def _expression(pattern: str) -> str:
+    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
+    found = find_cards(classes, host_root, files)
+    stocks = {name: _with_render_nodes(stock, host_root) for name, stock in found.items()}
+    if NVIDIA.name not in stocks:
+        return Inventory(stocks=stocks)
+    gpus = report.gpus
+    if report.problem:
+        gpus = gpus_of_driver(stocks[NVIDIA.name], host_root, files)
+    return Inventory(
+        stocks=stocks,
+        gpus=with_places(gpus, host_root),
+        peers=report.peers,
+        minors=minors_of(host_root, files),
+        platform=platform_of(host_root, has_nvml=not report.problem),
+        imex_channels=imex_channels(host_root),
+        driver_version=report.driver_version,
+        cuda_version=report.cuda_version,
+    )
+
+
+def _with_render_nodes(stock: Stock, host_root: Path) -> Stock:
+    return replace(stock, cards=tuple(_with_render_node(card, host_root) for card in stock.cards))
+
+
+def _with_render_node(card: Card, host_root: Path) -> Card:
+    """A card of /dev/dri with its other node, by which programs compute; the kernel numbers the two differently."""
+    if not card.pci or not any(path.startswith(f"{_RENDER_NODES}/") for path in card.nodes):
+        return card
+    names = [name for name in entries(host_root / PCI / card.pci / "drm") if name.startswith("renderD")]
+    more = [path for name in names if (host_root / (path := f"{_RENDER_NODES}/{name}").lstrip("/")).exists()]
+    return replace(card, nodes=(*card.nodes, *(path for path in more if path not in card.nodes)))
