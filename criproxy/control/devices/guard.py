@@ -253,7 +253,7 @@ class DeviceGuard:
             return Guarded()
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
-        if given.is_known or words:
+        if given.is_known or given.is_joined or words:
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
