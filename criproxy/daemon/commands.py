@@ -58,7 +58,7 @@ class Commands:
             await asyncio.to_thread(import_module, "criproxy.api.device_plugin")
             from criproxy.api.device_plugin import DevicePluginCommands
 
-            self._device_plugin = self._device_plugin or DevicePluginCommands(self.started.controller)
+            self._device_plugin = DevicePluginCommands(self.started.controller)
         return await self._device_plugin.commands()[command](arguments)
 
     async def _record(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
+from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
@@ -82,11 +83,13 @@ class DeviceGuard:
     cards: MachineCards = field(init=False)
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
+    _mps: MpsClients = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
+        self._mps = MpsClients(self.context, self._patience)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -234,6 +237,8 @@ class DeviceGuard:
             if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
+        if not done.refusal:
+            done = _checked(done, await self._mps.check(done.asked, given))
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -285,6 +290,11 @@ class DeviceGuard:
                 return ""
             self._runtimes[sandbox_id] = reply.status.runtime_handler
         return self._runtimes.get(sandbox_id, "")
+
+
+def _checked(done: Boundary, checked: Asked | Refusal) -> Boundary:
+    """What becomes of a create after it was *checked* beside the rule."""
+    return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 
 
 def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> Guarded:
