@@ -11,6 +11,7 @@ from criproxy.engine.changes import policy_changed, topology_changed
 from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
+    CardReported,
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -62,6 +63,8 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     Raises:
         Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
+    if isinstance(event, CardReported):
+        return _reported(node, event)
     if not isinstance(policy, Guarded):
         return _step(node, event, policy)
     faults = list[str]()
@@ -87,6 +90,15 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:
             decision = _remembered(_of_workload(node, event, policy), event, asked)
             arrives = isinstance(event, ContainerCreated)  # what it was sent counts there, and nothing was kept by it
             return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
+
+
+def _reported(node: Node, event: CardReported) -> Decision:
+    if event.incident is None:
+        incidents = without(node.incidents, (event.key,)) if event.key in node.incidents else node.incidents
+    else:
+        same = node.incidents.get(event.key) == event.incident
+        incidents = node.incidents if same else with_entries(node.incidents, {event.key: event.incident})
+    return Decision(node if incidents is node.incidents else node.replace(incidents=incidents))
 
 
 def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:
