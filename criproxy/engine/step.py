@@ -63,8 +63,6 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     Raises:
         Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
-    if isinstance(event, CardReported):
-        return _reported(node, event)
     if not isinstance(policy, Guarded):
         return _step(node, event, policy)
     faults = list[str]()
@@ -72,7 +70,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     return replace(decision, faults=tuple(faults)) if faults else decision
 
 
-def _step(node: Node, event: Event, policy: Policy) -> Decision:
+def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each kind of event)
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)
@@ -80,6 +78,8 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:
             return of_desired(node, event, policy)
         case Released(reason, configuration):
             return release(node, reason, configuration)
+        case CardReported():
+            return _reported(node, event)
     asked, policy = policy, Keeping(Lifting(LET_GO)) if node.released else complete(policy)
     match event:
         case TopologyChanged(topology):

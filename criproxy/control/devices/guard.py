@@ -18,7 +18,7 @@ from criproxy.cri import devices, translate
 from criproxy.cri.hide_all import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Stocks
+from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import without_nodes
 from criproxy.devices.holdings import Holdings, facts_of
@@ -265,6 +265,13 @@ class DeviceGuard:
         for kind in lacking:
             self.context.counters.devices[kind, Word.NO_NODES.value] += 1
         return _guarded(rules, given, lacking=bool(lacking))
+
+    def users(self, device_class: str, card: str) -> list[Container]:
+        """The containers that use a card; none where the rules do not have its class."""
+        rules, node = self.rules, self.context.state.node
+        kinds = [kind for kind in rules.classes if kind.name == device_class] if rules else []
+        stock = self.cards.found.get(device_class, Stock())
+        return [container for kind in kinds for container in self.holdings.users(node, kind, stock, card)]
 
     def _failed(self, doing: str, container: Container | None, error: Exception) -> None:
         """Count, remember and log that the rule failed while *doing* something; the log alone has the error's text."""
