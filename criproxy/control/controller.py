@@ -15,6 +15,8 @@ from criproxy.control.containers.locks import Locks
 from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
+from criproxy.control.devices.incidents import Incidents
+from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.reconcile.reconciler import Reconciler
@@ -52,6 +54,8 @@ class Controller:
         log: a structlog logger.
     """
 
+    device_plugin: DevicePlugin
+    """What it reports of itself."""
     _passed_unseen = False
     """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
 
@@ -82,13 +86,13 @@ class Controller:
             counters=counters,
             log=log,
         )
-        self._bypass_times = BypassTimes()
-        self.refused_resizes = RefusedResizes()
+        self._bypass_times, self.device_plugin = BypassTimes(), DevicePlugin()
         self.reconciler = Reconciler(context)
-        inheritance = Inheritance()
+        self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug = Hotplug(context)  # now that the machine was discovered: what changes from then on is noticed
         self.devices = DeviceGuard(context)
+        self.incidents = Incidents(context, self.devices.users, self._edits_changed)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
@@ -99,7 +103,7 @@ class Controller:
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
         )
         self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
-        self._replies = Replies(context)
+        self._replies = Replies(context, self.incidents)
 
     @property
     def node(self) -> Node:
@@ -135,7 +139,14 @@ class Controller:
         self.hotplug.start()
         parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
         context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
-        context.tasks.forever("scan for cards", self.devices.begin)
+        context.tasks.forever("scan for cards", self._begin_devices)
+
+    async def _begin_devices(self) -> None:
+        await self.devices.begin()
+        self.incidents.follow()  # those of before the start
+
+    def _edits_changed(self) -> None:
+        self.policy_switch.changed()  # which is set after the start
 
     def runtime_lost(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""
@@ -146,7 +157,8 @@ class Controller:
         """Which calls are held, watched and edited; another one whenever `PolicySwitch.changed` is called."""
         if not self.policy_switch.active:
             return {}
-        edited = self._replies.table() if self.policy_switch.edits else {}
+        edits = self.policy_switch.edits or self.incidents.edits
+        edited = self._replies.table(streams_only=not edits) if edits or self.devices.rules else {}
         return {**self.handlers.table(), **edited}
 
     def bypass(self, mode: BypassMode) -> None:

@@ -71,6 +71,15 @@ class Holdings:
         held = (self.of(container) or NOTHING for container in alive(node))
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
+    def users(self, node: Node, kind: DeviceClass, stock: Stock, card: str) -> Iterator[Container]:
+        """The containers that may use a card of a class, by its id as our device plugin and the kubelet know it."""
+        there = stock.card(kind, card)
+        for container in alive(node):
+            facts = self.of(container) or NOTHING
+            ids = ids_of(facts, kind.name)
+            if card in ids or (there and there in cards_of(facts, kind, stock)):
+                yield container
+
 
 def facts_of(findings: Iterable[Finding], evidence: Evidence, cards: Sequence[Whereabouts]) -> dict[str, Fact]:
     """What programs want to know: by class what was found, and the cards with their PCI addresses and NUMA nodes."""

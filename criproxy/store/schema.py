@@ -69,6 +69,7 @@ MIGRATIONS = (
     ALTER TABLE containers ADD COLUMN desired TEXT NOT NULL DEFAULT '';
     ALTER TABLE containers ADD COLUMN missed TEXT NOT NULL DEFAULT '';
     """,
+    "CREATE TABLE incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID;",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

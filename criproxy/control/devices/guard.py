@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
+from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
@@ -17,7 +18,7 @@ from criproxy.cri import devices, translate
 from criproxy.cri.hide_all import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Stocks
+from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import without_nodes
 from criproxy.devices.holdings import Holdings, facts_of
@@ -82,11 +83,13 @@ class DeviceGuard:
     cards: MachineCards = field(init=False)
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
+    _mps: MpsClients = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
+        self._mps = MpsClients(self.context, self._patience)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -234,6 +237,8 @@ class DeviceGuard:
             if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
+        if not done.refusal:
+            done = _checked(done, await self._mps.check(done.asked, given))
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -253,13 +258,20 @@ class DeviceGuard:
             return Guarded()
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
-        if given.is_known or words:
+        if given.is_known or given.is_joined or words:
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:
             self.context.counters.devices[kind, Word.NO_NODES.value] += 1
         return _guarded(rules, given, lacking=bool(lacking))
+
+    def users(self, device_class: str, card: str) -> list[Container]:
+        """The containers that use a card; none where the rules do not have its class."""
+        rules, node = self.rules, self.context.state.node
+        kinds = [kind for kind in rules.classes if kind.name == device_class] if rules else []
+        stock = self.cards.found.get(device_class, Stock())
+        return [container for kind in kinds for container in self.holdings.users(node, kind, stock, card)]
 
     def _failed(self, doing: str, container: Container | None, error: Exception) -> None:
         """Count, remember and log that the rule failed while *doing* something; the log alone has the error's text."""
@@ -285,6 +297,11 @@ class DeviceGuard:
                 return ""
             self._runtimes[sandbox_id] = reply.status.runtime_handler
         return self._runtimes.get(sandbox_id, "")
+
+
+def _checked(done: Boundary, checked: Asked | Refusal) -> Boundary:
+    """What becomes of a create after it was *checked* beside the rule."""
+    return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 
 
 def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> Guarded:

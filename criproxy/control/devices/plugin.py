@@ -1,0 +1,28 @@
+"""The device plugin as the daemon knows it: its last report, and whether it still runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, time
+
+from criproxy.devices.published import Published
+
+
+@dataclass(slots=True)
+class DevicePlugin:
+    """Keeps the last report; a restart of the daemon forgets it, and the device plugin soon reports again."""
+
+    clock: Callable[[], float] = monotonic
+    report: Published | None = None
+    """The last one; None: it has not reported since the daemon's start."""
+    reported_s: float = 0.0
+    """When, in seconds since the epoch."""
+    _at_s: float = 0.0
+
+    def publish(self, report: Published) -> None:
+        """Keep *report* in place of the last one."""
+        self.report, self.reported_s, self._at_s = report, time(), self.clock()
+
+    @property
+    def runs(self) -> bool:
+        """Whether its last report is recent."""
+        return self.report is not None and self.clock() - self._at_s <= self.report.stale_after_s
