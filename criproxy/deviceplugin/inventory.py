@@ -91,6 +91,7 @@ class Machine:
         self._looked_s = float("-inf")
         self._names: Names | None = None
         self._wake = asyncio.Event()
+        self._asked = False
 
     @property
     def has_nvidia(self) -> bool:
@@ -98,7 +99,12 @@ class Machine:
         return any(kind.name == NVIDIA.name for kind in self.classes)
 
     def wake(self) -> None:
-        """Something may have changed: look at once."""
+        """Look at once, and ask NVML, whatever names say."""
+        self._asked = True
+        self._wake.set()
+
+    def hint(self) -> None:
+        """A name may have come or gone: compare names at once, as after an event of the kernel's about /dev."""
         self._wake.set()
 
     def use(self, classes: Iterable[DeviceClass]) -> None:
@@ -131,9 +137,9 @@ class Machine:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await self._wake.wait()
-            woken = self._wake.is_set()
+            asked, self._asked = self._asked, False
             self._wake.clear()
-            if not woken and not await self._is_due():
+            if not asked and not await self._is_due():
                 continue
             before = self.latest
             if await self.look() != before:

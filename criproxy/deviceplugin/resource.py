@@ -77,10 +77,10 @@ def devices_of(offered: Mapping[str, Offered], unhealthy: Iterable[str] = ()) ->
     """
     bad = frozenset(unhealthy)
     return {
-        id: Device(
-            id=id,
+        each.id: Device(
+            id=each.id,
             numa_nodes=() if each.numa_node is None else (each.numa_node,),
-            healthy=not bad & {id, each.card},
+            healthy=not bad & {each.id, each.card},
         )
-        for id, each in offered.items()
+        for each in offered.values()
     }
