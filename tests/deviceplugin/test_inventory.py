@@ -176,6 +176,23 @@ async def test_nvml_that_hangs(tmp_path: Path) -> None:
     assert Process().children() == []
 
 
+async def test_a_gpu_that_is_lost(tmp_path: Path) -> None:
+    """It stays, with its MIG devices, since it was there; and NVML's reason is told."""
+    gpu = replace(a100(0), mig_enabled=True, mig=(part(0),))
+    host = Host(tmp_path, Driver(gpus=(gpu, t4(1))))
+    looking = machine(host, NVIDIA)
+    await looking.look()
+    host.use(Driver(gpus=(gpu, t4(1)), lost=(0,)))
+
+    found = await looking.look()
+    again = await looking.look()
+
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-0", "GPU-1"]
+    assert found.lost == {"GPU-0": "GPU is lost", "MIG-1": "GPU is lost"}
+    assert found.problems == ("NVML cannot describe GPU 0: GPU is lost",)
+    assert again == found
+
+
 async def test_nvml_that_hangs_from_the_start(tmp_path: Path) -> None:
     """The files of the driver tell."""
     host = Host(tmp_path, Driver(hangs=True))
