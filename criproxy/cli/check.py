@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from criproxy.cli.check_nvidia import nvidia_file, nvidia_json, nvidia_lines
+from criproxy.cli.check_nvidia import nvidia_file, with_nvidia, with_nvidia_lines
 from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 
@@ -52,6 +52,8 @@ def command(
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
+    The command also checks the file of NVIDIA's device plugin that a policy file names.
+
     Exit status: 0 the daemon would accept all files, 1 it would not, 2 wrong use.
     """
     import os
@@ -60,27 +62,21 @@ def command(
     from criproxy.config.load import examine
     from criproxy.discovery.named import host_reader
 
-    topology = None if no_machine else _machine(host_root)
+    root = None if no_machine else host_root
+    topology = None if root is None else _machine(root)
     host = os.uname().nodename if hostname is None else hostname
-    reports = [
-        examine(choose(path, host, group), topology, None if no_machine else host_reader(host_root)) for path in paths
-    ]
-    found = [_cards(report, None if no_machine else host_root) for report in reports]
-    others = [nvidia_file(report, None if no_machine else host_root, host, group) for report in reports]
+    reader = None if root is None else host_reader(root)
+    reports = [examine(choose(path, host, group), topology, reader) for path in paths]
+    found = [_cards(report, root) for report in reports]
+    others = [nvidia_file(report, root, host, group) for report in reports]
     if output == "json":
         import json
 
-        values = _to_json(reports, topology, found, None if no_machine else host_root)
-        for file, other in zip(values["files"], others, strict=True):
-            file["nvidia"] = nvidia_json(other)
-        values["ok"] = values["ok"] and not _wrong(reports, others)
+        values = with_nvidia(_to_json(reports, topology, found, root), others)
         click.echo(json.dumps(values, indent=2))
     else:
-        root = None if no_machine else host_root
         texts = [
-            "\n".join(other.mistakes)
-            if other and other.mistakes
-            else "\n".join([_to_text(report, topology, stocks, root), *nvidia_lines(other)])
+            with_nvidia_lines(_to_text(report, topology, stocks, root), other)
             for report, stocks, other in zip(reports, found, others, strict=True)
         ]
         say("\n\n".join(texts))

@@ -29,21 +29,24 @@ def nvidia_file(report: "Report", host_root: Path | None, hostname: str, group: 
     return examine(plan, Node(hostname=hostname, group=group))
 
 
-def nvidia_lines(found: "NvidiaFile | None") -> list[str]:
-    """For people: which file it is, and what is noted of it."""
+def with_nvidia_lines(text: str, found: "NvidiaFile | None") -> str:
+    """For people: *text* about the policy file, and which file of NVIDIA's it is, or what is wrong with that."""
     if found is None:
-        return []
+        return text
+    if found.mistakes:
+        return "\n".join(found.mistakes)
     named = [f"  NVIDIA's file: {found.file} ({found.reason})"] if found.file else []
-    return [*named, *(f"  note: {note}" for note in found.notes)]
+    return "\n".join([text, *named, *(f"  note: {note}" for note in found.notes)])
 
 
-def nvidia_json(found: "NvidiaFile | None") -> dict[str, Any] | None:
+def with_nvidia(values: dict[str, Any], found: "list[NvidiaFile | None]") -> dict[str, Any]:
     """The same for programs."""
-    if found is None:
-        return None
-    return {
-        "file": found.file and str(found.file),
-        "chosen_because": found.reason,
-        "notes": list(found.notes),
-        "mistakes": list(found.mistakes),
-    }
+    for file, each in zip(values["files"], found, strict=True):
+        if each is not None:
+            file["nvidia"] = {
+                "file": each.file and str(each.file),
+                "chosen_because": each.reason,
+                "notes": list(each.notes),
+                "mistakes": list(each.mistakes),
+            }
+    return values | {"ok": values["ok"] and not any(each and each.mistakes for each in found)}

@@ -13,18 +13,20 @@ class KubeletInUse:
 
     Args:
         client: connected to the kubelet's socket.
-        log: is told once when the kubelet gives no answer.
+        log: gets one line when the kubelet gives no answer.
+        timeout_s: for an answer.
     """
 
-    def __init__(self, client: PodresourcesClient, log: Log) -> None:
+    def __init__(self, client: PodresourcesClient, log: Log, timeout_s: float = ASK_TIMEOUT_S) -> None:
         self._client = client
         self._log = log
+        self._timeout_s = timeout_s
         self._silent = False
 
     async def __call__(self) -> InUse | None:
         """Ids by resource; None: the kubelet gives no answer."""
         try:
-            found = await self._client.in_use(ASK_TIMEOUT_S)
+            found = await self._client.in_use(self._timeout_s)
         except PodresourcesError as error:
             if not self._silent:
                 text = "the kubelet does not say which devices are in use: those that are gone stay listed"

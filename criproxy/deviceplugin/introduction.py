@@ -22,8 +22,8 @@ class Introduction:
     situation: Situation
     kubelet: KubeletSocket
     times: Times
-    _told: api.DevicePluginOptions | None = None
-    """What the kubelet was told of the calls that it is to make: it asks once."""
+    _announced: api.DevicePluginOptions | None = None
+    """Which calls the kubelet was asked to make: it reads that once."""
     _replaced: int = 0
     """How often in a row another plugin was registered, since this kubelet came."""
 
@@ -68,7 +68,7 @@ class ByCall(Introduction):
 
     async def keep(self, is_served: Callable[[Sight], bool]) -> None:
         """Keep the plugin registered until its socket is gone; a new socket is a new plugin to every kubelet."""
-        self._known_to = None
+        self._forget()
         while is_served(sight := await self.situation.sight()):
             if sight.kubelet != self._seen:
                 self._seen, self._replaced = sight.kubelet, 0
@@ -76,7 +76,7 @@ class ByCall(Introduction):
             if sight.kubelet is None:
                 self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path} is missing")
                 await self.situation.news()
-            elif sight.kubelet != self._known_to or self._told != self._options:
+            elif sight.kubelet != self._known_to or self._announced != self._options:
                 await self._introduce(sight, is_served)
             elif self._followed():
                 self.situation.enter(State.REGISTERED)
@@ -87,14 +87,18 @@ class ByCall(Introduction):
     async def _lost(self, sight: Sight) -> None:
         await self.lost(sight)
         if self.situation.state is State.REPLACED and not self._followed():
-            self._known_to = None
+            self._forget()
+
+    def _forget(self) -> None:
+        """Register again."""
+        self._known_to = None
 
     async def _introduce(self, sight: Sight, is_served: Callable[[Sight], bool]) -> None:
         registering = asyncio.create_task(self._register(), name=f"register {self.situation.resource}")
         try:
             await self._ended(registering, is_served)
         except RegistrationRefused as error:
-            self._known_to = None
+            self._forget()
             await self._refused(str(error))
             await self.situation.until_changed(sight, self._backoff.pause_s())
         else:
@@ -111,7 +115,7 @@ class ByCall(Introduction):
             self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path}: no kubelet listens on it")
 
     async def _register(self) -> None:
-        opened, self._told = self.servicer.opened, self._options
+        opened, self._announced = self.servicer.opened, self._options
         await self.kubelet.register(self.servicer.resource, self.endpoint, self.times.register_s)
         self.servicer.counts.registered += 1
         try:
@@ -158,8 +162,8 @@ class ByFolder(Introduction):
 
     async def keep(self, is_served: Callable[[Sight], bool]) -> None:
         """Return when the socket is gone, or should be made anew so that the kubelet finds it again."""
-        self._was_followed, self._verdict, self._told = False, "", self._options
-        while is_served(sight := await self.situation.sight()) and self._told == self._options:
+        self._was_followed, self._verdict, self._announced = False, "", self._options
+        while is_served(sight := await self.situation.sight()) and self._announced == self._options:
             if self._followed():
                 self._was_followed = True
                 self.situation.enter(State.REGISTERED)

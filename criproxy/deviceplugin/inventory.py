@@ -59,6 +59,8 @@ class Inventory:
     driver_version: str = ""
     """NVIDIA's; empty where NVML does not say."""
     cuda_version: tuple[int, int] = (0, 0)
+    lost: Mapping[str, str] = field(default_factory=dict)
+    """By UUID, those of NVIDIA's GPUs and MIG devices that were there and that NVML cannot describe any more: why."""
     problems: tuple[str, ...] = ()
     """What hangs, or cannot be read: sentences."""
 
@@ -91,6 +93,7 @@ class Machine:
         self._looked_s = float("-inf")
         self._names: Names | None = None
         self._wake = asyncio.Event()
+        self._asked = False
 
     @property
     def has_nvidia(self) -> bool:
@@ -98,7 +101,12 @@ class Machine:
         return any(kind.name == NVIDIA.name for kind in self.classes)
 
     def wake(self) -> None:
-        """Something may have changed: look at once."""
+        """Look at once, and ask NVML, whatever names say."""
+        self._asked = True
+        self._wake.set()
+
+    def hint(self) -> None:
+        """A name may have come or gone: compare names at once, as after an event of the kernel's about /dev."""
         self._wake.set()
 
     def use(self, classes: Iterable[DeviceClass]) -> None:
@@ -119,7 +127,8 @@ class Machine:
             problems.append(str(error))
         hanging = [f"{name} hangs" for name in sorted(self._patience.hanging) if not any(name in p for p in problems)]
         self._names = names
-        self.latest = replace(found, problems=(*problems, *self._report.unread, *hanging))
+        unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
+        self.latest = replace(found, problems=(*problems, *unread, *hanging))
         return self.latest
 
     async def watch(self, found: Callable[[Inventory], None]) -> None:
@@ -131,9 +140,9 @@ class Machine:
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await self._wake.wait()
-            woken = self._wake.is_set()
+            asked, self._asked = self._asked, False
             self._wake.clear()
-            if not woken and not await self._is_due():
+            if not asked and not await self._is_due():
                 continue
             before = self.latest
             if await self.look() != before:
@@ -165,7 +174,7 @@ class Machine:
             return
         self._nvml_hangs = False
         try:
-            self._report = await self._nvml.ask()
+            self._report = (await self._nvml.ask()).after(self._report)
         except Hangs as error:
             self._nvml_hangs = True
             problems.append(str(error))
@@ -212,6 +221,7 @@ def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles,
         stocks=stocks,
         gpus=with_places(gpus, host_root),
         peers=report.peers,
+        lost=report.lost,
         minors=minors_of(host_root, files),
         platform=platform_of(host_root, has_nvml=not report.problem),
         imex_channels=imex_channels(host_root),

@@ -6,7 +6,7 @@ NVML hangs with its driver, in the kernel, and a thread that hangs there keeps i
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
@@ -49,8 +49,24 @@ class NvmlReport:
     """The newest that the driver supports."""
     problem: str = ""
     """Why there is nothing else; empty: NVML has answered."""
-    unread: tuple[str, ...] = ()
-    """GPUs that NVML counts and cannot describe, each with the reason."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """By index, why NVML cannot describe a GPU that it counts."""
+
+    def after(self, before: "NvmlReport") -> "NvmlReport":
+        """The same with GPUs that only *before* could be described: they are there, and do not work."""
+        known = {gpu.uuid for gpu in self.gpus}
+        kept = [gpu for gpu in before.gpus if str(gpu.index) in self.unread and gpu.uuid not in known]
+        return replace(self, gpus=tuple(sorted((*self.gpus, *kept), key=lambda gpu: gpu.index)))
+
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """By UUID, GPUs and MIG devices that NVML cannot describe any more, with the reason."""
+        return {
+            card: self.unread[str(gpu.index)]
+            for gpu in self.gpus
+            if str(gpu.index) in self.unread
+            for card in (gpu.uuid, *(device.uuid for device in gpu.mig))
+        }
 
 
 def read(nvml: ModuleType) -> NvmlReport:
@@ -67,13 +83,13 @@ def read(nvml: ModuleType) -> NvmlReport:
 
 
 def _read(nvml: ModuleType) -> NvmlReport:
-    gpus, handles, unread = list[Gpu](), dict[str, Any](), list[str]()
+    gpus, handles, unread = list[Gpu](), dict[str, Any](), dict[str, str]()
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             gpu = _gpu(nvml, index, handle)
         except nvml.NVMLError as error:
-            unread.append(f"GPU {index}: {error}")
+            unread[str(index)] = str(error)
             continue
         gpus.append(gpu)
         handles[gpu.uuid] = handle
@@ -83,7 +99,7 @@ def _read(nvml: ModuleType) -> NvmlReport:
         peers=peers_of(nvml, handles),
         driver_version=text_of(_maybe(nvml, nvml.nvmlSystemGetDriverVersion, "")),
         cuda_version=(cuda // _THOUSAND, cuda % _THOUSAND // _TEN),
-        unread=tuple(unread),
+        unread=unread,
     )
 
 

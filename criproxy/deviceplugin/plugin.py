@@ -1,4 +1,4 @@
-"""The life of one resource's plugin: a socket is served, the kubelet is told, and both again whenever one is gone."""
+"""The life of one resource's plugin: a socket is served and registered, and again when it or the kubelet is gone."""
 
 import asyncio
 from contextlib import suppress
@@ -121,11 +121,14 @@ class Plugin:
     async def run(self) -> None:
         """Serve until `end`."""
         backoff = Backoff(self._times.first_pause_s, self._times.longest_pause_s)
-        with suppress(Ended):
+        self._ended.clear()
+        try:
             while True:
                 await self._once(backoff)
-        self._situation.enter(State.ENDED)
-        self._ended.set()
+        except Ended:
+            self._situation.enter(State.ENDED)
+        finally:
+            self._ended.set()
 
     async def end(self, *, flush: bool = True) -> None:
         """End, when the kubelet has the last list if *flush*; after a moment in any case."""
@@ -133,12 +136,12 @@ class Plugin:
             async with asyncio.timeout(self._times.flush_s if flush else 0):
                 await self._servicer.flushed()
         self._situation.end()
-        with suppress(TimeoutError):  # it may have failed, and wait for its turn to begin again
+        with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await self.ended()
 
     async def ended(self) -> None:
-        """Return when it has ended."""
+        """Return when it has ended, or failed; it has no socket then."""
         await self._ended.wait()
 
     async def _once(self, backoff: Backoff) -> None:
@@ -176,7 +179,9 @@ class Plugin:
         self._path = path = self._place.folder / sockets.socket_name(self._situation.resource, self._place.folder)
         handlers = [device_plugin(self._servicer)]
         if self._place.way == "plugins_registry":
-            handlers.append(RegistryEntry(self._situation.resource, path, self._found.notified).handlers())
+            handlers.append(
+                RegistryEntry(self._situation.resource, path, self._found.notified, self._servicer.failed).handlers()
+            )
         server = Server(path, handlers)
         self._servicer.begin()
         await server.start()

@@ -87,21 +87,31 @@ class RegistryEntry:
         resource: its name.
         path: of the socket.
         notified: called with the kubelet's verdict: why it did not take the plugin, empty if it did.
+        failed: called when a method raised what nobody expects.
     """
 
-    def __init__(self, resource: str, path: Path, notified: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        resource: str,
+        path: Path,
+        notified: Callable[[str], None],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
         self._info = registry.PluginInfo(
             type="DevicePlugin", name=resource, endpoint=str(path), supported_versions=[messages.VERSION]
         )
         self._notified = notified
+        self._failed = failed
 
     def handlers(self) -> Handlers:
         """The service to serve."""
         return grpc.method_handlers_generic_handler(
             "pluginregistration.Registration",
             {
-                "GetInfo": unary(self.GetInfo, registry.InfoRequest),
-                "NotifyRegistrationStatus": unary(self.NotifyRegistrationStatus, registry.RegistrationStatus),
+                "GetInfo": unary(self.GetInfo, registry.InfoRequest, self._failed),
+                "NotifyRegistrationStatus": unary(
+                    self.NotifyRegistrationStatus, registry.RegistrationStatus, self._failed
+                ),
             },
         )
 

@@ -77,7 +77,8 @@ def resources(
         try:
             cards = maker.cards(said, strict=strict)
             _check_new(cards, classes)
-            made = [maker.resource(each, offered, (unhealthy or {}).get(name, ())) for each, offered in cards.items()]
+            bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
+            made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error)) from error

@@ -1,17 +1,18 @@
 """A gRPC server on a socket in one of the kubelet's folders."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from criproxy.deviceplugin import deviceplugin_pb2 as api
 from criproxy.deviceplugin import sockets
 from criproxy.deviceplugin.servicer import Servicer
 from criproxy.deviceplugin.sockets import Identity, SocketTrouble
+from criproxy.errors import for_kubelet
 
 Handlers = grpc.GenericRpcHandler
 STOP_S = 1.0
@@ -67,19 +68,38 @@ def device_plugin(servicer: Servicer) -> Handlers:
     return grpc.method_handlers_generic_handler(
         "v1beta1.DevicePlugin",
         {
-            "GetDevicePluginOptions": unary(servicer.GetDevicePluginOptions, api.Empty),
+            "GetDevicePluginOptions": unary(servicer.GetDevicePluginOptions, api.Empty, servicer.failed),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(servicer.ListAndWatch, api.Empty.FromString),
-            "GetPreferredAllocation": unary(servicer.GetPreferredAllocation, api.PreferredAllocationRequest),
-            "Allocate": unary(servicer.Allocate, api.AllocateRequest),
-            "PreStartContainer": unary(servicer.PreStartContainer, api.PreStartContainerRequest),
+            "GetPreferredAllocation": unary(
+                servicer.GetPreferredAllocation, api.PreferredAllocationRequest, servicer.failed
+            ),
+            "Allocate": unary(servicer.Allocate, api.AllocateRequest, servicer.failed),
+            "PreStartContainer": unary(servicer.PreStartContainer, api.PreStartContainerRequest, servicer.failed),
         },
     )
 
 
-def unary(act: Callable[..., Any], request: type[Message]) -> "grpc.RpcMethodHandler[Any, Any]":
-    """The handler of one method that answers once."""
-    return grpc.unary_unary_rpc_method_handler(act, request.FromString, _serialise)
+def unary(
+    act: Callable[..., Awaitable[Message]], request: type[Message], failed: Callable[[str, Exception], None]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """The handler of one method that answers once. gRPC would send the text of whatever is raised to the caller.
 
+    Args:
+        act: answers.
+        request: the type of its messages.
+        failed: called with the method and what it raised, which nobody expects.
+    """
 
-def _serialise(reply: Message) -> bytes:
-    return reply.SerializeToString()
+    async def call(data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+        try:
+            reply = await act(request.FromString(data), context)
+            return reply.SerializeToString()
+        except grpc.aio.AbortError:
+            raise
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INTERNAL, "the request cannot be read")
+        except Exception as error:  # noqa: BLE001 (whatever it is, its text is not for pods)
+            failed(request.DESCRIPTOR.name, error)
+            await context.abort(grpc.StatusCode.INTERNAL, for_kubelet(error))
+
+    return grpc.unary_unary_rpc_method_handler(call)

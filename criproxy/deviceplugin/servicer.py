@@ -13,7 +13,6 @@ from criproxy.deviceplugin.preferring import Preferring
 from criproxy.deviceplugin.resource import Resource
 from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
 from criproxy.devices.allocation import InvalidRequest
-from criproxy.errors import for_kubelet
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
 
@@ -148,9 +147,6 @@ class Servicer:
             reply = messages.allocate_response(self.resource.allocator.allocate(requests))
         except InvalidRequest as error:
             await self._refuse(context, str(error), requests)
-        except Exception as error:  # noqa: BLE001 (whatever it is, its text is not for pods)
-            self._failed("Allocate", error)
-            await context.abort(grpc.StatusCode.INTERNAL, for_kubelet(error))
         self.counts.allocated += len(requests)
         return reply
 
@@ -169,7 +165,8 @@ class Servicer:
         await context.abort(grpc.StatusCode.UNKNOWN, text)
         raise AssertionError("abort() raises")
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def failed(self, name: str, error: Exception) -> None:
+        """A call raised what nobody expects: it is logged where that is news."""
         if self._failures.add("devices", f"criproxy failed at {name} of '{self.resource.name}': {error!r}"):
             self._log.error("a call of the kubelet failed", call=name, resource=self.resource.name, exc_info=error)
 

@@ -42,6 +42,14 @@ class Placing:
     """What the machine has, by class of devices."""
     device_cards_given: Mapping[str, int]
     """Those of them that containers have."""
+    device_ids: Mapping[tuple[str, str], tuple[int, int]]
+    """By class and resource of our device plugin, how many ids are healthy and how many are not."""
+    device_ids_given: Mapping[tuple[str, str], int]
+    """By class and resource, how many ids of our device plugin containers have."""
+    device_plugin_up: bool | None
+    """Whether our device plugin reports; None where it never did."""
+    unhealthy_cards: Mapping[str, int]
+    """Cards in incidents that go on, by class."""
     config_problem: bool
     released: bool
     ready: bool
@@ -68,6 +76,7 @@ _NOW = {
     "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
     "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
     "config_problem": ("config_problem", "1 while the configuration in force is not the one in the file, else 0."),
+    "device_plugin_up": ("device_plugin_up", "1 while criproxy's device plugin reports to the daemon, else 0."),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
 }
@@ -104,6 +113,7 @@ class PlacingCollector(Collector):
         yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
         yield from _devices(counters)
         yield from _cards(placing)
+        yield from _plugin(counters, placing)
         yield _decision_times(counters.decision_times)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -176,6 +186,35 @@ def _cards(placing: Placing) -> Iterator[Metric]:
         for kind, count in sorted(getattr(placing, name).items()):
             family.add_metric([kind], count)
         yield family
+
+
+def _plugin(counters: Counters, placing: Placing) -> Iterator[Metric]:
+    text = "Ids that the device plugin advertises, by resource; replicas of a card count each."
+    ids = GaugeMetricFamily("criproxy_device_ids", text, labels=["device_class", "resource", "health"])
+    for (kind, resource), (healthy, unhealthy) in sorted(placing.device_ids.items()):
+        ids.add_metric([kind, resource, "healthy"], healthy)
+        ids.add_metric([kind, resource, "unhealthy"], unhealthy)
+    yield ids
+    text = "Ids of the device plugin that containers have, by resource."
+    given = GaugeMetricFamily("criproxy_device_ids_given", text, labels=["device_class", "resource"])
+    for key, count in sorted(placing.device_ids_given.items()):
+        given.add_metric(list(key), count)
+    yield given
+    text = "Cards that the device plugin has reported as unhealthy and not as healthy again."
+    cards = GaugeMetricFamily("criproxy_device_unhealthy_cards", text, labels=["device_class"])
+    for kind, count in sorted(placing.unhealthy_cards.items()):
+        cards.add_metric([kind], count)
+    yield cards
+    text = "Reports of unhealthy cards, by what the policy file says to do."
+    incidents = CounterMetricFamily("criproxy_device_incidents", text, labels=["device_class", "action"])
+    for key, count in sorted(counters.device_incidents.items()):
+        incidents.add_metric(list(key), count)
+    yield incidents
+    text = "Containers that criproxy has stopped because of an unhealthy card."
+    stops = CounterMetricFamily("criproxy_device_stops", text, labels=["device_class"])
+    for kind, count in sorted(counters.device_stops.items()):
+        stops.add_metric([kind], count)
+    yield stops
 
 
 def _containers(placing: Placing) -> Metric:

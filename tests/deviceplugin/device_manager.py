@@ -103,6 +103,8 @@ class DeviceManager:
         """Init containers, whose devices others of their pods may have."""
         self._reusable: dict[str, dict[str, set[str]]] = {}
         """What init containers had and no other container of their pods has, by pod and resource."""
+        self.follows = True
+        """Whether it asks plugins for their lists."""
         self._changed = changed
         self._connected = connected
         self._allocating = asyncio.Lock()
@@ -127,7 +129,8 @@ class DeviceManager:
         former = self.endpoints.get(resource)
         self.endpoints[resource] = endpoint
         self._connected(resource)
-        endpoint.following = asyncio.create_task(self._follow(endpoint))
+        if self.follows:
+            endpoint.following = asyncio.create_task(self._follow(endpoint))
         if former is not None:
             await self._drop(former)
         return endpoint

@@ -52,6 +52,9 @@ class FakeKubelet:
         self.podresources = Allocations(root / "pod-resources" / "kubelet.sock", root / "unused")
         self.refuses = ""
         """Why it takes no plugin; empty: it does."""
+        self.answers = asyncio.Event()
+        """Cleared: it takes registrations and is silent until this is set."""
+        self.answers.set()
         self.registered: list[str] = []
         """The resource of each plugin that it took, in their order."""
         self.tries = 0
@@ -199,6 +202,7 @@ class FakeKubelet:
             await context.abort(grpc.StatusCode.UNKNOWN, text)
         if not _is_extended(request.resource_name):
             await context.abort(grpc.StatusCode.UNKNOWN, f'the ResourceName "{request.resource_name}" is invalid')
+        await self.answers.wait()
         if self.refuses:
             await context.abort(grpc.StatusCode.UNKNOWN, self.refuses)
         try:

@@ -106,7 +106,7 @@ class Node:
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = Plugins(
             Place(kubelet_dir=self.root, way=self.way),
-            KubeletInUse(self.client, self.log),
+            KubeletInUse(self.client, self.log, timeout_s=1.0),
             self.tasks,
             is_ours=self.is_ours,
             times=self.times,

@@ -176,6 +176,23 @@ async def test_nvml_that_hangs(tmp_path: Path) -> None:
     assert Process().children() == []
 
 
+async def test_a_gpu_that_is_lost(tmp_path: Path) -> None:
+    """It stays, with its MIG devices, since it was there; and NVML's reason is told."""
+    gpu = replace(a100(0), mig_enabled=True, mig=(part(0),))
+    host = Host(tmp_path, Driver(gpus=(gpu, t4(1))))
+    looking = machine(host, NVIDIA)
+    await looking.look()
+    host.use(Driver(gpus=(gpu, t4(1)), lost=(0,)))
+
+    found = await looking.look()
+    again = await looking.look()
+
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-0", "GPU-1"]
+    assert found.lost == {"GPU-0": "GPU is lost", "MIG-1": "GPU is lost"}
+    assert found.problems == ("NVML cannot describe GPU 0: GPU is lost",)
+    assert again == found
+
+
 async def test_nvml_that_hangs_from_the_start(tmp_path: Path) -> None:
     """The files of the driver tell."""
     host = Host(tmp_path, Driver(hangs=True))
@@ -222,6 +239,21 @@ async def test_being_woken(tmp_path: Path) -> None:
         looking.wake()
 
         assert [gpu.uuid for gpu in (await change).gpus] == ["GPU-0", "GPU-1"]
+
+
+async def test_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel says of /dev is looked at without waiting; it may be about anything."""
+    monkeypatch.setattr(inventory, "POLL_S", 300.0)
+    host = Host(tmp_path)
+    looking = machine(host, ALI)
+    async with watched(looking) as upcoming:
+        change = upcoming()
+        host.text("/dev/tty1")
+        looking.hint()
+        host.plug("/dev/npu0")
+        looking.hint()
+
+        assert len((await change).stock(ALI).cards) == 1
 
 
 async def test_nvml_that_works_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_a_gpu_that_is_lost_does_not_hide_others(tmp_path: Path) -> None:
     found = report(tmp_path, Driver(gpus=(t4(0), t4(1)), lost=(0,)))
 
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-1"]
-    assert found.unread == ("GPU 0: GPU is lost",)
+    assert found.unread == {"0": "GPU is lost"}
 
 
 def test_nvml_that_does_not_start(tmp_path: Path) -> None:

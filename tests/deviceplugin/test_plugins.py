@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import grpc
 import pytest
 
+from criproxy.deviceplugin import deviceplugin_pb2 as api
 from criproxy.deviceplugin.settings import State
 from criproxy.devices.allocation import InvalidRequest
 from tests.deviceplugin.device_manager import AdmissionError
@@ -17,7 +20,7 @@ WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
 
 def backwards(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
     """Prefer the last ids."""
-    return [*required, *reversed(available)][:size]
+    return [*required, *(each for each in reversed(available) if each not in required)][:size]
 
 
 async def started(node: Node, *ids: str, **keys: object) -> None:
@@ -160,6 +163,98 @@ async def test_a_refused_plugin_with_plugins_registry(node: Node) -> None:
 
     node.kubelet.refuses = ""
     await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_silent_kubelet(node: Node) -> None:
+    """Nothing waits for its answer once it restarts."""
+    node.times = replace(QUICK, register_s=3600)
+    await node.kubelet.start()
+    node.kubelet.answers.clear()
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.kubelet.until(lambda: node.kubelet.tries == 1)
+
+    await node.kubelet.stop()
+    node.kubelet.answers.set()
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_kubelet_that_never_asks(node: Node) -> None:
+    """A registration without a stream is none: it is repeated, and the state has the reason."""
+    node.times = replace(QUICK, stream_s=0.05)
+    await node.kubelet.start()
+    assert node.kubelet.manager is not None
+    node.kubelet.manager.follows = False
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    assert "has not asked for the devices for 0.05 s" in (await node.until_state(State.REFUSED)).text
+
+    node.kubelet.manager.follows = True
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_plugin_that_expired(node: Node) -> None:
+    """The kubelet has forgotten a resource that was away for long; it is there again as before."""
+    await started(node, "a")
+    await node.stop_plugins()
+    await node.kubelet.until_capacity(GPU, 1, healthy=0)
+    assert node.kubelet.manager is not None
+    node.kubelet.manager.expire()
+    assert node.kubelet.capacity(GPU) == (0, 0)
+
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_an_init_container(node: Node) -> None:
+    """Its devices are those of the pod's other containers: the plugin is asked for the rest with these as required."""
+    await started(node, "a", "b", "c", preference=backwards)
+    await node.kubelet.admit(WEB, {GPU: 1}, "init", init=True)
+
+    given = await node.kubelet.admit(WEB, {GPU: 2})
+
+    assert given[GPU].ids == ("c", "b")
+    assert node.kubelet.manager is not None
+    assert list(node.kubelet.manager.asked[-1][1].must_include_deviceIDs) == ["c"]
+
+
+async def test_two_connections(node: Node) -> None:
+    """Each has a stream of its own, with the list at once and after each change."""
+    await started(node, "a")
+    async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
+        stream: Any = channel.unary_stream(
+            "/v1beta1.DevicePlugin/ListAndWatch", response_deserializer=api.ListAndWatchResponse.FromString
+        )
+        second = stream(b"")
+        assert [each.ID for each in (await second.read()).devices] == ["a"]
+
+        node.plugins.publish(offer("a", "b"))
+
+        assert [each.ID for each in (await second.read()).devices] == ["a", "b"]
+    await node.kubelet.until_capacity(GPU, 2)
+
+
+async def test_a_message_that_is_none(node: Node) -> None:
+    """It ends the call, and nothing else."""
+    await started(node, "a")
+    async with grpc.aio.insecure_channel(f"unix://{node.status().socket}") as channel:
+        call: Any = channel.unary_unary("/v1beta1.DevicePlugin/Allocate")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"\xff\xff")
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert (await node.kubelet.admit(WEB, {GPU: 1}))[GPU].ids == ("a",)
+
+
+async def test_everything_is_cancelled(node: Node) -> None:
+    """Sockets are removed then, too."""
+    await started(node, "a")
+
+    await node.tasks.stop()
+
+    assert [each.name for each in node.kubelet.plugins_dir.iterdir() if each.suffix == ".sock"] == ["kubelet.sock"]
 
 
 async def test_devices_change_while_the_kubelet_follows(node: Node) -> None:

@@ -259,6 +259,15 @@ def test_time_slicing_of_nvidias_cards() -> None:
     )
 
 
+def test_a_gpu_that_is_lost() -> None:
+    """It is unhealthy, without anybody saying so."""
+    found = replace(gpus(t4(0), t4(1)), lost={"GPU-1": "GPU is lost"})
+
+    devices = resources(of_nvidia(FIVE), found).resources[GPU].devices
+
+    assert [each.id for each in devices.values() if not each.healthy] == [f"GPU-1::{number}" for number in range(5)]
+
+
 def test_nodes_and_cdi_names_of_nvidias_cards() -> None:
     """As its file says; the keys of annotations are made unique."""
     text = "flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: [envvar, cdi-annotations]}}"

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from criproxy.control.context import Context
@@ -110,6 +110,11 @@ class DeviceGuard:
         kinds = {kind.name: kind for kind in self.cards.scanned}
         node = self.context.state.node
         return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
+
+    def ids_given(self, known: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
+        """How many ids containers have, of those classes and resources that are *known*."""
+        kinds, resources = {kind for kind, _ in known}, {resource for _, resource in known}
+        return self.holdings.ids_given(self.context.state.node, kinds, resources)
 
     @property
     def problem(self) -> str | None:
@@ -259,7 +264,7 @@ class DeviceGuard:
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or given.is_joined or words:
-            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards, {}))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:

@@ -22,6 +22,11 @@ class DevicePlugin:
         """Keep *report* in place of the last one."""
         self.report, self.reported_s, self._at_s = report, time(), self.clock()
 
+    def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By class and resource, how many ids are healthy and how many are not; nothing where it does not run."""
+        resources = self.report.resources if self.report and self.runs else ()
+        return {(each.device_class, each.name): (each.healthy, each.ids - each.healthy) for each in resources}
+
     @property
     def runs(self) -> bool:
         """Whether its last report is recent."""
