@@ -9,6 +9,7 @@ from criproxy.config.choice import GROUP_FILE, read_group
 from criproxy.config.files import read_text
 from criproxy.devices.plan import PluginPlan
 from criproxy.errors import ConfigError
+from criproxy.nvidia.flags import Program
 from criproxy.nvidia.load import load
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
@@ -56,6 +57,7 @@ def examine(
     env: Mapping[str, str] | None = None,
     *,
     has_nvml: bool = True,
+    program: Program = "plugin",
 ) -> NvidiaFile:
     """Read and check the file that *plan* names; whatever is wrong with it comes back as mistakes.
 
@@ -65,6 +67,7 @@ def examine(
         args: NVIDIA's flags, which come before the file.
         env: the environment, of which NVIDIA's variables come before the file.
         has_nvml: whether there is a library NVML on this machine.
+        program: of NVIDIA's, which has flags and variables of its own.
     """
     try:
         file, reason = chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
@@ -76,7 +79,7 @@ def examine(
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=wrong)
     prefix = f"{file}: " if file else ""
     try:
-        config = with_own_sharing(load(text, args, env, has_nvml=has_nvml), plan)
+        config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
     except PluginConfigError as error:
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
     notes = tuple(f"{prefix}{note}" for note in _notes(text, config, plan))

@@ -19,7 +19,7 @@ from criproxy.model.plain import from_plain
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
 
-COMMAND = (sys.executable, "-m", "criproxy.deviceplugin.nvml_report")
+COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_report")
 TIMEOUT_S = 15.0
 """An unused GPU is initialised first, which takes seconds for each without the persistence daemon."""
 KILL_S = 1.0

@@ -1,0 +1,162 @@
+"""One run of `criproxy device-plugin`: builds the parts, connects them, and ends them in the opposite order."""
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+
+from criproxy import __version__
+from criproxy.cri.podresources import PodresourcesClient
+from criproxy.deviceplugin import nvml_inventory
+from criproxy.deviceplugin.configuration import Loaded, load
+from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.in_use import KubeletInUse
+from criproxy.deviceplugin.inventory import Inventory, Machine
+from criproxy.deviceplugin.options import Options
+from criproxy.deviceplugin.plugin import Place
+from criproxy.deviceplugin.plugins import InUse, Plugins
+from criproxy.deviceplugin.publisher import Publisher
+from criproxy.deviceplugin.reload import Reload, tell
+from criproxy.deviceplugin.settings import State
+from criproxy.nvidia.resources import ResourceError
+from criproxy.observe.failures import Failures
+from criproxy.observe.heartbeat import Heartbeat
+from criproxy.observe.log import structlog
+from criproxy.observe.systemd import Notifier
+from criproxy.observe.tasks import Tasks
+from criproxy.observe.writer import LineWriter
+
+log = structlog.get_logger("criproxy.device-plugin")
+
+
+def run(options: Options, log_writer: LineWriter) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
+    """
+    with asyncio.Runner() as runner:
+        runner.run(DevicePlugin(options, log_writer).serve())
+
+
+class DevicePlugin:
+    """One run of the program."""
+
+    def __init__(self, options: Options, log_writer: LineWriter) -> None:
+        self._options = options
+        self._address = options.address()
+        self._log_writer = log_writer
+        self._notifier = Notifier(os.environ)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
+        self._failures = Failures(log=log)
+        self._tasks = Tasks(log, self._failures)
+        self._machine = Machine((), options.host_root, nvml_inventory.NvmlProgram(nvml_inventory.COMMAND))
+        self._stop = asyncio.Event()
+        self._plugins: Plugins
+        self._publisher: Publisher
+        self._reload: Reload
+
+    async def serve(self) -> None:
+        """Start everything, wait for the signal, stop everything in the opposite order."""
+        self._handle_signals()
+        async with AsyncExitStack() as stack:
+            self._heartbeat.start()
+            stack.callback(self._heartbeat.stop)
+            loaded = await asyncio.to_thread(load, self._options)
+            stack.push_async_callback(self._tasks.stop)
+            self._build(stack, loaded)
+            await self._first_look(loaded)
+            self._start_beside()
+            self._notifier.ready(self._status_text())
+            log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
+            await self._stop.wait()
+            self._notifier.stopping()
+        log.info("stopped")
+
+    def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
+        """The parts, of which those that talk to the kubelet begin."""
+        options = self._options
+        way = options.register or loaded.plan.register
+        place = Place(
+            kubelet_dir=options.kubelet_folder,
+            way="kubelet.sock" if way == "kubelet" else "plugins_registry",
+        )
+        self._plugins = Plugins(place, self._in_use(stack, loaded), self._tasks, is_ours=self._is_ours)
+        free_cpus = FreeCpus(options.control_socket)
+        self._publisher = Publisher(loaded, self._plugins, dict, free_cpus, log)
+        self._reload = Reload(options, self._publisher, self._notifier, self._status_text, self._used, self._tasks, log)
+        tell(log, loaded)
+        self._plugins.start()
+        stack.push_async_callback(self._plugins.stop)
+
+    def _in_use(self, stack: AsyncExitStack, loaded: Loaded) -> "KubeletInUse | _NotAsked":
+        if loaded.podresources is None:
+            return _NotAsked()
+        client = PodresourcesClient(loaded.podresources)
+        stack.push_async_callback(client.close)
+        return KubeletInUse(client, log)
+
+    async def _first_look(self, loaded: Loaded) -> None:
+        """Offer the cards that there are."""
+        self._used(loaded)
+        self._publisher.inventory = await self._machine.look()
+        try:
+            self._publisher.check(loaded)
+        except ResourceError as error:  # a card that is broken at boot does not take all others away
+            self._reload.failed(str(error), "what is not concerned is offered")
+        self._found(self._machine.latest)
+
+    def _start_beside(self) -> None:
+        """Follow what changes."""
+        self._tasks.forever("look for cards", lambda: self._machine.watch(self._found))
+        self._tasks.forever("reload", self._reload.run)
+        self._reload.watch(self._publisher.loaded)
+
+    def _used(self, loaded: Loaded) -> None:
+        """*loaded* is about to be in force."""
+        self._machine.use(each.kind for each in loaded.plan.advertised)
+
+    def _found(self, inventory: Inventory) -> None:
+        self._publisher.found(inventory)
+
+    def _is_ours(self, resource: str) -> bool:
+        return self._publisher.loaded.names(resource)
+
+    def _status_text(self) -> str:
+        """One line for systemd."""
+        found = self._plugins.status
+        known = sum(each.state is State.REGISTERED for each in found)
+        text = f"{known} of {len(found)} resources registered"
+        if self._reload.problem:
+            return f"CONFIGURATION NOT USED: {self._reload.problem.splitlines()[0]}; {text}"
+        return text
+
+    def _beat(self) -> None:
+        self._notifier.alive()
+        self._log_writer.flush()
+
+    def _beat_failed(self, error: Exception) -> None:
+        if self._failures.add("watcher", f"a heartbeat failed: {error!r}"):
+            log.error("a heartbeat failed", exc_info=error)
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_on, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_asked)
+
+    def _reload_asked(self) -> None:
+        log.info("asked to read the files again", signal="SIGHUP")
+        if hasattr(self, "_reload"):
+            self._reload.ask()
+
+    def _stop_on(self, number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name)
+        self._stop.set()
+
+
+class _NotAsked:
+    """Where the kubelet's podresources are switched off."""
+
+    async def __call__(self) -> InUse | None:
+        return None
