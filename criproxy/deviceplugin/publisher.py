@@ -34,13 +34,13 @@ class Publisher:
         self._said: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
 
-    def check(self, loaded: Loaded) -> None:
-        """See whether *loaded* and the machine's cards go together.
+    def check(self, loaded: Loaded, inventory: Inventory) -> None:
+        """See whether *loaded* and the cards of *inventory* go together.
 
         Raises:
             ResourceError: they do not.
         """
-        resources(loaded.configuration, self.inventory, strict=True)
+        resources(loaded.configuration, inventory, strict=True)
 
     def publish(self) -> None:
         """Offer what is there now."""
@@ -48,14 +48,9 @@ class Publisher:
         self._plugins.publish(self.served.resources)
         self._tell()
 
-    def use(self, loaded: Loaded) -> None:
+    def use(self, loaded: Loaded, inventory: Inventory) -> None:
         """Offer as *loaded* says from now on."""
-        self.loaded = loaded
-        self.publish()
-
-    def found(self, inventory: Inventory) -> None:
-        """Offer the cards of *inventory* from now on."""
-        self.inventory = inventory
+        self.loaded, self.inventory = loaded, inventory
         self.publish()
 
     def _tell(self) -> None:

@@ -1,13 +1,14 @@
 """Takes changed files into force; one that cannot be used leaves the old one there, with a log line and a metric."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from criproxy.config.watch import PolicyFileWatch
 from criproxy.deviceplugin.configuration import Loaded, load
+from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.errors import CriproxyError
@@ -31,6 +32,8 @@ class Reload:
     status: Callable[[], str]
     used: Callable[[Loaded], None]
     """Called with what has come into force, before it is published."""
+    look: Callable[[Loaded], Awaitable[Inventory]]
+    """Finds the cards of the classes that the files advertise."""
     tasks: Tasks
     log: Log
     problem: str = ""
@@ -85,7 +88,8 @@ class Reload:
             if new == self.publisher.loaded:
                 self._goes_on(asked=asked)
                 return
-            self.publisher.check(new)
+            inventory = await self.look(new)
+            self.publisher.check(new, inventory)
         except (CriproxyError, ResourceError) as error:
             self.failed(str(error), asked=asked)
             return
@@ -95,7 +99,7 @@ class Reload:
         if new.plan.register != self.publisher.loaded.plan.register and self.options.register is None:
             self.log.warning("a changed devices.plugin.register counts from the next start on")
         self.used(new)
-        self.publisher.use(new)
+        self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         tell(self.log, new)
 

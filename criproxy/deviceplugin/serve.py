@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 
 from criproxy import __version__
 from criproxy.cri.podresources import PodresourcesClient
-from criproxy.deviceplugin import nvml_inventory
+from criproxy.deviceplugin import nvml_events, nvml_inventory
+from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
 from criproxy.deviceplugin.in_use import KubeletInUse
@@ -17,8 +18,15 @@ from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugins import InUse, Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
+from criproxy.deviceplugin.reports import Reports, published
+from criproxy.deviceplugin.seen import Key
 from criproxy.deviceplugin.settings import State
+from criproxy.deviceplugin.watching import Watching
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.offers import Offers
+from criproxy.devices.published import Published
 from criproxy.nvidia.resources import ResourceError
+from criproxy.nvidia.xids import xid_filter
 from criproxy.observe.failures import Failures
 from criproxy.observe.heartbeat import Heartbeat
 from criproxy.observe.log import structlog
@@ -51,6 +59,9 @@ class DevicePlugin:
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
         self._machine = Machine((), options.host_root, nvml_inventory.NvmlProgram(nvml_inventory.COMMAND))
+        self._health = CardsHealth(self._health_changed, self._turned, log)
+        self._reports = Reports(options.control_socket, self._published, log)
+        self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
         self._stop = asyncio.Event()
         self._plugins: Plugins
         self._publisher: Publisher
@@ -64,6 +75,7 @@ class DevicePlugin:
             stack.callback(self._heartbeat.stop)
             loaded = await asyncio.to_thread(load, self._options)
             stack.push_async_callback(self._tasks.stop)
+            stack.callback(self._health.stop)
             self._build(stack, loaded)
             await self._first_look(loaded)
             self._start_beside()
@@ -83,8 +95,10 @@ class DevicePlugin:
         )
         self._plugins = Plugins(place, self._in_use(stack, loaded), self._tasks, is_ours=self._is_ours)
         free_cpus = FreeCpus(options.control_socket)
-        self._publisher = Publisher(loaded, self._plugins, dict, free_cpus, log)
-        self._reload = Reload(options, self._publisher, self._notifier, self._status_text, self._used, self._tasks, log)
+        self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
+        self._reload = Reload(
+            options, self._publisher, self._notifier, self._status_text, self._used, self._look, self._tasks, log
+        )
         tell(log, loaded)
         self._plugins.start()
         stack.push_async_callback(self._plugins.stop)
@@ -99,25 +113,57 @@ class DevicePlugin:
     async def _first_look(self, loaded: Loaded) -> None:
         """Offer the cards that there are."""
         self._used(loaded)
-        self._publisher.inventory = await self._machine.look()
+        inventory = await self._machine.look()
         try:
-            self._publisher.check(loaded)
+            self._publisher.check(loaded, inventory)
         except ResourceError as error:  # a card that is broken at boot does not take all others away
             self._reload.failed(str(error), "what is not concerned is offered")
-        self._found(self._machine.latest)
+        self._found(inventory)
 
     def _start_beside(self) -> None:
         """Follow what changes."""
         self._tasks.forever("look for cards", lambda: self._machine.watch(self._found))
         self._tasks.forever("reload", self._reload.run)
         self._reload.watch(self._publisher.loaded)
+        self._watching.start(self._tasks)
+        self._tasks.forever("reports to the daemon", self._reports.run)
 
     def _used(self, loaded: Loaded) -> None:
         """*loaded* is about to be in force."""
         self._machine.use(each.kind for each in loaded.plan.advertised)
+        self._watching.use(loaded)
+        self._reports.action = loaded.plan.on_unhealthy
+
+    async def _look(self, loaded: Loaded) -> Inventory:
+        """The cards of the classes that *loaded* advertises."""
+        classes = tuple(each.kind for each in loaded.plan.advertised)
+        if classes == self._machine.classes:
+            return self._publisher.inventory
+        nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
+        return await Machine(classes, self._options.host_root, nvml).look()
 
     def _found(self, inventory: Inventory) -> None:
-        self._publisher.found(inventory)
+        """Cards have come or gone."""
+        self._publisher.inventory = inventory
+        self._watching.found(self._publisher.loaded, inventory)
+        self._publisher.publish()
+        self._reports.soon()
+
+    def _health_changed(self) -> None:
+        """Other cards than before are unhealthy."""
+        self._publisher.publish()
+        self._reports.soon()
+
+    def _turned(self, key: Key, known: Known) -> None:
+        self._reports.turned(key, known)
+
+    def _published(self) -> Published:
+        status, known = self._plugins.status, self._health.known
+        return published(self._publisher.served, status, known, self._reports.interval_s)
+
+    def _nvidia_offers(self) -> Offers:
+        served = self._publisher.served
+        return {name: cards for name, cards in served.offers.items() if served.classes[name] == NVIDIA.name}
 
     def _is_ours(self, resource: str) -> bool:
         return self._publisher.loaded.names(resource)
