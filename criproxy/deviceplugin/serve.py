@@ -13,6 +13,7 @@ from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
+from criproxy.deviceplugin.labelling import Labelling
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugins import InUse, Plugins
@@ -66,6 +67,7 @@ class DevicePlugin:
         self._plugins: Plugins
         self._publisher: Publisher
         self._reload: Reload
+        self._labelling: Labelling
 
     async def serve(self) -> None:
         """Start everything, wait for the signal, stop everything in the opposite order."""
@@ -99,6 +101,8 @@ class DevicePlugin:
         self._reload = Reload(
             options, self._publisher, self._notifier, self._status_text, self._used, self._look, self._tasks, log
         )
+        self._labelling = Labelling(options.host_root, self._publisher, log)
+        stack.push_async_callback(self._labelling.stop)
         tell(log, loaded)
         self._plugins.start()
         stack.push_async_callback(self._plugins.stop)
@@ -126,6 +130,7 @@ class DevicePlugin:
         self._tasks.forever("reload", self._reload.run)
         self._reload.watch(self._publisher.loaded)
         self._watching.start(self._tasks)
+        self._tasks.forever("labels", self._labelling.run)
         self._tasks.forever("reports to the daemon", self._reports.run)
 
     def _used(self, loaded: Loaded) -> None:
@@ -133,6 +138,7 @@ class DevicePlugin:
         self._machine.use(each.kind for each in loaded.plan.advertised)
         self._watching.use(loaded)
         self._reports.action = loaded.plan.on_unhealthy
+        self._labelling.soon()
 
     async def _look(self, loaded: Loaded) -> Inventory:
         """The cards of the classes that *loaded* advertises."""
@@ -148,6 +154,7 @@ class DevicePlugin:
         self._watching.found(self._publisher.loaded, inventory)
         self._publisher.publish()
         self._reports.soon()
+        self._labelling.soon()
 
     def _health_changed(self) -> None:
         """Other cards than before are unhealthy."""
