@@ -320,7 +320,10 @@ async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
     await node.kubelet.podresources.stop()
     node.plugins.publish(offer("b"))
     await node.log.until(lambda: node.said("does not say which devices are in use") == 1)
+    asked = node.answers
+    await node.log.until(lambda: node.answers > asked + 1)
     await node.kubelet.until_capacity(GPU, 2, healthy=1)
+    assert node.status().held == 1
 
     await node.kubelet.podresources.start()
     await node.kubelet.until_capacity(GPU, 1)
@@ -351,6 +354,7 @@ async def test_a_resource_that_comes_back(node: Node) -> None:
 
     node.plugins.publish(offer("a"))
     await node.kubelet.until_capacity(GPU, 1)
+    assert node.said("another process serves it") == 0
 
 
 async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> None:
@@ -569,10 +573,16 @@ async def test_the_kernel_reports_nothing(node: Node, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Inotify, "__init__", none_left)
     monkeypatch.setattr(Inotify, "__del__", lambda _: None, raising=False)
-    await started(node, "a")
+    node.kubelet.plugins_dir.mkdir()
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.until_state(State.NO_KUBELET)
 
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
     await node.kubelet.restart()
     await node.kubelet.until_capacity(GPU, 1)
+    assert node.status().counts.replaced == 0
 
 
 async def test_a_stop_while_nothing_works(node: Node) -> None:
