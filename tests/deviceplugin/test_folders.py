@@ -124,8 +124,9 @@ async def test_a_folder_that_is_replaced(node: Node) -> None:
 
     await node.kubelet.stop()
     node.kubelet.plugins_dir.rename(node.root / "former")
+    await node.until_state(State.NO_SOCKET)
     node.kubelet.plugins_dir.mkdir()
-    await node.log.until(lambda: node.said("kubelet.sock is missing") > 0)
+    await node.until_state(State.NO_KUBELET)
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)
 

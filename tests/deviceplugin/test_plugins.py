@@ -70,11 +70,11 @@ async def test_a_kubelet_that_restarts_at_once(node: Node) -> None:
     node.times = replace(QUICK, first_pause_s=3600, longest_pause_s=3600)
     await started(node, "a")
 
-    for _ in range(4):
+    for _ in range(9):
         await node.kubelet.restart()
         await node.kubelet.until_capacity(GPU, 1)
 
-    await node.kubelet.until(lambda: node.kubelet.registered == [GPU] * 5)
+    await node.kubelet.until(lambda: node.kubelet.registered == [GPU] * 10)
 
 
 async def test_a_restarted_kubelet_with_plugins_registry(node: Node) -> None:
