@@ -158,3 +158,11 @@ class Node:
 def changed(resources: Mapping[str, Resource], **keys: object) -> Mapping[str, Resource]:
     """The same resources with other fields."""
     return {name: replace(each, **keys) for name, each in resources.items()}  # type: ignore[arg-type]
+
+
+async def started(node: Node, *ids: str, **keys: object) -> None:
+    """Start the kubelet and the device plugin, and wait until the kubelet has the ids; *keys* are of the resource."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(changed(offer(*ids), **keys))
+    await node.kubelet.until_capacity(GPU, len(ids))
