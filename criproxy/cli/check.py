@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from criproxy.cli.check_nvidia import nvidia_file, with_nvidia, with_nvidia_lines
+from criproxy.cli.check_plugin import nvidia_file, offered_lines, with_nvidia, with_nvidia_lines
 from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 
@@ -148,6 +148,7 @@ def _to_text(
         lines += ["  the kubelet reports what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
         lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
+        lines += offered_lines(report.settings.common.devices, stocks)
     return "\n".join(lines)
 
 

@@ -143,7 +143,8 @@ class Controller:
 
     async def _begin_devices(self) -> None:
         await self.devices.begin()
-        self.incidents.follow()  # those of before the start
+        await self.resync.first()  # who ended while criproxy was away is stopped already
+        self.incidents.follow()
 
     def _edits_changed(self) -> None:
         self.policy_switch.changed()  # which is set after the start

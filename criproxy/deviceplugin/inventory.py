@@ -1,45 +1,40 @@
 """What the machine has to offer: the cards of each advertised class, found again whenever one comes or goes."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from posixpath import split
 from time import monotonic
 
+from criproxy.deviceplugin.nodes import Names, names_of_cards, with_render_nodes
 from criproxy.deviceplugin.nvml_inventory import (
     NvmlProgram,
     gpus_of_driver,
     imex_channels,
-    instances_seen,
     minors_of,
     platform_of,
     with_places,
 )
 from criproxy.deviceplugin.nvml_report import NvmlReport
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.cards import Card, Stock, Stocks
-from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.devices.cards import Stock, Stocks
+from criproxy.devices.classes import DeviceClass
 from criproxy.devices.links import Peers
-from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles, find_cards
-from criproxy.discovery.files import entries
+from criproxy.discovery.cards import DriverFiles, find_cards
 from criproxy.discovery.patience import Hangs, Patience
-from criproxy.discovery.places import PCI
 from criproxy.nvidia.gpus import Gpu
 from criproxy.nvidia.nodes import MigMinors, Platform
 
 LOOK_TIMEOUT_S = 5.0
 """How long a look at files may take, of which those of drivers have a shorter bound of their own."""
+NVML_WAIT_S = 3.0
+"""How long a look waits for NVML, whose first answer may take longer; cards of other classes need not wait for it."""
 POLL_S = 0.5
 """How often names are looked at."""
 ASK_AGAIN_S = 30.0
 """After so long NVML is asked again where it had nothing to say although there are NVIDIA's nodes."""
-_RENDER_NODES = "/dev/dri"
-
-Names = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +56,8 @@ class Inventory:
     cuda_version: tuple[int, int] = (0, 0)
     lost: Mapping[str, str] = field(default_factory=dict)
     """By UUID, those of NVIDIA's GPUs and MIG devices that were there and that NVML cannot describe any more: why."""
+    pending: bool = False
+    """Whether NVML has not answered yet, so that it is not known how NVIDIA's GPUs are divided."""
     problems: tuple[str, ...] = ()
     """What hangs, or cannot be read: sentences."""
 
@@ -89,6 +86,8 @@ class Machine:
         self._patience = Patience()
         self._files = DriverFiles(self._patience)
         self._report = NvmlReport()
+        self._asking: asyncio.Task[NvmlReport] | None = None
+        self._pending = False
         self._nvml_hangs = False
         self._looked_s = float("-inf")
         self._names: Names | None = None
@@ -114,6 +113,12 @@ class Machine:
         self.classes, self._names = tuple(classes), None
         self.wake()
 
+    async def close(self) -> None:
+        """Wait for NVML no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
     async def look(self) -> Inventory:
         """All cards; asks NVML, too."""
         problems = list[str]()
@@ -128,7 +133,7 @@ class Machine:
         hanging = [f"{name} hangs" for name in sorted(self._patience.hanging) if not any(name in p for p in problems)]
         self._names = names
         unread = [f"NVML cannot describe GPU {index}: {why}" for index, why in self._report.unread.items()]
-        self.latest = replace(found, problems=(*problems, *unread, *hanging))
+        self.latest = replace(found, pending=self._pending, problems=(*problems, *unread, *hanging))
         return self.latest
 
     async def watch(self, found: Callable[[Inventory], None]) -> None:
@@ -169,12 +174,21 @@ class Machine:
             return None
 
     async def _ask(self, problems: list[str]) -> None:
-        """Keep what NVML said before while it hangs."""
+        """Keep what NVML said before while it hangs; what comes later than others want to wait is looked at then."""
         if not self.has_nvidia:
             return
-        self._nvml_hangs = False
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._nvml.ask())
+        asking = self._asking
+        done, _ = await asyncio.wait({asking}, timeout=NVML_WAIT_S)
+        self._pending = not done and not self._report.gpus
+        if not done:
+            problems.append("NVML has not answered yet")
+            asking.add_done_callback(lambda _: self.wake())
+            return
+        self._asking, self._nvml_hangs = None, False
         try:
-            self._report = (await self._nvml.ask()).after(self._report)
+            self._report = asking.result().after(self._report)
         except Hangs as error:
             self._nvml_hangs = True
             problems.append(str(error))
@@ -185,37 +199,13 @@ class Machine:
             problems.append(self._report.problem)
 
 
-def names_of_cards(classes: Iterable[DeviceClass], host_root: Path) -> Names:
-    """The names that tell of cards: while they are the same, so are the cards."""
-    found = set[str]()
-    for folder, pattern in _patterns(tuple(classes)).items():
-        found |= {f"{folder}/{name}" for name in entries(host_root / folder) if pattern.fullmatch(name)}
-    found |= {f"{NVIDIA_GPUS}/{name}" for name in entries(host_root / NVIDIA_GPUS)}
-    return frozenset(found.union(instances_seen(host_root)))
-
-
-@lru_cache(maxsize=8)
-def _patterns(classes: tuple[DeviceClass, ...]) -> Mapping[str, re.Pattern[str]]:
-    """By folder, the names of nodes that matter there."""
-    found: dict[str, list[str]] = {_RENDER_NODES[1:]: ["renderD*"], "dev": ["dxg"]}
-    for kind in classes:
-        for path in (*kind.per_device, *kind.shared):
-            folder, name = split(PLACEHOLDER.sub("*", path))
-            found.setdefault(folder.lstrip("/"), []).append(name)
-    return {folder: re.compile("|".join(map(_expression, names))) for folder, names in found.items()}
-
-
-def _expression(pattern: str) -> str:
-    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-
-
 def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles, report: NvmlReport) -> Inventory:
     found = find_cards(classes, host_root, files)
-    stocks = {name: _with_render_nodes(stock, host_root) for name, stock in found.items()}
+    stocks = {name: with_render_nodes(stock, host_root) for name, stock in found.items()}
     if NVIDIA.name not in stocks:
         return Inventory(stocks=stocks)
     gpus = report.gpus
-    if report.problem:
+    if not report.gpus and not report.driver_version:  # NVML cannot be asked, or has not been
         gpus = gpus_of_driver(stocks[NVIDIA.name], host_root, files)
     return Inventory(
         stocks=stocks,
@@ -228,16 +218,3 @@ def _look(classes: tuple[DeviceClass, ...], host_root: Path, files: DriverFiles,
         driver_version=report.driver_version,
         cuda_version=report.cuda_version,
     )
-
-
-def _with_render_nodes(stock: Stock, host_root: Path) -> Stock:
-    return replace(stock, cards=tuple(_with_render_node(card, host_root) for card in stock.cards))
-
-
-def _with_render_node(card: Card, host_root: Path) -> Card:
-    """A card of /dev/dri with its other node, by which programs compute; the kernel numbers the two differently."""
-    if not card.pci or not any(path.startswith(f"{_RENDER_NODES}/") for path in card.nodes):
-        return card
-    names = [name for name in entries(host_root / PCI / card.pci / "drm") if name.startswith("renderD")]
-    more = [path for name in names if (host_root / (path := f"{_RENDER_NODES}/{name}").lstrip("/")).exists()]
-    return replace(card, nodes=(*card.nodes, *(path for path in more if path not in card.nodes)))

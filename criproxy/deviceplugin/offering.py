@@ -55,6 +55,9 @@ def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, *, stri
         ResourceError: the cards and the file do not go together.
     """
     platform = platform_for(config, inventory)
+    if inventory.pending and config.flags.mig_strategy != "none":
+        said.warn("NVIDIA's cards are not offered before NVML has said how they are divided")
+        return {}
     shared = config.sharing.shared
     if shared is not None and not strict:
         whole = nvidia_offers(

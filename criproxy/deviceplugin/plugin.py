@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from criproxy.deviceplugin import sockets
+from criproxy.deviceplugin import messages, sockets
 from criproxy.deviceplugin.backoff import Backoff
 from criproxy.deviceplugin.introduction import ByCall, ByFolder
 from criproxy.deviceplugin.registration import KubeletSocket, RegistryEntry
@@ -111,8 +111,10 @@ class Plugin:
     def offer(self, resource: Resource, held: tuple[Device, ...]) -> None:
         """List *resource* from now on, and as unhealthy what containers *held* of former ids."""
         self.published, self.held = resource, held
+        before = messages.options(self._servicer.resource)
         self._servicer.update(resource.with_held(held))
-        self._situation.notify()
+        if messages.options(resource) != before:
+            self._situation.notify()
 
     def notify(self) -> None:
         """Something may have changed in the kubelet's folders."""
@@ -160,14 +162,15 @@ class Plugin:
             self._situation.enter(State.NO_SOCKET, str(error))
             await self._situation.until_changed(before, backoff.pause_s())
             return
-        # A kubelet that starts removes sockets, and may do so twice; what goes on doing so is another matter.
-        self._short_lives = self._short_lives + 1 if monotonic() - begun_s < SHORT_S else 0
-        if not self._short_lives:
+        # A kubelet that starts removes sockets, and may start often; who removes them otherwise is another matter.
+        after = await self._situation.sight()
+        is_short = monotonic() - begun_s < SHORT_S and after.kubelet == before.kubelet
+        self._short_lives = self._short_lives + 1 if is_short else 0
+        if not is_short:
             backoff.reset()
         elif self._short_lives > SHORT_LIVES:
-            text = f"{self._path}: is removed again and again"
-            self._situation.enter(State.NO_SOCKET, text)
-            await self._situation.until_changed(await self._situation.sight(), backoff.pause_s())
+            self._situation.enter(State.NO_SOCKET, f"{self._path}: is removed again and again")
+            await self._situation.until_changed(after, backoff.pause_s())
 
     async def _serve(self) -> None:
         """Serve until the socket is gone.

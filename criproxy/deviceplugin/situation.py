@@ -97,4 +97,5 @@ class Situation:
                 while not enough() and await self.sight() == before:
                     await self.news()
                 return True
-        return False
+        # Not everything that changes is news at once: a folder that the kernel does not watch is only polled.
+        return await self.sight() != before

@@ -78,11 +78,6 @@ class Published:
         """Those of a class."""
         return (each for each in self.resources if each.device_class == device_class)
 
-    def card(self, device_class: str, ids: Iterable[str]) -> PublishedCard | None:
-        """The card that has one of several names."""
-        names = set(filter(None, ids))
-        return next((each for each in self.cards if each.device_class == device_class and each.id in names), None)
-
 
 def read_report(arguments: Mapping[str, Any]) -> Published:
     """The report in the arguments of the command.

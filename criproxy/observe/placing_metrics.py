@@ -76,7 +76,6 @@ _NOW = {
     "store_failing_s": ("store_failing_seconds", "How long the state on disk has been out of date; 0 if it is not."),
     "resync_age_s": ("resync_age_seconds", "How long ago criproxy last asked the runtime which containers run."),
     "config_problem": ("config_problem", "1 while the configuration in force is not the one in the file, else 0."),
-    "device_plugin_up": ("device_plugin_up", "1 while criproxy's device plugin reports to the daemon, else 0."),
     "released": ("released", "1 while the node is released and no container is placed, else 0."),
     "ready": ("ready", "1 if criproxy decides held calls, 0 until the runtime has listed its containers."),
 }
@@ -189,6 +188,10 @@ def _cards(placing: Placing) -> Iterator[Metric]:
 
 
 def _plugin(counters: Counters, placing: Placing) -> Iterator[Metric]:
+    up = GaugeMetricFamily("criproxy_device_plugin_up", "1 while the device plugin reports to the daemon, else 0.")
+    if placing.device_plugin_up is not None:
+        up.add_metric([], placing.device_plugin_up)
+    yield up
     text = "Ids that the device plugin advertises, by resource; replicas of a card count each."
     ids = GaugeMetricFamily("criproxy_device_ids", text, labels=["device_class", "resource", "health"])
     for (kind, resource), (healthy, unhealthy) in sorted(placing.device_ids.items()):

@@ -3,7 +3,7 @@
 Pure functions, so that a daemon and a command that only has the database say the same. docs/devices.md has the keys.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.devices.cards import Card, Stock, Stocks
@@ -21,6 +21,7 @@ from criproxy.devices.holdings import (
 )
 from criproxy.devices.links import Peers, links
 from criproxy.devices.may_see import Word
+from criproxy.devices.offers import card_of
 from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
@@ -93,6 +94,7 @@ def of_plugin(plugin: Reported | None) -> Values | None:
 def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plugin: Reported | None = None) -> Values:
     """One class: its cards with those who have them, the ways between cards, and what our device plugin offers."""
     report = plugin.report if plugin else None
+    published = _published(kind, stock, report)
     held = [(one, set(cards_of(one.facts, kind, stock))) for one in given or () if source_of(one.facts, kind.name)]
     return {
         "name": kind.name,
@@ -111,8 +113,8 @@ def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plu
                 "numa_node": card.numa_node if card.numa_node >= 0 else None,
                 "nodes": list(card.nodes),
                 "parts": [],
-                **_health(report.card(kind.name, _names(kind, card)) if report else None),
-                "containers": None if given is None else [has(one, kind.name) for one, cards in held if card in cards],
+                **_health(published.get(card)),
+                "containers": None if given is None else _holders(held, kind, stock, card),
             }
             for index, card in enumerate(stock.cards)
         ],
@@ -163,11 +165,22 @@ def _advertised(resource: Advertised, kind: str, given: Sequence[Given] | None) 
     }
 
 
-def _names(kind: DeviceClass, card: Card) -> Iterator[str]:
-    """What our device plugin may call a card."""
-    yield from (card.id, card.pci)
-    if kind.id_format != "uuid":
-        yield str(card.number)
+def _holders(
+    held: Iterable[tuple[Given, set[Card | None]]], kind: DeviceClass, stock: Stock, card: Card
+) -> list[Values]:
+    """The containers that have *card*, and the ids by which each has that one: replicas of it, or the card itself."""
+    found = [has(one, kind.name) for one, cards in held if card in cards]
+    for each in found:
+        ids = [one for share in each["allocated"] for one in share["ids"]]
+        each["ids_of_card"] = [one for one in ids if stock.card(kind, card_of(one)) == card]
+    return found
+
+
+def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:
+    """What our device plugin says of the cards of a class."""
+    named = [each for each in report.cards if each.device_class == kind.name] if report else []
+    told = [(stock.card(kind, each.id), each) for each in named]
+    return {card: each for card, each in told if card is not None}
 
 
 def _health(card: PublishedCard | None) -> Values:

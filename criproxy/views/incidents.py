@@ -39,7 +39,7 @@ def users(node: Node, incident: Incident) -> list[Values]:
     ]
 
 
-def problems(node: Node) -> Iterator[str]:
+def unhealthy_in_use(node: Node) -> Iterator[str]:
     """A sentence for each unhealthy card that a container uses."""
     for incident in node.incidents.values():
         living = [(c.title, use) for c, use in _users(node, incident) if c.state is not ContainerState.EXITED]

@@ -98,6 +98,6 @@ def test_answers_of_an_earlier_version() -> None:
             for key in ("healthy", "reason", "since", "replicas"):
                 del card[key]
             for held in card["containers"]:
-                del held["allocated"]
+                del held["allocated"], held["ids_of_card"]
 
     assert "nvidia: 8 cards, 6 idle; for all: /dev/nvidiactl" in lines(values, 200)

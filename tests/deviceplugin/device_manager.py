@@ -20,11 +20,14 @@ from criproxy.deviceplugin import deviceplugin_pb2 as api
 
 LARGEST_BYTES = 4 << 20
 """Of a message that it takes: the default of grpc-go."""
-CONNECT_S = 10.0
+CONNECT_S = 60.0
+"""Longer than the kubelet's ten seconds, so that a test fails where the kubelet would have to wait."""
 _OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", LARGEST_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 20),
+    ("grpc.max_reconnect_backoff_ms", 50),
 )
 
 
@@ -45,15 +48,15 @@ class Endpoint:
     stopped: bool = False
     following: "asyncio.Task[None] | None" = None
 
-    async def call(self, name: str, request: Message, reply: type[Message]) -> Any:  # noqa: ANN401 (the caller knows)
-        """Call one method of the plugin."""
+    async def call(self, name: str, request: Message, reply: type[Message], *, dials: bool = False) -> Any:  # noqa: ANN401 (the caller knows)
+        """Call one method of the plugin; where it *dials*, it waits for a socket that is not there."""
         assert self.channel is not None
         method: Any = self.channel.unary_unary(
             f"/v1beta1.DevicePlugin/{name}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=reply.FromString,
         )
-        return await method(request, timeout=CONNECT_S)
+        return await method(request, timeout=CONNECT_S, wait_for_ready=dials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,9 @@ class DeviceManager:
         channel = grpc.aio.insecure_channel(f"unix://{socket}", options=_OPTIONS)
         endpoint = Endpoint(resource, api.DevicePluginOptions(), channel)
         try:
-            endpoint.options = await endpoint.call("GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
+            endpoint.options = await endpoint.call(
+                "GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions, dials=True
+            )
         except BaseException:
             await channel.close()
             raise

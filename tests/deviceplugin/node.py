@@ -8,7 +8,7 @@ from pathlib import Path
 from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import Plugins
+from criproxy.deviceplugin.plugins import AskInUse, InUse, Plugins
 from criproxy.deviceplugin.resource import Device, Preference, Resource
 from criproxy.deviceplugin.settings import State, Status, Times, Way
 from criproxy.devices.allocation import InvalidRequest, Response
@@ -67,6 +67,10 @@ class Log(RecordingLog):
     def info(self, event: str, **keys: object) -> None:
         """Keep a line, and wake who waits for one."""
         super().info(event, **keys)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let who waits judge again."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -95,6 +99,8 @@ class Node:
     plugins: Plugins = field(init=False)
     tasks: Tasks = field(init=False)
     client: PodresourcesClient | None = None
+    answers: int = 0
+    """How often the plugin has asked which ids are in use; what came of it counts before it asks again."""
 
     def __post_init__(self) -> None:
         self.kubelet = FakeKubelet(self.root)
@@ -106,13 +112,21 @@ class Node:
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = Plugins(
             Place(kubelet_dir=self.root, way=self.way),
-            KubeletInUse(self.client, self.log, timeout_s=1.0),
+            self._in_use(KubeletInUse(self.client, self.log, timeout_s=1.0)),
             self.tasks,
             is_ours=self.is_ours,
             times=self.times,
             **sizes,
         )
         self.plugins.start()
+
+    def _in_use(self, ask: AskInUse) -> AskInUse:
+        async def counted() -> InUse | None:
+            self.answers += 1
+            self.log.wake()
+            return await ask()
+
+        return counted
 
     async def stop_plugins(self) -> None:
         """End the device plugin, as its process does."""
@@ -144,3 +158,11 @@ class Node:
 def changed(resources: Mapping[str, Resource], **keys: object) -> Mapping[str, Resource]:
     """The same resources with other fields."""
     return {name: replace(each, **keys) for name, each in resources.items()}  # type: ignore[arg-type]
+
+
+async def started(node: Node, *ids: str, **keys: object) -> None:
+    """Start the kubelet and the device plugin, and wait until the kubelet has the ids; *keys* are of the resource."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(changed(offer(*ids), **keys))
+    await node.kubelet.until_capacity(GPU, len(ids))

@@ -3,12 +3,13 @@
 import os
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from criproxy.deviceplugin.settings import State
-from tests.deviceplugin.node import GPU, Node, offer
+from tests.deviceplugin.node import GPU, QUICK, Node, offer
 from tests.disks import remount, small_disk
 
 SOCKET = "criproxy-nvidia.com_gpu.sock"
@@ -115,6 +116,7 @@ async def test_a_socket_that_is_always_removed(node: Node) -> None:
 
 async def test_a_folder_that_is_replaced(node: Node) -> None:
     """The plugin follows the path, not the folder that it had."""
+    node.times = replace(QUICK, beside_events_s=3600)
     await node.kubelet.start()
     node.start_plugins()
     node.plugins.publish(offer("a"))
@@ -123,6 +125,8 @@ async def test_a_folder_that_is_replaced(node: Node) -> None:
     await node.kubelet.stop()
     node.kubelet.plugins_dir.rename(node.root / "former")
     await node.until_state(State.NO_SOCKET)
+    node.kubelet.plugins_dir.mkdir()
+    await node.until_state(State.NO_KUBELET)
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)
 
@@ -132,12 +136,26 @@ async def test_a_dead_kubelet_socket(node: Node) -> None:
     node.kubelet.plugins_dir.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(node.kubelet.socket))
-    node.times = type(node.times)(register_s=0.1, first_pause_s=0.02, longest_pause_s=0.1)
+    node.times = replace(QUICK, register_s=0.1)
     node.start_plugins()
     node.plugins.publish(offer("a"))
     status = await node.until_state(State.NO_KUBELET)
     assert status.text == f"{node.kubelet.socket}: no kubelet listens on it"
     assert status.counts.refused == 0
+
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_registration_in_the_way_of_a_start(node: Node) -> None:
+    """A call that waits for the next kubelet is repeated with the new socket, since that kubelet removed the former."""
+    node.kubelet.plugins_dir.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(node.kubelet.socket))
+    node.times = replace(QUICK, register_s=3600, first_pause_s=3600, longest_pause_s=3600)
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.log.until(lambda: node.status().counts.served == 1)
 
     await node.kubelet.start()
     await node.kubelet.until_capacity(GPU, 1)

@@ -51,6 +51,7 @@ async def watched(found: Machine) -> AsyncIterator[Callable[[], "asyncio.Future[
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        await found.close()
 
 
 async def test_no_cards(tmp_path: Path) -> None:
@@ -174,6 +175,36 @@ async def test_nvml_that_hangs(tmp_path: Path) -> None:
     assert [gpu.uuid for gpu in found.gpus] == ["GPU-0"]
     assert found.problems == ("NVML has not answered for 0.05 s",)
     assert Process().children() == []
+
+
+async def test_nvml_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others do not wait for it: what the files of the driver tell is known at once, and all when NVML has answered."""
+    monkeypatch.setattr(inventory, "NVML_WAIT_S", 0.0)
+    host = Host(tmp_path, Driver(gpus=(t4(0),)))
+    host.gpu(t4(0))
+    host.plug("/dev/npu0")
+    looking = machine(host, NVIDIA, ALI)
+    async with watched(looking) as upcoming:
+        first, change = looking.latest, upcoming()
+        now = first if not first.pending else await change
+
+    assert (first.pending, first.problems) == (True, ("NVML has not answered yet",))
+    assert [(gpu.uuid, gpu.memory_mib) for gpu in first.gpus] == [("GPU-0", 0)]
+    assert len(first.stock(ALI).cards) == 1
+    assert (now.pending, now.problems) == (False, ())
+    assert now.gpus[0].memory_mib == t4(0).memory_mib
+
+
+async def test_an_end_before_nvml_has_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for."""
+    monkeypatch.setattr(inventory, "NVML_WAIT_S", 0.0)
+    host = Host(tmp_path, Driver(hangs=True))
+    looking = machine(host, NVIDIA, timeout_s=0.5)
+
+    await looking.look()
+    await looking.close()
+
+    assert looking.latest.pending
 
 
 async def test_a_gpu_that_is_lost(tmp_path: Path) -> None:

@@ -370,6 +370,14 @@ def test_a_resource_of_nvidias_file_that_the_class_does_not_have() -> None:
     )
 
 
+@pytest.mark.parametrize(("strategy", "names"), [("none", [GPU]), ("mixed", []), ("single", [])])
+def test_before_nvml_has_answered(strategy: str, names: list[str]) -> None:
+    """Cards that may turn out to be divided are not offered as a whole."""
+    config = of_nvidia(f"flags: {{migStrategy: {strategy}}}")
+
+    assert list(resources(config, replace(gpus(t4(0)), pending=True), strict=True).resources) == names
+
+
 def test_imex_channels() -> None:
     """Those that the file names, as far as the machine has them; one that is required has to be there."""
     text = "imex: {channelIDs: [0], required: true}"

@@ -52,9 +52,7 @@ def health(card: Values) -> Text:
 
 def parts_of(card: Values, held: Values) -> str:
     """The ids by which a container has a card, where these are others than that of the card: replicas, or parts."""
-    ids = [
-        each for share in held.get("allocated", ()) for each in share["ids"] if each.startswith(f"{_id(card, held)}::")
-    ]
+    ids = [each for each in held.get("ids_of_card", ()) if each not in held["ids"]]
     return "".join(f"{each}, " for each in [*ids, *(each for each in held["ids"] if each in card["parts"])])
 
 
@@ -65,12 +63,6 @@ def incidents(values: Values) -> Iterator[Text]:
         by = f", used by {', '.join(users)}" if users else ", used by no container"
         text = f"{each['class']}: card {each['card']} is unhealthy since {each['since']}: {each['reason']}"
         yield Text(f"{text} (onUnhealthy: {each['action']}){by}", style=TROUBLE if users else NOTE)
-
-
-def _id(card: Values, held: Values) -> str:
-    """The id of a card as a container has it."""
-    names = [card["id"], card["pci_address"], str(card["number"])]
-    return next((name for name in names if name and name in held["ids"]), card["id"] or str(card["number"]))
 
 
 def _use(one: Values) -> str:

@@ -49,6 +49,7 @@ class Incidents:
 
     def __post_init__(self) -> None:
         self._stops = Stops(self.context, self._mark_stopped)
+        self.edits = bool(self.marks())  # from the first reply after a restart
 
     async def report(self, found: Incident) -> Incident:
         """Remember that a card is unhealthy, then do what is to be done; a report that is repeated is the same one.

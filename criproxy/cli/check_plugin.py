@@ -1,5 +1,6 @@
-"""``criproxy check`` of NVIDIA's configuration file, which a policy file may name."""
+"""``criproxy check`` of the device plugin: NVIDIA's configuration file, and what is offered to the kubelet."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from criproxy.config.load import Report
     from criproxy.config.nvidia_file import NvidiaFile
+    from criproxy.devices.cards import Stock
+    from criproxy.devices.options import DeviceOptions
+
+
+SHOWN_IDS = 8
+
+
+def offered_lines(options: "DeviceOptions | None", stocks: "Mapping[str, Stock]") -> list[str]:
+    """What the plugin offers of the machine's cards, without NVIDIA's: only its driver knows how they are divided."""
+    plan = options.plan() if options else None
+    if plan is None:
+        return []
+    from criproxy.deviceplugin.inventory import Inventory
+    from criproxy.deviceplugin.offering import Configuration
+    from criproxy.deviceplugin.resources import resources
+
+    others = replace(plan, advertised=tuple(each for each in plan.advertised if not each.is_nvidia))
+    served = resources(Configuration(plan=others), Inventory(stocks=stocks))
+    lines = [f"    {name}: {_ids(list(resource.devices))}" for name, resource in served.resources.items()]
+    notes = [f"  note: {text}" for text in served.warnings]
+    return [*(["  the device plugin offers:", *lines] if lines else []), *notes]
+
+
+def _ids(ids: list[str]) -> str:
+    more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+    return ", ".join(ids[:SHOWN_IDS]) + more
 
 
 def nvidia_file(report: "Report", host_root: Path | None, hostname: str, group: str | None) -> "NvidiaFile | None":

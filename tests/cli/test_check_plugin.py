@@ -1,4 +1,4 @@
-"""`criproxy check` also judges the file of NVIDIA's device plugin that a policy file names."""
+"""`criproxy check` also judges what the device plugin would do: NVIDIA's file, and the cards that are shared."""
 
 import json
 from pathlib import Path
@@ -57,6 +57,28 @@ def test_without_a_machine(host: Path) -> None:
 
     assert status == 0
     assert "NVIDIA" not in output
+
+
+def test_what_is_offered(host: Path) -> None:
+    """The ids of cards and replicas of this machine; a card that is not there is noted."""
+    for number in range(3):
+        write(host / f"dev/npu{number}", "")
+    policy = """
+policy: none
+devices:
+  classes: [{name: ali, resources: [a.b/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}]
+  plugin: {sharing: [{resource: a.b/npu, devices: [0, npu7], replicas: 9, rename: a.b/part}]}
+"""
+
+    status, output = check(host, policy, "")
+
+    assert status == 0
+    assert output.splitlines()[-4:] == [
+        "  the device plugin offers:",
+        "    a.b/npu: npu1, npu2",
+        "    a.b/part: npu0::0, npu0::1, npu0::2, npu0::3, npu0::4, npu0::5, npu0::6, npu0::7 and 1 more",
+        "  note: a.b/npu: the card npu7, which is to be shared, is not there",
+    ]
 
 
 def test_for_programs(host: Path) -> None:
