@@ -3,7 +3,10 @@
 import asyncio
 import os
 import signal
+from collections import Counter
 from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from criproxy import __version__
 from criproxy.cri.podresources import PodresourcesClient
@@ -11,12 +14,12 @@ from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
-from criproxy.deviceplugin.in_use import KubeletInUse
+from criproxy.deviceplugin.in_use import KubeletInUse, not_asked
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import InUse, Plugins
+from criproxy.deviceplugin.plugins import AskInUse, Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
@@ -34,6 +37,9 @@ from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
 from criproxy.observe.tasks import Tasks
 from criproxy.observe.writer import LineWriter
+
+if TYPE_CHECKING:
+    from criproxy.deviceplugin.metrics import Sample
 
 log = structlog.get_logger("criproxy.device-plugin")
 
@@ -64,6 +70,7 @@ class DevicePlugin:
         self._reports = Reports(options.control_socket, self._published, log)
         self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
         self._stop = asyncio.Event()
+        self._said = ""
         self._plugins: Plugins
         self._publisher: Publisher
         self._reload: Reload
@@ -79,11 +86,14 @@ class DevicePlugin:
             stack.push_async_callback(self._tasks.stop)
             stack.callback(self._health.stop)
             self._build(stack, loaded)
-            await self._first_look(loaded)
-            self._start_beside()
-            self._notifier.ready(self._status_text())
-            log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
-            await self._stop.wait()
+            await self._serve_http(stack)
+            starting = asyncio.create_task(self._start(loaded), name="start")
+            stopping = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                await stopping
+            starting.cancel()
             self._notifier.stopping()
         log.info("stopped")
 
@@ -104,25 +114,36 @@ class DevicePlugin:
         self._labelling = Labelling(options.host_root, self._publisher, log)
         stack.push_async_callback(self._labelling.stop)
         tell(log, loaded)
-        self._plugins.start()
         stack.push_async_callback(self._plugins.stop)
 
-    def _in_use(self, stack: AsyncExitStack, loaded: Loaded) -> "KubeletInUse | _NotAsked":
+    def _in_use(self, stack: AsyncExitStack, loaded: Loaded) -> AskInUse:
         if loaded.podresources is None:
-            return _NotAsked()
+            return not_asked
         client = PodresourcesClient(loaded.podresources)
         stack.push_async_callback(client.close)
         return KubeletInUse(client, log)
 
-    async def _first_look(self, loaded: Loaded) -> None:
-        """Offer the cards that there are."""
+    async def _serve_http(self, stack: AsyncExitStack) -> None:
+        if self._address is None:
+            return
+        await asyncio.to_thread(import_module, "criproxy.deviceplugin.http")
+        from criproxy.deviceplugin.http import serve_http
+
+        await serve_http(stack, self._address, self._sample, self._heartbeat, log)
+
+    async def _start(self, loaded: Loaded) -> None:
+        """Offer the cards that there are, and follow what changes."""
         self._used(loaded)
         inventory = await self._machine.look()
         try:
             self._publisher.check(loaded, inventory)
         except ResourceError as error:  # a card that is broken at boot does not take all others away
             self._reload.failed(str(error), "what is not concerned is offered")
+        self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
+        self._start_beside()
+        self._notifier.ready(self._status_text())
+        log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
 
     def _start_beside(self) -> None:
         """Follow what changes."""
@@ -184,8 +205,31 @@ class DevicePlugin:
             return f"CONFIGURATION NOT USED: {self._reload.problem.splitlines()[0]}; {text}"
         return text
 
+    def _sample(self) -> "Sample":
+        from criproxy.deviceplugin.metrics import Sample
+
+        cards: dict[str, Counter[bool]] = {}
+        for (kind, _), known in self._health.known.items():
+            cards.setdefault(kind, Counter())[known.health.healthy] += 1
+        return Sample(
+            status=self._plugins.status,
+            classes=self._publisher.served.classes,
+            cards=cards,
+            reloads=self._reload.reloads,
+            reloads_failed=self._reload.failures,
+            failures=self._failures.counts,
+            config_problem=bool(self._reload.problem),
+            events_problem=bool(self._watching.events.problem),
+            labels_problem=bool(self._labelling.problem),
+            daemon_reached=self._reports.reachable,
+            pending_incidents=self._reports.pending,
+        )
+
     def _beat(self) -> None:
         self._notifier.alive()
+        if hasattr(self, "_reload") and (status := self._status_text()) != self._said:
+            self._said = status
+            self._notifier.status(status)
         self._log_writer.flush()
 
     def _beat_failed(self, error: Exception) -> None:
@@ -206,10 +250,3 @@ class DevicePlugin:
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
         self._stop.set()
-
-
-class _NotAsked:
-    """Where the kubelet's podresources are switched off."""
-
-    async def __call__(self) -> InUse | None:
-        return None
