@@ -215,6 +215,6 @@ def test_what_has_no_effect_is_noted() -> None:
     options = BalloonsOptions.model_validate({"idleCPUClass": "low", "balloonTypes": [{"name": "a", "cpuClass": "x"}]})
 
     assert [(note.path, note.text) for note in options.notes()] == [
-        (("idleCPUClass",), "is not acted on: criproxy sets no frequencies"),
-        (("balloonTypes", 0, "cpuClass"), "is not acted on: criproxy sets no frequencies"),
+        (("idleCPUClass",), "has no effect: criproxy does not set CPU frequencies"),
+        (("balloonTypes", 0, "cpuClass"), "has no effect: criproxy does not set CPU frequencies"),
     ]

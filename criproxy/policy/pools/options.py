@@ -32,7 +32,7 @@ class PoolsOptions(Options):
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their pool."""
     pin_memory: bool = True
-    """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
+    """Whether the memory of containers may be restricted to the NUMA nodes of their pool."""
 
     def contradictions(self) -> Iterator[Misfit]:
         """What is wrong with the pools whatever the machine."""
