@@ -212,7 +212,10 @@ def test_the_section_on_tenants_has_the_options_that_restrict_annotations() -> N
     ("beginning", "words"),
     [
         ("Let the kubelet reserve the CPUs that the policy reserves", ["reservedSystemCPUs:", "scheduler", "hang in"]),
-        ("* **containers are created during a bypass**", ["exclusive CPUs, shares", "gets its CPUs", "`promote`"]),
+        (
+            "* **containers are created during a bypass**",
+            ["exclusive CPUs, but has shared CPUs", "gets its CPUs", "`promote`"],
+        ),
         ("* **criproxy hangs or dies**", ["exit code 128", "`restartPolicy: Never`"]),
     ],
 )

@@ -274,5 +274,6 @@ def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) ->
 
 def _unknown(name: str) -> str:
     near = get_close_matches(name, BUILTIN, n=1)
-    mean = f"; did you mean {near[0]!r}?" if near else ""
-    return f"there is no class {name!r}; built in are {', '.join(BUILTIN)}{mean}; one of your own needs resources"
+    mean = f" (did you mean {near[0]!r}?)" if near else ""
+    own = "a class of your own needs resources"
+    return f"there is no class {name!r}{mean}; built-in classes are: {', '.join(BUILTIN)}; {own}"

@@ -121,7 +121,7 @@ def test_what_is_odd_is_told() -> None:
         )
     )
 
-    assert "  shop/gone/main was given GPU-gone, which is no card of this machine (checkpoint)" in shown
+    assert "  shop/gone/main was given GPU-gone, which is not a card of this machine (checkpoint)" in shown
     assert "  shop/some/main was given an unknown card (cdi)" in shown
     assert "  shop/asks/main may see more than it was given: no-evidence" in shown
     assert "exempt, so that nothing is hidden: shop/dcgm/main" in shown
@@ -162,7 +162,7 @@ def test_the_driver_knows_links_and_parts() -> None:
 
     assert values["classes"][0]["links"][0] == {"from": 0, "to": 1, "link": "NV4", "distance": "SYS", "nvlinks": 4}
     assert any("shop/web/main (MIG-a, podresources)" in line for line in shown)
-    assert "  shop/odd/main was given MIG-a, MIG-gone, which is no card of this machine (podresources)" in shown
+    assert "  shop/odd/main was given MIG-a, MIG-gone, which is not a card of this machine (podresources)" in shown
     assert any("between two cards: NV# that many NVLinks, PIX " in line for line in shown)
 
 

@@ -183,7 +183,7 @@ async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
             await come(world, sharer(f"n{number}"))
         told = unplaced(world)
         assert len(told) == MAX_NAMED + 1
-        assert told[-1] == "2 more containers share without having been placed, for similar reasons"
+        assert told[-1] == "2 more containers share CPUs without having been placed, for similar reasons"
         assert measure(world.controller).unpromoted == MAX_NAMED + 2
 
 
@@ -195,7 +195,7 @@ NONE = {"balloonTypes": [{"name": "default", "maxCPUs": -1}]}
 @pytest.mark.parametrize(
     ("types", "why"),
     [
-        pytest.param(FEW, "no suitable balloon instance available of type few", id="no-room"),
+        pytest.param(FEW, "no balloon of type few", id="no-room"),
         pytest.param(NONE, "maxCPUs of balloon type default is -1", id="no-default-place"),
     ],
 )

@@ -23,7 +23,9 @@ SCHEDULING = "criproxy does not set scheduling classes, because CRI has no field
     [
         pytest.param("scheduling-class.resource-policy.nri.io/pod", SCHEDULING, id="of-the-pod"),
         pytest.param("cpu-class.criproxy.io", "criproxy does not set CPU frequencies", id="without-scope"),
-        pytest.param("irq-affinity.criproxy.io/container.main", "criproxy does not move interrupts", id="of-the-container"),
+        pytest.param(
+            "irq-affinity.criproxy.io/container.main", "criproxy does not move interrupts", id="of-the-container"
+        ),
         pytest.param("cri-resource-manager.intel.com/rdtclass", CLASSES, id="the-old-form"),
         pytest.param(
             "prefer-isolated-cpu.criproxy.io/pod",

@@ -30,7 +30,7 @@ def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
             yield from _heading(f"{title}{at}")
             yield from _candidates(choice["candidates"])
         if choice["leavers"]:
-            yield from _heading(f"Who would have to leave for it to fit{at}")
+            yield from _heading(f"Which containers would have to leave for it to fit{at}")
             yield _lines([*choice["leavers"]["containers"], *_more(choice["leavers"]), choice["leavers"]["text"]])
 
 

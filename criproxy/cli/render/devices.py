@@ -62,7 +62,7 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
         yield Text(f"  between two cards: {', '.join([*linked, *named])}", style=QUIET)
     for held in kind["elsewhere"]:
         ids = ", ".join(held["ids"])
-        what = f"{ids}, which is no card of this machine" if ids else "an unknown card"
+        what = f"{ids}, which is not a card of this machine" if ids else "an unknown card"
         yield Text(f"  {words.title(held)} was given {what} ({held['evidence']})", style=NOTE)
     for seen in kind["may_see_more"]:
         yield Text(f"  {words.title(seen)} may see more than it was given: {', '.join(seen['findings'])}", style=NOTE)

@@ -84,12 +84,12 @@ def test_who_would_have_to_leave_follows() -> None:
 
     assert lines == [
         "",
-        "Who would have to leave for it to fit, at 12:31:05 UTC",
+        "Which containers would have to leave for it to fit, at 12:31:05 UTC",
         "  shop/a/main",
         "  shop/b/main",
         "  and 1 more",
-        "  it would fit if these 3 containers left; a shorter list may do: the search was",
-        "  cut short",
+        "  it would fit without these 3 containers; a shorter list may exist: the search",
+        "  was cut short",
     ]
 
 
