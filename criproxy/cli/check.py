@@ -158,7 +158,7 @@ def _found(stock: "Stock") -> str:
     if not stock.cards:
         return "none"
     cards = [" ".join(filter(None, (*card.nodes, _known_of(card)))) for card in stock.cards]
-    shared = f"; for all: {' '.join(stock.shared)}" if stock.shared else ""
+    shared = f"; shared nodes: {' '.join(stock.shared)}" if stock.shared else ""
     return f"{', '.join(cards)}{shared}"
 
 

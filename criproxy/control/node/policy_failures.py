@@ -55,7 +55,7 @@ class Asking:
             if not can_be_refused(event) and not is_new:
                 text = f"the policy failed{_about(node, event)}, and nobody moved: {error!r}"
                 self.failures.add("policy", text)
-                self.log.error("policy failed; nobody moves", event_kind=kind_of(event), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+                self.log.error("policy failed; no container moves", event_kind=kind_of(event), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
                 return step(node, event, Fallback(options_of(policy)))
             if isinstance(error, CriproxyError):
                 raise

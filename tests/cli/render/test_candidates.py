@@ -53,7 +53,7 @@ def test_criteria_in_which_they_differ_are_columns() -> None:
         "  the machine   no  2  4 GiB      9  loses by 1",
         "  NUMA node 2                        lacks 2 CPUs",
         "  and 7 more",
-        "  alike in: it is there already",
+        "  the same for all: it is there already",
     ]
 
 
@@ -67,7 +67,7 @@ def test_those_alike_come_in_their_order() -> None:
         "  balloons",
         "  a         its pod is there; chosen",
         "  b         comes later",
-        "  alike in: x",
+        "  the same for all: x",
     ]
 
 

@@ -155,7 +155,7 @@ async def test_a_bad_file_that_is_as_it_was_again(scene: Scene) -> None:
     scene.reload.file_changed()
 
     assert await scene.heard() == "ready: well"
-    assert scene.events("the policy file says what is in force")
+    assert scene.events("the policy file matches the configuration in force")
     assert scene.world.controller.context.counters.reloads_ok == 0
 
 
