@@ -34,8 +34,8 @@ KEYS: Mapping[str, Key] = {
     ),
     "prefer-shared-cpus": Key(
         _BOOL,
-        "`true`: it shares CPUs even where it would get exclusive CPUs; `false`: with 2500m it gets two exclusive CPUs and "
-        "shares the rest",
+        "`true`: it shares CPUs even where it would get exclusive CPUs; `false`: with 2500m it gets two exclusive CPUs "
+        "and shares the rest",
     ),
     "prefer-reserved-cpus": Key(
         _BOOL, "whether it runs on the reserved CPUs; only where `annotations.allow` permits it", restricted=True
