@@ -211,7 +211,7 @@ def test_the_section_on_tenants_has_the_options_that_restrict_annotations() -> N
 @pytest.mark.parametrize(
     ("beginning", "words"),
     [
-        ("Let the kubelet reserve the CPUs that the policy reserves", ["reservedSystemCPUs:", "scheduler", "hang in"]),
+        ("Let the kubelet reserve the same CPUs as the policy", ["reservedSystemCPUs:", "scheduler", "hang in"]),
         (
             "* **containers are created during a bypass**",
             ["exclusive CPUs, but has shared CPUs", "gets its CPUs", "`promote`"],
