@@ -5,12 +5,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from criproxy.control.configuration.policy_switch import UNDONE, UNKNOWN, asked_for
+from criproxy.control.configuration.policy_switch import asked_for
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Log, Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
 from criproxy.errors import StoreError
+from criproxy.model.last_configuration import LastConfiguration
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.store.database import NAME
@@ -23,6 +24,9 @@ async def release(
 ) -> dict[str, Any]:
     """Do what the daemon would; returns the same answer. Undone, all containers are placed as soon as a daemon starts.
 
+    Where the state directory cannot be used, such as on a full disk, all containers that the runtime knows are released
+    all the same, and the answer says why that is not remembered.
+
     Args:
         state_dir: the daemon's.
         runtime_endpoint: of the form ``unix:///PATH``.
@@ -33,7 +37,7 @@ async def release(
             since the state may be lost, and the answer says that nothing is remembered: no daemon may ever read it.
 
     Raises:
-        StoreError: a daemon has the state directory, or it cannot be used, or has nothing that could be undone.
+        StoreError: a daemon has the state directory, or nothing there could be undone, or that could not be stored.
         CriproxyError: the machine cannot be read.
     """
     if may_create or not is_new(state_dir):
@@ -49,10 +53,11 @@ async def release(
 
 async def _released(state_dir: Path, runtime_endpoint: str, host_root: Path, log: Log, *, undo: bool) -> dict[str, Any]:
     topology = discover(host_root)
-    with closing(Store(state_dir)) as store:
+    with closing(Store(state_dir, may_fail=not undo)) as store:
         # No file is read, so the release is one of the node's configuration; that the last one was undone is over.
-        before = store.load(topology).configuration.removeprefix(UNDONE) or UNKNOWN
-        settings, policy = Settings(host_root=host_root, configuration=before), NonePolicy(Options())
+        before = LastConfiguration.parse(store.load(topology).configuration)
+        settings = Settings(host_root=host_root, configuration=before.digest_of_release)
+        policy = NonePolicy(Options())
         controller = Controller(settings, topology, policy, store, RuntimeClient(runtime_endpoint), log)
         try:
             switch = controller.policy_switch

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from criproxy.control.configuration.last_good import Keeping
 from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
-from criproxy.control.configuration.policy_switch import UNDONE
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.daemon.options import Endpoints, Options
 from criproxy.discovery.machine import discover
+from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.topology import Topology
 from criproxy.observe.log import structlog
 from criproxy.observe.systemd import Notifier
@@ -93,6 +93,6 @@ def _usable(options: Options, topology: Topology, found: Configuration | BadFile
     """What was *found* or, where the file is bad, what is in force instead, by what the *store* has; may block."""
     if not isinstance(found, BadFile):
         return found
-    before = store.load(topology).configuration.removeprefix(UNDONE)
-    base = Settings(host_root=options.host_root, configuration=before)
+    before = LastConfiguration.parse(store.load(topology).configuration)
+    base = Settings(host_root=options.host_root, configuration=before.digest)
     return configuration_instead(found, read_good(options.state_dir), topology, base)

@@ -34,7 +34,7 @@ class Node:
     released: str = ""
     """Why the node was released, such as by order of a user; empty while containers are placed."""
     configuration: str = ""
-    """The policy that placed new containers last, as a digest: a restart notices another one."""
+    """Of the policy that placed new containers last, so that a restart notices another one: see `LastConfiguration`."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """By uid of the pod, the CPUs of its containers that have ended and may come back."""
 

@@ -189,7 +189,7 @@ def _cpus(placing: Placing) -> Iterator[Metric]:
     texts = {
         "exclusive": "Exclusive CPUs.",
         "shared": "Shared CPUs: pods may use them, and they are not exclusive.",
-        "free": "Shared CPUs that can become exclusive: not reserved, isolated or in a balloon.",
+        "free": "Shared CPUs that can become exclusive: not reserved, isolated, in a balloon or in a used pool.",
     }
     for kind, text in texts.items():
         family = GaugeMetricFamily(f"criproxy_{kind}_cpus", text, labels=["numa_node"])

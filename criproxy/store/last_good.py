@@ -9,7 +9,7 @@ from pathlib import Path
 
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.store.database import NAME as DATABASE
-from criproxy.store.store import is_of_all
+from criproxy.store.directory import why_refused
 
 NAME = "last-good.json"
 MAX_BYTES = 8 << 20
@@ -33,7 +33,7 @@ class GoodFile:
 def read_good(state_dir: Path) -> GoodFile | None:
     """The last good file; None where none is known, or it cannot be read. Blocks."""
     try:
-        if is_of_all(state_dir):
+        if why_refused(state_dir):
             return None
         with (state_dir / NAME).open("rb") as stream:
             values = json.loads(stream.read(MAX_BYTES))
@@ -48,10 +48,10 @@ def write_good(state_dir: Path, good: GoodFile) -> None:
     """Keep *good*, whole or not at all; nothing is written where it is kept already. Blocks.
 
     Raises:
-        OSError: the disk fails, or others write to the directory, too; what was kept before is still there.
+        OSError: the disk fails, or the directory is not criproxy's own; what was kept before is still there.
     """
-    if is_of_all(state_dir):
-        raise OSError(EPERM, "other programs use the directory, too")
+    if reason := why_refused(state_dir):
+        raise OSError(EPERM, f"its directory {reason}")
     if read_good(state_dir) == good:
         return
     new = state_dir / f"{NAME}.new"

@@ -6,7 +6,6 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from stat import S_ISVTX
 from typing import Protocol, TypeVar
 
 from criproxy.errors import StoreError
@@ -14,6 +13,7 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.database import Database
+from criproxy.store.directory import why_refused
 from criproxy.store.writing import LeftOut
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Store:
     """The state directory of one node; one process may have it open.
 
     Args:
-        directory: made with mode 0700 where it is missing.
+        directory: made with mode 0700 where it is missing; else `why_refused` says whether it is taken.
         may_fail: go on without it where the directory cannot be used (a full or read-only disk, not one that another
             process has): every save tries to open it anew, and the first one that can writes all there is.
 
@@ -178,22 +178,13 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def is_of_all(directory: Path) -> bool:
-    """Whether others keep their files there, as in /tmp, which must not be closed to them; a fresh tmpfs is empty."""
-    if not directory.stat().st_mode & S_ISVTX:
-        return False
-    there = {path.name for path in directory.iterdir()}
-    return bool(there) and LOCK_NAME not in there
-
-
 def _lock(directory: Path) -> int:
     """Take the directory for this process; the lock goes with the process, however that ends."""
     lock = -1
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if is_of_all(directory):
-            own = "name one of criproxy's own with --state-dir"
-            raise StoreError(f"the state directory {directory} is used by other programs, too: {own}")
+        if reason := why_refused(directory):
+            raise StoreError(f"the state directory {directory} {reason}")
         directory.chmod(0o700)
         lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

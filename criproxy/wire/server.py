@@ -126,7 +126,8 @@ class Proxy:
         self._all_closed.clear()
         if self.links:
             try:
-                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):  # wait_for of Python 3.11 may swallow a cancellation
+                    await self._all_closed.wait()
             except TimeoutError:
                 return False
         return True

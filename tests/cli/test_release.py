@@ -227,6 +227,29 @@ async def test_a_release_goes_on_where_a_full_disk_does_not_take_its_end(tmp_pat
     assert "the release stays in effect, since its end could not be stored: the state database " in result.stderr
 
 
+async def test_a_disk_so_full_that_the_state_cannot_be_opened_keeps_nobody_pinned(tmp_path: Path) -> None:
+    """Everybody that the runtime knows is let go, and the answer says that the next start places them again."""
+    write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
+    with small_disk(tmp_path / "state") as disk:
+        async with World(tmp_path) as world:
+            first, shared = await world.run(owner("first")), await world.run(sharer("shared"))
+            await world.stop_criproxy()
+            fill(disk)
+            result, undone = await call(tmp_path), await call(tmp_path, "--undo")
+
+            assert (world.cpus(first), world.cpus(shared)) == ("0-3", "0-3")
+            free(disk)
+            await world.start_criproxy()
+            await world.until(lambda: world.cpus(first) == "1")
+
+    assert result.exit_code == 1
+    assert "2 containers released, 0 left. The next start of criproxy places containers again." in result.stdout
+    unopened = f"the state database {disk}/criproxy.db cannot be used: "
+    assert f"The release could not be stored, and ends with the next restart: {unopened}" in result.stdout
+    assert (undone.exit_code, undone.stdout) == (1, "")
+    assert unopened in undone.stderr
+
+
 async def test_without_daemon_and_runtime(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what is left, and that is let go when both are back."""
     monkeypatch.setattr("criproxy.control.configuration.policy_switch.LEARN_S", 0.5)

@@ -9,16 +9,19 @@ from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Grant
+from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
-from criproxy.model.workload import Container, Pod, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.policy.pools import PoolsOptions, PoolsPolicy
 from criproxy.policy.static import StaticOptions, StaticPolicy
+from criproxy.views.situation import Situation
+from criproxy.views.status import summary
 from tests.policy.pools_files import pools_options
 from tests.policy.shapes import n4c16
 
 THREE = {"name": "one", "cpu": 1, "instances": 3, "maxPods": 2}
-EXCLUSIVE = {"name": "rt", "exclusive": True, "cpuLists": [{"cpuset": cpus} for cpus in ("4-5", "8-9", "6-7")]}
+RT: dict[str, object] = {"name": "rt", "exclusive": True}
+EXCLUSIVE = RT | {"cpuLists": [{"cpuset": cpus} for cpus in ("4-5", "8-9", "6-7")]}
 
 
 class Cluster:
@@ -53,6 +56,12 @@ class Cluster:
     def cpus(self, key: str) -> str:
         """Where a container runs."""
         return format_cpuset(self.node.grants[key].cpus)
+
+    def free(self) -> str:
+        """What `status` calls free."""
+        reserved = self.options.reserved(self.node.topology)
+        values = summary(Situation(node=self.node, policy="pools", placer=self.policy, reserved=reserved))
+        return str(values["cpus"]["free"])
 
     def end(self, *keys: str) -> None:
         """Containers go."""
@@ -236,3 +245,51 @@ def test_pools_are_shown() -> None:
 
     assert [(format_cpuset(each.cpus), set(each.mems)) for each in shown["one"]] == [("1", {0}), ("2", {0}), ("3", {0})]
     assert [format_cpuset(each.mems) for each in shown["default"]] == ["1-3"]
+
+
+@pytest.mark.parametrize(
+    ("pools", "more", "pods", "free"),
+    [
+        pytest.param([EXCLUSIVE], {}, [], "1-15", id="nobody-is-there"),
+        pytest.param([EXCLUSIVE], {}, [""], "4-9", id="whoever-names-no-pool-shares-the-default-one"),
+        pytest.param([EXCLUSIVE], {}, ["", "rt"], "6-9", id="one-of-the-exclusive-pools-is-taken"),
+        pytest.param([EXCLUSIVE], {}, ["", "rt", "rt", "rt"], "", id="all-of-them-are"),
+        pytest.param([THREE], {}, ["", "one"], "2-3", id="pools-without-pods"),
+        pytest.param([THREE | {"maxPods": -1}], {}, [""], "", id="a-pool-for-no-pod"),
+        pytest.param([THREE], {"available": "cpuset:0-7"}, [""], "1-3", id="cpus-that-no-pool-has"),
+        pytest.param([THREE], {"pinCPU": False}, ["one"], "", id="pools-hold-nobody"),
+        pytest.param(
+            [RT | {"cpuLists": [{"cpuset": "1-15"}]}], {}, [], "1-15", id="the-reserved-cpu-is-left-to-others"
+        ),
+        pytest.param(
+            [RT | {"cpuLists": [{"cpuset": "0-15"}]}], {"reserved": None}, [""], "", id="no-cpu-would-be-left"
+        ),
+        pytest.param(
+            [RT | {"cpuLists": [{"cpuset": "0-7"}, {"cpuset": "8-15"}]}],
+            {"reserved": None},
+            [""],
+            "0-15",
+            id="sharers-make-room-for-either-of-two-pools",
+        ),
+    ],
+)
+def test_free_cpus_are_those_that_the_next_container_can_have(
+    pools: list[dict[str, object]], more: dict[str, object], pods: list[str], free: str
+) -> None:
+    """In a pool without containers: those of all others are in a pool that somebody has."""
+    cluster = Cluster(*pools, **more)
+    for number, pool in enumerate(pods):
+        cluster.run(f"pod{number}", pool=pool)
+
+    assert cluster.free() == free
+
+
+def test_a_pool_of_one_container_is_free_as_a_whole_or_not_at_all() -> None:
+    """A container that criproxy only watches on one of its CPUs keeps all others out; shared pools lose that CPU."""
+    cluster = Cluster(EXCLUSIVE, THREE)
+    stranger = Container(key="id", pod="p", name="stranger", state=ContainerState.RUNNING)
+    on = Applied(frozenset({3, 4}), frozenset())
+    cluster.node = cluster.node.replace(containers={"id": stranger}, applied={"id": on})
+
+    assert cluster.node.watched_cpus == {3, 4}
+    assert cluster.free() == "1-2,6-15"

@@ -226,26 +226,6 @@ def test_directory_is_private(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_directory_of_everybody_is_left_as_it_is(tmp_path: Path) -> None:
-    """A mistyped `--state-dir /tmp` does not close /tmp to all others, nor do they get at the state."""
-    (tmp_path / "of-another").touch()
-    tmp_path.chmod(0o1777)
-    with pytest.raises(StoreError, match="is used by other programs, too: name one of criproxy's own with --state-dir"):
-        Store(tmp_path)
-
-    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
-    assert [path.name for path in tmp_path.iterdir()] == ["of-another"]
-
-
-def test_a_fresh_file_system_is_taken(tmp_path: Path) -> None:
-    """The top of a tmpfs has the mode of /tmp; where nothing lies in it, it is criproxy's, and stays so."""
-    for _ in range(2):
-        tmp_path.chmod(0o1777)
-        Store(tmp_path).close()
-
-    assert tmp_path.stat().st_mode & 0o777 == 0o700
-
-
 def test_two_stores_on_one_directory(store: Store) -> None:
     """A second user of the directory is refused with the process that has it, and may have it afterwards."""
     with pytest.raises(

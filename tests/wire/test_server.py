@@ -274,6 +274,25 @@ async def test_drain_cuts_what_does_not_end(tmp_path: Path) -> None:
     assert world.proxy.links == set()
 
 
+@pytest.mark.parametrize("turns", range(3))
+async def test_a_drain_that_is_cancelled_as_the_last_connection_ends_is_cancelled(tmp_path: Path, turns: int) -> None:
+    """In whichever turn of the loop: who ends the proxy must not be kept waiting for a drain that was given up."""
+    async with running(tmp_path, {}) as world:
+        assert await world.call(PASS, b"x") == b"x"
+        draining = asyncio.create_task(world.proxy.drain(60))
+        await asyncio.sleep(0)
+        (link,) = world.proxy.links
+        world.proxy.closed(link)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_over = draining.done()
+
+        draining.cancel()
+        await asyncio.wait([draining])
+
+        assert draining.cancelled() is not is_over
+
+
 async def test_one_broken_client_leaves_the_others_alone(tmp_path: Path) -> None:
     """It gets a GOAWAY, and its connection ends."""
     async with running(tmp_path, {}) as world:

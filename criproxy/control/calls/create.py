@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import time
 
+from criproxy.control.calls.named_sandboxes import NamedSandboxes
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.node.state import Words
@@ -36,8 +37,6 @@ class HeldCreate:
     sandbox_id: str
     place: str
     """The reservation under which its place is held: its own, or that of the create that it repeats."""
-    introduces: bool = False
-    """Its sandbox was unknown before."""
     guarding: bool = False
     """The rule about devices is at it, or has not come to an end."""
 
@@ -61,6 +60,7 @@ class Creates:
     inheritance: Inheritance
     see: Callable[[str, str], None] = lambda _title, _cpus: None
     """Told of each create: the container's name, and the cpuset that the kubelet sent, empty where it sent none."""
+    _sandboxes: NamedSandboxes = field(default_factory=NamedSandboxes)
 
     async def hold(self, call: Call, message: bytes) -> Verdict:
         """Reserve a place and write it into the message; refuse what does not fit."""
@@ -71,6 +71,7 @@ class Creates:
         self.see(container.title, request.config.linux.resources.cpuset_cpus)
         call.context = creating = HeldCreate(container.pod, container.key)
         self.context.in_flight.create(creating.place)
+        self._sandboxes.begin(creating.sandbox_id)
         with self.context.failures.harmless("what a create asks for"):
             self._note_asked(request, container, capacity_bytes)
         try:
@@ -104,19 +105,24 @@ class Creates:
         """Confirm or give back the place; False if this create had none and may have made a container."""
         if not isinstance(call.context, HeldCreate):
             return outcome.kind in (OutcomeKind.FAILED, OutcomeKind.NOT_SENT)
-        place = call.context.place
+        place, sandbox_id = call.context.place, call.context.sandbox_id
         self.context.in_flight.end_create(place)
+        is_last = self._sandboxes.end(sandbox_id)
+        if outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
+            self._sandboxes.made(sandbox_id)
         container_id = _created_id(outcome)
         if container_id:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
             # What its message said may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
-        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN):
-            self.outcomes.create_unknown(place, call.context.sandbox_id)
+        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._has_id(place):
+            self.outcomes.create_unknown(place, sandbox_id)
         elif self._only_reserved(place):
-            self._give_back(call.context)
+            self._give_back(call.context, is_last=is_last)
         else:
-            self.reconciler.enqueue([place], read=True)  # what this message said is not in force
+            # The create repeated one of a container that exists: no answer to it, nor a missing one, ends that
+            # container, and what this message said is not in force.
+            self.reconciler.enqueue([place], read=True)
         return True
 
     async def without_place(self, call: Call, message: bytes | None, *, shared: bool) -> Verdict:
@@ -163,8 +169,9 @@ class Creates:
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
             self.context.in_flight.end_create(creating.place)
+            is_last = self._sandboxes.end(creating.sandbox_id)
             if self._only_reserved(creating.place):
-                self._give_back(creating)
+                self._give_back(creating, is_last=is_last)
 
     def _note_asked(self, request: api.CreateContainerRequest, container: Container, capacity_bytes: int) -> None:
         sent = api.LinuxContainerResources()
@@ -177,19 +184,18 @@ class Creates:
 
         self.context.state.note_later(container, Kind.ASKED, words)
 
-    def _give_back(self, creating: HeldCreate) -> None:
-        """Nothing came of a create: neither its place is left, nor a sandbox that only it had named."""
+    def _give_back(self, creating: HeldCreate, *, is_last: bool) -> None:
+        """Nothing came of a create: nor, where it *is_last*, of all others in a sandbox that only they have named."""
         others = {one.key for one in self.context.state.node.containers_of(creating.sandbox_id)} - {creating.place}
-        if creating.introduces and not others:
-            self.context.state.submit(PodGone(creating.sandbox_id))
-        else:
-            self.context.state.submit(ContainerGone(creating.place))
+        gone = PodGone(creating.sandbox_id) if is_last and not others else ContainerGone(creating.place)
+        self.context.state.submit(gone)
 
     async def _introduce(self, request: api.CreateContainerRequest, creating: HeldCreate) -> None:
         """Add the sandbox to the node if it is unknown, or its new size."""
+        await self.context.state.settled()  # it may be on its way to be forgotten
         known = self.context.state.node.pods.get(creating.sandbox_id)
         if known is None:
-            creating.introduces = True
+            self._sandboxes.name(creating.sandbox_id)
             pod = translate.pod(request.sandbox_config, creating.sandbox_id)
             await self.context.state.apply(PodCreated(pod, self.inheritance.of(pod.uid)))
         elif request.sandbox_config.linux.HasField("resources"):
@@ -225,6 +231,11 @@ class Creates:
             return False
         grant = decision.grant
         return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
+
+    def _has_id(self, place: str) -> bool:
+        """Whether *place* is that of a container which the runtime has made."""
+        container = self.context.state.node.containers.get(place)
+        return container is not None and container.key != container.reservation
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""

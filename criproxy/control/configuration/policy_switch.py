@@ -22,6 +22,7 @@ from criproxy.engine.release import is_settled, outcome_of, successor
 from criproxy.engine.reserved import owned_by_pod
 from criproxy.errors import StoreError, UsageError
 from criproxy.model.cpuset import CpuSet
+from criproxy.model.last_configuration import LastConfiguration
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
 from criproxy.policy.api import Policy
@@ -34,10 +35,6 @@ SETTLE_S = 20.0
 """How long the command waits for its updates; they go on after that."""
 GIVEN_UP = 2
 """An update that failed so often is not waited for; it is tried again all the same."""
-UNDONE = "undone"
-"""Before the configuration of a node whose release was undone without a daemon: the next one places all."""
-UNKNOWN = "unknown"
-"""The configuration of a node that was released without a daemon after its state was lost: none ends that release."""
 
 
 @dataclass(slots=True)
@@ -96,9 +93,9 @@ class PolicySwitch:
             if not self.active and (settings.devices or not isinstance(policy, NonePolicy)):
                 await self._learn()
             await self._see_disk()
-            before = self._node.configuration
-            apply_all = settings.apply_all or before.startswith(UNDONE)
-            same = before in (settings.configuration, UNKNOWN)  # it was away for as long as its file was bad
+            before = LastConfiguration.parse(self._node.configuration)
+            apply_all = settings.apply_all or before.is_undone
+            same = before.keeps_release(settings.configuration)  # it was away for as long as its file was bad
             event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             decision = await asyncio.shield(self.context.state.submit(event, policy))
             self.context.in_force.settings = settings
@@ -164,7 +161,8 @@ class PolicySwitch:
         """
         before = self._node
         if before.released:
-            await self.context.state.apply(PolicyChanged(configuration=UNDONE + before.configuration))
+            undone = LastConfiguration.parse(before.configuration).undone
+            await self.context.state.apply(PolicyChanged(configuration=undone.format()))
             try:
                 await self.context.persister.durable()
             except StoreError as error:
@@ -202,8 +200,10 @@ class PolicySwitch:
         if node.configuration != settings.configuration or (self.places and not node.released and _has_unplaced(node)):
             # Where nothing is known of the last one, the state is new or was lost: that moves no container.
             known = node.configuration not in ("", settings.configuration)
-            apply_all = known and (settings.apply_all or node.configuration.startswith(UNDONE))
-            event = PolicyChanged(apply_all, settings.configuration, keeps_release=node.configuration == UNKNOWN)
+            before = LastConfiguration.parse(node.configuration)
+            apply_all = known and (settings.apply_all or before.is_undone)
+            same = before.keeps_release(settings.configuration)
+            event = PolicyChanged(apply_all, settings.configuration, keeps_release=same)
             self.context.state.submit(event).add_done_callback(lambda _: self.changed())
 
     def _see_reserved(self, node: Node, *, apply_all: bool) -> None:

@@ -1,6 +1,6 @@
 """One step of the engine with the policy in force; with the fallback where that fails at what has happened already."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
@@ -22,13 +22,22 @@ class PolicyFailed(Fault):
     briefly = "the policy failed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asking:
-    """Asks policies; where one fails, it is counted and reported, and who cannot be refused goes by the fallback."""
+    """Asks a policy about one event; where it fails, who cannot be refused goes by the fallback.
 
-    counters: Counters
-    failures: Failures
-    log: Log
+    `step` may run in a thread. What it has found is counted and told by `report` on the event loop, to which counters,
+    failures and the log belong.
+    """
+
+    _raised: int = 0
+    """How often the policy raised what no policy may."""
+    _faults: int = 0
+    """How many of its answers broke a rule."""
+    _texts: list[str] = field(default_factory=list)
+    """One sentence for each failure that is shown."""
+    _unmoved: tuple[str, Exception] | None = None
+    """The kind of the event, and what the policy raised, where nobody moved for that."""
 
     def step(self, node: Node, event: Event, policy: Policy, *, is_new: bool) -> Decision:
         """What *event* leads to.
@@ -48,22 +57,31 @@ class Asking:
         except Exception as error:
             if isinstance(error, Refused) and isinstance(event, ContainerCreating | ContainerResized):
                 raise  # an answer, and no failure
-            self.counters.policy_failures += 1
+            self._raised += 1
             if isinstance(error, PolicyFault):
-                self.counters.policy_faults += 1
-                self.failures.add("policy", str(error))
+                self._faults += 1
+                self._texts.append(str(error))
             if not can_be_refused(event) and not is_new:
-                text = f"the policy failed{_about(node, event)}, and nobody moved: {error!r}"
-                self.failures.add("policy", text)
-                self.log.error("policy failed; no container moves", event_kind=kind_of(event), exc_info=error)  # noqa: TRY400 (a `Log` has no more)
+                self._texts.append(f"the policy failed{_about(node, event)}, and no container moved: {error!r}")
+                self._unmoved = kind_of(event), error
                 return step(node, event, Fallback(options_of(policy)))
             if isinstance(error, CriproxyError):
                 raise
             raise PolicyFailed(f"the policy failed: {error!r}") from error
         if decision.faults:
-            self.counters.policy_faults += len(decision.faults)
-            self.failures.add("policy", f"the policy failed{_about(node, event)}: {decision.faults[0]}")
+            self._faults += len(decision.faults)
+            self._texts.append(f"the policy failed{_about(node, event)}: {decision.faults[0]}")
         return decision
+
+    def report(self, counters: Counters, failures: Failures, log: Log) -> None:
+        """Count and tell what `step` has found; for the event loop's thread."""
+        counters.policy_failures += self._raised
+        counters.policy_faults += self._faults
+        for text in self._texts:
+            failures.add("policy", text)
+        if self._unmoved:
+            kind, error = self._unmoved
+            log.error("policy failed; no container moves", event_kind=kind, exc_info=error)
 
 
 def _about(node: Node, event: Event) -> str:

@@ -7,7 +7,7 @@ a decision before it is there awaits `Persister.durable`: docs/decisions/0038 sa
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter, time
 
@@ -62,6 +62,7 @@ class _Job:
     event: Event
     done: "asyncio.Future[Decision]"
     policy: Policy | None
+    asking: Asking = field(default_factory=Asking)
 
 
 class NodeState:
@@ -96,7 +97,7 @@ class NodeState:
         """Called when an event has been decided, to carry the decision out; set once, by who does that."""
         self._counters = counters
         self._failures = failures
-        self._asking = Asking(counters, failures, log)
+        self._log = log
         self._persister = persister
         self._history = History()
         self._outbox = Outbox(persister.add, self._history, log, failures, tasks)
@@ -248,11 +249,11 @@ class NodeState:
             await asyncio.sleep(0)
 
     def _stepped(self, job: _Job) -> Step:
-        """What comes of an event; the node is as before."""
+        """What comes of an event; the node is as before. May run in a thread."""
         node, event, begun_s, at_s = self.node, job.event, perf_counter(), time()
         result: Decision | Exception
         try:
-            result = self._step(node, event, job.policy)
+            result = self._step(node, job)
             if self._persister.error is not None and not self.bypassed and is_reservation(event):
                 result = StoreError(str(self._persister.error))
         except Exception as error:  # noqa: BLE001 (it is for whoever submitted the event)
@@ -261,6 +262,7 @@ class NodeState:
 
     def _book(self, job: _Job, one: Step) -> None:
         """Let everybody see what came of an event."""
+        job.asking.report(self._counters, self._failures, self._log)
         if isinstance(one.result, Decision):
             self.policy = job.policy or self.policy
             if one.result.node is not one.before:
@@ -278,15 +280,16 @@ class NodeState:
         if can_be_refused(one.event):
             self._counters.decision_times.add(one.took_s)
 
-    def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
-        """What *event* leads to; what has happened already counts, whatever the policy does."""
+    def _step(self, node: Node, job: _Job) -> Decision:
+        """What the event of *job* leads to; what has happened already counts, whatever the policy does."""
+        event = job.event
         if self.bypassed:
             return step(node, _bypassed(event), Fallback(options_of(self.policy)))
-        asked = policy or self.policy
+        asked = job.policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # nobody newly owns what cannot be stored
             return step(node, event, Fallback(options_of(asked)))
-        return self._asking.step(node, event, asked, is_new=policy is not None)
+        return job.asking.step(node, event, asked, is_new=job.policy is not None)
 
 
 def _bypassed(event: Event) -> Event:

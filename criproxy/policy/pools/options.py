@@ -6,10 +6,12 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from criproxy.model.cpuset import CpuSet, format_cpuset
+from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.options import Misfit, NamespacePattern, Options, may_use, missing_cpus
 from criproxy.policy.pools.fields import DEFAULT, RESERVED, Amount, CpuList, Pool
 from criproxy.policy.pools.plan import make_plan
+from criproxy.policy.pools.room import open_cpus
 
 ANNOTATION = "pool.podpools"
 """The annotation that names the pool of a container."""
@@ -33,6 +35,12 @@ class PoolsOptions(Options):
     """Whether containers run only on the CPUs of their pool."""
     pin_memory: bool = True
     """Whether the memory of containers may be restricted to the NUMA nodes of their pool."""
+
+    def held(self, node: Node) -> CpuSet:
+        """All but those that the next container can have for itself: see `open_cpus`."""
+        topology = self.usable(node.topology)
+        reserved = self.reserved(topology)
+        return node.topology.cpus - open_cpus(make_plan(self.pools, reserved, topology), self.within(node), reserved)
 
     def contradictions(self) -> Iterator[Misfit]:
         """What is wrong with the pools whatever the machine."""

@@ -1,4 +1,4 @@
-"""Which pools have room for a container: for its pod among others, or for itself alone."""
+"""Which pools have room for a container: for its pod among others, or for itself alone; and which CPUs are open."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.workload import Container
-from criproxy.policy.pools.plan import Instance
+from criproxy.policy.pools.plan import Instance, Plan
 
 
 def pods_by_pool(node: Node, container: Container) -> dict[str, set[str]]:
@@ -55,3 +55,20 @@ class Alone:
     def order(self, instance: Instance) -> tuple[bool, bool]:
         """The one that it has, then those next to its pod, then all others."""
         return instance.cpus != self.had, self.node.topology.nodes_of(instance.cpus).isdisjoint(self.near)
+
+
+def open_cpus(plan: Plan, node: Node, reserved: CpuSet) -> CpuSet:
+    """The CPUs that the next container can have for itself, whichever pool of *plan* it is for.
+
+    Those of pools that are for one container and free, and those of all other pools on which no container runs.
+
+    Args:
+        plan: the pools.
+        node: on the part of its machine that the policy uses.
+        reserved: CPUs that no container can have for itself.
+    """
+    alone = Alone(node, NO_CPUS, node.exclusive_cpus | node.watched_cpus | reserved, NO_CPUS)
+    own = (each.cpus for each in plan.instances if each.kind.exclusive and alone.may_have(each))
+    shared = (each.cpus for each in plan.instances if not each.kind.exclusive and each.kind.max_pods >= 0)
+    sharers = (grant.cpus for grant in node.grants.values() if grant.shares and not grant.is_preserved)
+    return NO_CPUS.union(*own) | (NO_CPUS.union(*shared) - NO_CPUS.union(*sharers))

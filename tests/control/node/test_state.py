@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -39,9 +40,11 @@ def manager_of(disk: Disk, log: RecordingLog | None = None) -> NodeState:
     return state_on(disk, EMPTY, STATIC, log or RecordingLog())
 
 
-def state_on(store: NodeStore, node: Node, policy: Policy, log: RecordingLog) -> NodeState:
-    """The state of *node*, kept on *store*."""
-    counters, failures = Counters(), Failures(log=log)
+def state_on(
+    store: NodeStore, node: Node, policy: Policy, log: RecordingLog, clock: Callable[[], float] = time.time
+) -> NodeState:
+    """The state of *node*, kept on *store*; failures are dated by *clock*."""
+    counters, failures = Counters(), Failures(clock, log)
     tasks = Tasks(log, failures)
     persister = Persister(node, store, QUICK, counters, log, failures, tasks)
     return NodeState(node, policy, persister, counters, log, failures, tasks)
@@ -310,6 +313,39 @@ async def test_events_wait_in_order_while_the_whole_node_is_worked_out(monkeypat
     assert manager.submit(creating("next")).done()
     await manager.flush()
     assert [type(event) for event in heard] == [ContainerCreating, PolicyChanged, ContainerGone, ContainerCreating]
+    await manager.close()
+
+
+async def test_what_a_policy_did_wrong_in_a_thread_is_reported_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters, failures and the log are the event loop's: `status` reads them while a thread works out an event."""
+    monkeypatch.setattr(state, "MANY", 0)
+    disk, threads = Disk(), list[tuple[str, threading.Thread]]()
+    disk.answers.set()
+
+    def clock() -> float:
+        threads.append(("failures", threading.current_thread()))
+        return time.time()
+
+    class Log(RecordingLog):
+        def error(self, event: str, **keys: object) -> None:
+            threads.append((event, threading.current_thread()))
+
+    class Broken(StaticPolicy):
+        def place(self, node: Node, container: Container) -> Layout:
+            threads.append(("policy", threading.current_thread()))
+            raise RuntimeError("no idea")
+
+    manager = state_on(disk, EMPTY, STATIC, Log(), clock)
+    await done(manager, PodCreated(Pod(key="pod")), creating("main", 1000))
+    manager.policy = Broken(STATIC.options)
+
+    await done(manager, PolicyChanged(apply_all=True))
+
+    here = threading.main_thread()
+    told = ["failures", "policy failed; no container moves"]
+    assert [what for what, thread in threads if thread is not here] == ["policy"]
+    assert [what for what, thread in threads if thread is here] == told
+    assert manager._counters.policy_failures == 1
     await manager.close()
 
 

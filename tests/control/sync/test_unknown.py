@@ -325,6 +325,23 @@ async def test_a_cut_create_is_not_given_up_while_it_is_repeated(tmp_path: Path)
         assert not world.controller.node.containers
 
 
+async def test_a_container_whose_create_is_repeated_and_cut_stays_known(tmp_path: Path) -> None:
+    """No create ends a container that has an id: its CPUs stay its own, whatever became of the repetition."""
+    slow = Slow()
+    quick = replace(SLOW_TO_ASK, unknown_pause_s=0.02)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), quick) as world:
+        pod = owner("owner", 2)
+        owned = await world.run(pod)
+        sandbox_id, in_flight = world.controller.node.containers[owned].pod, world.controller.context.in_flight
+
+        slow["CreateContainer"] = 60.0
+        await cut(world.kubelet.create(pod, sandbox_id, pod.containers[0]), slow)
+
+        await world.poll(lambda: not in_flight.is_creating(owned) and not is_asked_for(owned))
+        assert owned in world.controller.node.containers
+        assert world.owned() == {1, 2}
+
+
 async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> None:
     """What the runtime said before the repetition says nothing of it: two more answers undo the resize."""
     slow = Counting()

@@ -93,9 +93,9 @@ def _failing(rig: Rig) -> None:
 def _obeying(rig: Rig) -> None:
     inner = rig.answers.situations.controller.context.state._step
 
-    def step(node: Any, event: Any, policy: Any) -> Any:  # noqa: ANN401
-        decision = inner(node, event, policy)
-        if isinstance(event, ContainerCreating):
+    def step(node: Any, job: Any) -> Any:  # noqa: ANN401
+        decision = inner(node, job)
+        if isinstance(job.event, ContainerCreating):
             lost = {key: grant for key, grant in decision.node.grants.items() if key not in rig.keys[:1]}
             return type(decision)(decision.node.replace(grants=lost), decision.updates, decision.reasons, decision.key)
         return decision
