@@ -8,7 +8,7 @@ from criproxy.cli.asking import control_socket_option, state_dir_option
 from criproxy.cli.client import NoDaemon, ask
 
 
-@click.command(short_help="Switch the bypass on or off: calls pass untouched, or containers are placed.")
+@click.command(short_help="Switch the bypass on or off: while it is on, calls pass untouched.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
 @control_socket_option
 @state_dir_option("The daemon's state on disk; shows whether a daemon runs but does not answer.")

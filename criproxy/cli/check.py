@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from criproxy.model.topology import Topology
 
 
-@click.command(short_help="Check a policy file, alone and against this machine.")
+@click.command(short_help="Check a policy file by itself and against this machine.")
 @click.argument("paths", nargs=-1, required=True, type=Place(), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
@@ -50,7 +50,7 @@ def command(
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
-    Exit status: 0 the daemon would accept all files, 1 it would not, 2 wrong use.
+    Exit status: 0 the daemon would accept all files, 1 it would not, 2 a usage error.
     """
     import os
 
@@ -158,7 +158,7 @@ def _found(stock: "Stock") -> str:
     if not stock.cards:
         return "none"
     cards = [" ".join(filter(None, (*card.nodes, _known_of(card)))) for card in stock.cards]
-    shared = f"; for all: {' '.join(stock.shared)}" if stock.shared else ""
+    shared = f"; shared nodes: {' '.join(stock.shared)}" if stock.shared else ""
     return f"{', '.join(cards)}{shared}"
 
 

@@ -52,7 +52,9 @@ def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         answer = json.loads(line)
     except ValueError as error:
-        raise NoDaemon(f"what listens on {path} is no criproxy daemon, or it ended: no answer in JSON") from error
+        raise NoDaemon(
+            f"what listens on {path} is not a criproxy daemon, or it has ended: its answer is not JSON"
+        ) from error
     if "error" in answer:
         wrong_use = answer.get("exit_status") == UsageError.exit_status
         raise (UsageError if wrong_use else CriproxyError)(answer["error"])

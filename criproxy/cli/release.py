@@ -46,8 +46,8 @@ def command(
     If no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
     is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
 
-    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, or the disk
-    did not store it, 2 wrong use.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, or
+    the release could not be stored, 2 a usage error.
     """
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}

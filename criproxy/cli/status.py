@@ -40,7 +40,7 @@ def command(  # noqa: PLR0913 (one for each option)
     """Show the containers of this node, what they asked for, their CPUs, free CPUs, and what is wrong.
 
     The command asks the daemon. If no daemon answers, it shows the state that the daemon left on disk, and says so.
-    The CPUs are those granted; where a container does not run there yet, its line says so.
+    The CPUs are those that were granted; if a container does not run on them yet, its line says so.
 
     --check prints one message for each problem, and ends with exit status 1 if there is one: a CPU that is exclusive
     to two containers, a container that is not where it should be, a failed update, a refused configuration, and more

@@ -91,7 +91,7 @@ def _to_pod(row: Row) -> Pod:
 def _texts(document: str) -> dict[str, str]:
     texts = json.loads(document)
     if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
-        raise ValueError(f"{document[:100]!r} is no map of texts")
+        raise ValueError(f"{document[:100]!r} is not a map of strings")
     return texts
 
 

@@ -32,13 +32,13 @@ def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
 
 def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
     has = "is placed for" if desired.in_force else "has"
-    sizes = f"{_size(desired.sizes)}, and {has} {_size(container.sizes, desired.sizes)}"
+    sizes = f"{_size(desired.sizes)}, but {has} {_size(container.sizes, desired.sizes)}"
     text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
     if desired.told:
         text = f"{text}{since}: {_IN_FORCE if desired.in_force else _GROWS}"
     else:
         why = f": {told.text}" if told else ""
-        text = f"{text}: its resize is refused{since}{why}"
+        text = f"{text}: its resize has been refused{since}{why}"
     return Refusal(container.title, text, told.times if told else 1, told.at_s if told else desired.since_s)
 
 
@@ -80,14 +80,14 @@ def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
     missed = container.missed
     assert missed is not None  # what makes it one of them
     why = _because(_missed(missed), refusal(node, key, policy) if policy else "")
-    return f"{container.title} shares{_since(missed.since_s)} without having been placed: {why}"
+    return f"{container.title} has shared CPUs{_since(missed.since_s)} without having been placed: {why}"
 
 
 def sentence(short: Shortfall) -> str:
     """One sentence for people."""
-    now = "shares" if not short.has else f"has {short.has}"
+    now = "has shared CPUs" if not short.has else f"has {short.has}"
     title, count = short.container.title, counted(short.cpus, "exclusive CPU")
-    return f"{title} should have {count}, {now}{_since(_since_s(short))}: {_why(short)}"
+    return f"{title} should have {count}, but {now}{_since(_since_s(short))}: {_why(short)}"
 
 
 def to_json(short: Shortfall) -> Values:

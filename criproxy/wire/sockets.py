@@ -31,7 +31,7 @@ def unix_path(address: str, what: str) -> str:
     """
     path = address.removeprefix("unix:").removeprefix("//") if address.startswith("unix:") else address
     if not path.startswith("/"):
-        raise UsageError(f"{what}: {address!r} is no Unix socket; use unix:///PATH, such as unix:///run/x.sock")
+        raise UsageError(f"{what}: {address!r} is not a Unix socket; use unix:///PATH, such as unix:///run/x.sock")
     if path.endswith("/") or "\0" in path:
         raise UsageError(f"{what}: {address!r} does not name a file; use unix:///PATH, such as unix:///run/x.sock")
     if len(os.fsencode(path)) > PATH_MAX_BYTES:

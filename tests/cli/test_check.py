@@ -337,7 +337,7 @@ def test_what_each_class_of_devices_finds(tmp_path: Path, host: Path) -> None:
 
     card = "/dev/nvidia0 (GPU-a, NUMA node 0)"
     assert check(host, file).stdout.endswith(
-        f"  devices of this machine:\n    nvidia: {card}; for all: /dev/nvidiactl\n    amd: none\n"
+        f"  devices of this machine:\n    nvidia: {card}; shared nodes: /dev/nvidiactl\n    amd: none\n"
     )
     place = {"pci": "0000:3b:00.0", "bridges": [], "numa_node": 0, "local_cpus": ""}
     described = {"number": 0, "nodes": ["/dev/nvidia0"], "id": "GPU-a"} | place

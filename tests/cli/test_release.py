@@ -294,7 +294,7 @@ async def test_an_address_that_is_none(tmp_path: Path) -> None:
     result = await call(tmp_path, "--runtime-endpoint", "containerd")
 
     assert result.exit_code == 2
-    assert "--runtime-endpoint: 'containerd' is no Unix socket; use unix:///PATH" in result.stderr
+    assert "--runtime-endpoint: 'containerd' is not a Unix socket; use unix:///PATH" in result.stderr
 
 
 async def test_a_directory_in_which_criproxy_has_not_run_is_not_made(tmp_path: Path, world: World) -> None:

@@ -63,7 +63,7 @@ def test_a_scenario_file_that_cannot_be_read(strange: Path, name: str, sentence:
         ("folder.jsonl", "folder.jsonl: is a folder: it must be a trace, as criproxy record writes it"),
         ("binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
         ("empty.jsonl", "empty.jsonl: is empty: it must be a trace"),
-        ("odd.jsonl", "odd.jsonl:1: the line is no JSON (from column 1 on)"),
+        ("odd.jsonl", "odd.jsonl:1: the line is not JSON (from column 1 on)"),
         ("folder.yaml", "folder.yaml: is a folder: it must be a load specification"),
         ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
     ],

@@ -360,7 +360,7 @@ def execute(path: Path, statement: str) -> None:
         pytest.param(spoil_version, f"version {VERSION + 1} is newer than {VERSION}", id="newer"),
         pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
         pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
-        pytest.param(spoil_texts, "table pods cannot be read: .* is no map of texts", id="no-labels"),
+        pytest.param(spoil_texts, "table pods cannot be read: .* is not a map of strings", id="no-labels"),
         pytest.param(spoil_columns, "table pods already exists", id="somebody-elses"),
     ],
 )

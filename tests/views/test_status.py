@@ -186,9 +186,9 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
     trouble = {"a" * 64: Trouble("UpdateContainerResources: UNAVAILABLE: no", 3)}
     found = problems(situation(after(), troubles=trouble))
 
-    assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 and is on 0-7"]
+    assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 but is on 0-7"]
     assert found["problems"] == [
-        "shop/web/side should be on CPUs 0,3-7 and is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
+        "shop/web/side should be on CPUs 0,3-7 but is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
     ]
 
 
@@ -198,7 +198,7 @@ def test_memory_that_is_elsewhere_is_told() -> None:
     node = step(node, UpdateApplied("c" * 64, parse_cpuset("1-2"), frozenset({1})), POLICY).node
 
     assert problems(situation(node))["under_way"] == [
-        "shop/trader/main should have memory of NUMA nodes 0 and has memory of 1"
+        "shop/trader/main should have memory of NUMA nodes 0 but has memory of 1"
     ]
 
 

@@ -124,7 +124,7 @@ def _totals(values: Values) -> Text:
         if totals[name]:
             parts.append(f"{totals[name]} {meaning}")
     text = Text(f"{count(totals['pods'], 'pod')}, {count(totals['containers'], 'container')}: {', '.join(parts)}")
-    for name, meaning in (("not_in_place", "not in place"), ("unknown", "of unknown outcome")):
+    for name, meaning in (("not_in_place", "not in place"), ("unknown", "with unknown outcome")):
         if totals[name]:
             text.append(f", {totals[name]} {meaning}", style=TROUBLE)
     return text

@@ -45,7 +45,7 @@ class Foreign:
         """What is wrong, and what would be right."""
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
-            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets, too "
+            "the kubelet's CPU manager, or another criproxy on this runtime, also sets cpusets "
             f"({self.times} times, last at {when}: CPUs {self.cpus} for {self.title}); "
             "criproxy replaces them with its own: set cpuManagerPolicy: none in the kubelet's configuration"
         )
@@ -166,7 +166,7 @@ class Updates:
         self.foreign = Foreign(title, cpus, times, time())
         if times == 1:
             self.context.log.warning(
-                "the kubelet sets cpusets, too: switch its CPU manager off (cpuManagerPolicy: none)",
+                "the kubelet also sets cpusets: switch its CPU manager off (cpuManagerPolicy: none)",
                 container=title,
                 cpus=cpus,
             )

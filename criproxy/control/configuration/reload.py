@@ -78,7 +78,7 @@ class Reload:
         if same and self.context.settings.policy_name != FALLBACK:
             self._now_in_force(new)
             if asked or problem:
-                self.context.log.info("the policy file says what is in force", file=str(new.source))
+                self.context.log.info("the policy file matches the configuration in force", file=str(new.source))
             return problem is not None
         if not asked:
             self.manager.reloading()

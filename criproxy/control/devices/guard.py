@@ -131,7 +131,9 @@ class DeviceGuard:
             try:
                 self.holdings.recall(node, await self.context.persister.newest(Kind.DEVICES, lives))
             except StoreError as error:
-                self.context.log.warning("cannot recall which container had which cards", error=str(error))
+                self.context.log.warning(
+                    "cannot read from the history which container had which cards", error=str(error)
+                )
             self._begun = True
 
     async def unseen(self, items: Sequence[api.Container]) -> list[api.Container]:

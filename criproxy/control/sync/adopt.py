@@ -216,7 +216,9 @@ class Adoption:
         self.context.log.info("adopted running containers", containers=len(adopted), to_be_moved=len(misplaced))
         if contested := NO_CPUS.union(*map(self._contested, misplaced)):
             self.context.counters.conflicts_repaired += len(contested)
-            self.context.log.warning("others used exclusive CPUs, too, and move", cpus=format_cpuset(contested))
+            self.context.log.warning(
+                "other containers used exclusive CPUs, and move away", cpus=format_cpuset(contested)
+            )
         self.reconciler.enqueue(misplaced)
 
     def _contested(self, key: str) -> CpuSet:

@@ -300,7 +300,9 @@ class Resync:
             return
         asked = await if_reported(self.context.cgroups.ask(item.id))
         if asked and asked[0].state is ContainerState.RUNNING and state.node.containers.get(item.id) is known:
-            self.context.log.warning("a container that was given up runs: it is adopted", container=known.title)
+            self.context.log.warning(
+                "a container that was given up is running: criproxy adopts it", container=known.title
+            )
             await state.apply(ContainerGone(item.id))
 
     async def _has_started(self, item: api.Container) -> None:
@@ -315,7 +317,7 @@ class Resync:
     def _failed(self, error: RuntimeCallError) -> None:
         self.context.counters.resync_failures += 1
         if str(error) != self.error:  # it is tried again every second
-            self.context.log.warning("cannot ask the runtime what runs", error=str(error))
+            self.context.log.warning("cannot ask the runtime which containers run", error=str(error))
         self.error = str(error)
 
     def _succeeded(self) -> None:
@@ -323,5 +325,5 @@ class Resync:
         counters.resyncs += 1
         counters.last_resync_s = monotonic()
         if self.error:
-            self.context.log.info("the runtime can be asked again what runs")
+            self.context.log.info("the runtime lists its containers again")
         self.error, self._is_first = "", False

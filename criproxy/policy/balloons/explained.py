@@ -86,7 +86,7 @@ def lacks(filling: Filling, balloon: Balloon) -> str:
 def _lacks_new(filling: Filling) -> str:
     """Why there can be no new balloon."""
     if filling.is_full:
-        return f"a place: there are {filling.kind.type.max_balloons}, as many as maxBalloons says"
+        return f"a place: maxBalloons allows no more than {filling.kind.type.max_balloons}"
     milli = max(asked_milli(filling.container), 1)
     shape = shape_of(filling.kind, filling.state.counts() if filling.kind.chooses else {})
     sizes = shape.sizes(milli)

@@ -424,7 +424,9 @@ async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
         assert not answer["released"]
         assert world.owned() == frozenset()
         assert [
-            text for text in wrong(world) if text.startswith("default/first/main should have 2 exclusive CPUs, shares")
+            text
+            for text in wrong(world)
+            if text.startswith("default/first/main should have 2 exclusive CPUs, but has shared CPUs")
         ]
 
         free(disk)

@@ -155,7 +155,7 @@ async def test_a_bad_file_that_is_as_it_was_again(scene: Scene) -> None:
     scene.reload.file_changed()
 
     assert await scene.heard() == "ready: well"
-    assert scene.events("the policy file says what is in force")
+    assert scene.events("the policy file matches the configuration in force")
     assert scene.world.controller.context.counters.reloads_ok == 0
 
 
@@ -334,7 +334,7 @@ async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> No
     await running
 
     assert read_good(tmp_path) is None
-    assert "cannot be written: its directory is used by other programs, too" in keeping.problem
+    assert "cannot be written: its directory is also used by other programs" in keeping.problem
     await asyncio.to_thread(tmp_path.chmod, 0o700)
     assert read_good(tmp_path) == planted
 

@@ -130,7 +130,7 @@ async def test_waiting_decisions_are_bounded() -> None:
     assert len(heard.told) == MAX_WAITING
     assert heard.told[0].about
     assert heard.told[0].about.name == "c3"
-    assert ("decisions cannot be explained: too many waited", {"decisions": 3}) in heard.log.lines
+    assert ("decisions cannot be explained: too many were waiting", {"decisions": 3}) in heard.log.lines
 
 
 async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
