@@ -100,10 +100,10 @@ def answer(situation: Situation) -> dict[str, Any]:
     return {**head, **times, **summary(situation), "containers": list(rows(situation)), "omitted": 0}
 
 
-def lines(values: dict[str, Any], width: int, height: int | None = None) -> list[str]:
+def lines(values: dict[str, Any], width: int, height: int | None = None, *, every: bool = False) -> list[str]:
     """What a terminal of that size shows, line by line."""
     screen = Console(file=io.StringIO(), width=width, highlight=False)
-    screen.print(render(values, width, height))
+    screen.print(render(values, width, height, every_refusal=every))
     assert isinstance(screen.file, io.StringIO)
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]
 
@@ -156,6 +156,25 @@ def test_who_cannot_be_created_is_told_with_the_reason() -> None:
     assert shown[1] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
     assert shown[2] == "REFUSED 1 h ago: no room"
     assert shown[6] == "REFUSED: 2 more containers; --refused shows all"
+
+
+@pytest.mark.parametrize(
+    ("listed", "omitted", "every", "last"),
+    [
+        pytest.param(6, 40, False, "REFUSED: 41 more containers; --refused shows 1 of them", id="newest"),
+        pytest.param(6, 40, True, "REFUSED: 40 more containers; criproxy keeps the reasons of", id="all-that-it-has"),
+        pytest.param(6, 0, True, "REFUSED 1 h ago: no room", id="all"),
+        pytest.param(2, 1, False, "REFUSED: 1 more container; criproxy keeps the reasons of", id="nothing-to-show"),
+    ],
+)
+def test_who_was_left_out_is_counted(listed: int, omitted: int, *, every: bool, last: str) -> None:
+    """`--refused` promises only what it shows, and JSON has the number."""
+    refusals = [Refusal(f"shop/b{number}/main", "no room", 1, time.time() - 3600) for number in range(listed)]
+    values = answer(Situation(node=node_with(1), refusals=refusals, refusals_omitted=omitted))
+    assert values["refusals_omitted"] == omitted
+
+    shown = lines(values, 160, every=every)
+    assert [line for line in shown if line.startswith("REFUSED")][-1].startswith(last)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])

@@ -22,6 +22,7 @@ Values = dict[str, Any]
 WIDE = 120
 """From so many columns on there is room for ids and memory."""
 MOST_FAILURES = 5
+_LIMITED = "criproxy keeps the reasons of a limited number for each pod and for the node"
 MOST_NARROW = 24
 """Columns of one column, where there is little room."""
 
@@ -73,8 +74,11 @@ def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
     for refusal in values["refusals"][:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    if missing := len(values["refusals"][most:]):
-        yield Text(f"REFUSED: {count(missing, 'more container')}; --refused shows all", style=TROUBLE)
+    shown_later = len(values["refusals"][most:])
+    omitted = values.get("refusals_omitted", 0)  # a daemon of an earlier version does not say it
+    if missing := shown_later + omitted:
+        how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
+        yield Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
 
 
 def _numa(values: Values) -> Table:
