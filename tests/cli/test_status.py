@@ -24,6 +24,7 @@ from rich.console import Console
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
 from criproxy.cli import main, status
+from criproxy.cli.render.console import UNLIMITED
 from criproxy.cli.render.status import render
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
@@ -175,6 +176,20 @@ def test_who_was_left_out_is_counted(listed: int, omitted: int, *, every: bool, 
 
     shown = lines(values, 160, every=every)
     assert [line for line in shown if line.startswith("REFUSED")][-1].startswith(last)
+
+
+@pytest.mark.parametrize("width", [80, 160, UNLIMITED])
+def test_a_very_long_name_makes_no_other_line_long(width: int) -> None:
+    """Its cell has the beginning and the end of each part; JSON has all of it."""
+    node = node_with(50)
+    long = replace(node.containers[f"{1:064x}"], pod_name=f"web-{'x' * 1500}-7d4b9", name="y" * 1500)
+    values = answer(Situation(node=node.replace(containers={**node.containers, long.key: long})))
+    text = "\n".join(lines(values, width))
+
+    assert len(text) < 50 * 200 + 5000
+    if width == UNLIMITED:
+        assert f"/web-{'x' * 38}…{'x' * 14}-7d4b9/{'y' * 42}…{'y' * 20}" in text
+    assert max(len(row["pod"]) for row in values["containers"]) > 1500
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])

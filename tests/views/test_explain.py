@@ -50,7 +50,11 @@ HOSTILE = "side\nAll is well\x1b[31m"
 )
 def test_names_in_errors_are_shown_as_text(text: str, said: str) -> None:
     """A name of a tenant makes no line of its own in an error, and is cut."""
-    containers = [container("0a1", "r-1"), container("0a2", "r-2", name=HOSTILE), container("c", "r-3", name="y" * 9000)]
+    containers = [
+        container("0a1", "r-1"),
+        container("0a2", "r-2", name=HOSTILE),
+        container("c", "r-3", name="y" * 9000),
+    ]
     with pytest.raises(CriproxyError) as caught:
         choose(node(*containers), [], text)
 

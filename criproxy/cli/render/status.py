@@ -182,22 +182,22 @@ def _columns(shared: str, *, full: bool) -> list[_Column]:
 
 def _wide(rows: Sequence[Values], width: int, shared: str) -> Table:
     """One line for each container."""
-    columns = [_Column("CONTAINER", words.title), *_columns(shared, full=width == UNLIMITED)]
+    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=width == UNLIMITED)]
     columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
     columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
     if any(row["pool"] for row in rows):
-        columns[6:6] = [_Column("POOL", lambda row: row["pool"])]
+        columns[6:6] = [_Column("POOL", lambda row: words.short(row["pool"]))]
     return _table(rows, columns)
 
 
 def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
     """One line for each pod, then one for each of its containers."""
-    columns = [_Column("CONTAINER", lambda row: f"  {row['container']}"), *_columns(shared, full=False)]
+    columns = [_Column("CONTAINER", lambda row: f"  {words.short(row['container'])}"), *_columns(shared, full=False)]
     widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
     widths = [min(width, MOST_NARROW) for width in widths]
     yield _table([], columns, widths)
     for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
-        yield Text("/".join(filter(None, pod)) or "(no pod)", overflow="fold")
+        yield Text("/".join(map(words.short, filter(None, pod))) or "(no pod)", overflow="fold")
         yield _table(list(members), columns, widths, header=False)
 
 
