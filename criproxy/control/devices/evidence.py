@@ -1,17 +1,20 @@
 """Evidence on what a container was given: by its create, and by the kubelet, which is asked beside it."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.kubelet import Kubelet
+from criproxy.control.devices.pod_names import PodNames
 from criproxy.devices.asked import Asked
 from criproxy.devices.evidence import Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.patience import Patience
+from criproxy.model.workload import Pod
 
 SOURCE_TIMEOUT_S = 1.5
 """How long a create waits for the source at all; it ends before by a bound of its own, to report what it has."""
@@ -37,8 +40,11 @@ class EvidenceGatherer:
     source: Source = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
     """Those of which the source was made."""
+    names: PodNames = field(init=False)
+    """Outlives the source: a reload makes another one."""
 
     def __post_init__(self) -> None:
+        self.names = PodNames(self._pods)
         self.source = self._kubelet()
 
     def of(self, rules: DeviceRules) -> Source:
@@ -48,6 +54,10 @@ class EvidenceGatherer:
             self._files = rules.kubelet
             self.source = self._kubelet()
         return self.source
+
+    def look_at_pods(self) -> None:
+        """Remember which pods have which names."""
+        self.names.look()
 
     async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked) -> Gathered:
         """What *subject* was given, by the source and by what its create asks for.
@@ -78,8 +88,9 @@ class EvidenceGatherer:
         cards = whereabouts(rules.classes, asked, evidence, told, stocks, topology)
         return Gathered(evidence, cards, is_known=known is not None)
 
+    def _pods(self) -> Iterable[Pod]:
+        return self.context.state.node.pods.values()
+
     def _kubelet(self) -> Kubelet:
-        context = self.context
-        return Kubelet(
-            self._files, context.settings.host_root, context.counters, context.log, context.tasks, self.patience
-        )
+        context, root = self.context, self.context.settings.host_root
+        return Kubelet(self._files, root, context.counters, context.log, context.tasks, self.patience, self.names)

@@ -126,6 +126,7 @@ class DeviceGuard:
             if self.rules is None or self._begun:
                 return
             await self.cards.scan(self.rules.classes)
+            self.evidence.look_at_pods()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
             try:
