@@ -165,9 +165,9 @@ def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None
 @pytest.mark.parametrize(
     ("options", "noted"),
     [
-        pytest.param('checkpoint: ""', "stay unchanged", id="keep"),
+        pytest.param('checkpoint: ""', "may get those of the former pod (onNoEvidence: keep)", id="keep"),
         pytest.param('checkpoint: "", onNoEvidence: fail', "are refused", id="fail"),
-        pytest.param('checkpoint: "", onNoEvidence: hide', "lose their cards", id="hide"),
+        pytest.param('checkpoint: "", onNoEvidence: hide', "get none", id="hide"),
         pytest.param("onNoEvidence: fail", "", id="with-a-checkpoint"),
         pytest.param('checkpoint: "", podresources: {socket: ""}', "", id="with-neither"),
     ],

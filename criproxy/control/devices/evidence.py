@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
@@ -59,7 +59,7 @@ class EvidenceGatherer:
         """Remember which pods have which names."""
         self.names.look()
 
-    async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked) -> Gathered:
+    async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked, *, runs: bool = False) -> Gathered:
         """What *subject* was given, by the source and by what its create asks for.
 
         The source has `SOURCE_TIMEOUT_S`, and a scan of the machine's cards its own bound. Not earlier: the kubelet
@@ -72,6 +72,8 @@ class EvidenceGatherer:
         with suppress(TimeoutError):
             async with asyncio.timeout(SOURCE_TIMEOUT_S):
                 known = await self.of(rules).known(subject)
+        if runs and known:  # it has what it has; to leave it its cards costs nothing where it is another's answer
+            known = replace(known, certain=True)
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
         given = self.weighed(rules, asked, known)
@@ -83,6 +85,8 @@ class EvidenceGatherer:
     def weighed(self, rules: DeviceRules, asked: Asked, known: Known | None = None) -> Gathered:
         """What follows from a create and from what is *known* beside it, with where the cards are."""
         topology, stocks = self.context.state.node.topology, self.cards.found
+        if known and not known.certain and rules.on_no_evidence != "keep":
+            known = None  # with keep, nothing would limit what a container sees whose name was used before
         told = [known] if known else []
         evidence = weigh(rules.classes, asked, told, stocks)
         cards = whereabouts(rules.classes, asked, evidence, told, stocks, topology)

@@ -252,7 +252,7 @@ class DeviceGuard:
         """
         if (rules := self.rules) is None:
             return Guarded()
-        given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
+        given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))

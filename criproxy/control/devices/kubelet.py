@@ -187,9 +187,12 @@ class Kubelet:
         if devices is not None and name in devices:
             inquiry.doubted = self._is_in_doubt(who, checkpoint, current=reading.current)
             belied = checkpoint.belies(who.pod_uid, name, devices[name], current=reading.current)
-            if not inquiry.doubted and not belied:
-                return Known("podresources", devices[name], complete=True, near=checkpoint.near)
-            self.counters.device_evidence["podresources", "doubtful" if inquiry.doubted else "another-pod"] += 1
+            if inquiry.doubted:
+                self.counters.device_evidence["podresources", "doubtful"] += 1
+            if not belied:
+                sure = not inquiry.doubted
+                return Known("podresources", devices[name], complete=True, near=checkpoint.near, certain=sure)
+            self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
         known = checkpoint.of(who.pod_uid, name)

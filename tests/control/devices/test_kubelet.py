@@ -16,8 +16,9 @@ from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.podresources import Devices, PodresourcesClient
 from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.asked import Asked
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.evidence import Known, Subject
+from criproxy.devices.evidence import Given, Known, Subject
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.observe.counters import Counters
@@ -137,6 +138,28 @@ async def test_without_a_checkpoint_a_name_is_no_evidence_for_its_second_pod(
             assert await create(node, "u3", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
 
 
+async def test_with_keep_an_answer_in_doubt_is_a_limit(allocations: Allocations, tmp_path: Path) -> None:
+    """By using a name again nobody sees more than podresources says; who asks for no card gets none."""
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, checkpoint=""))) as node:
+        await create(node, "u1", "GPU-b")
+        assert await create(node, "u2", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert await create(node, "u3") == VOID
+        allocations.entries = [replace(WEB, pod_uid="u4", resource="", ids=())]
+        assert await create(node, "u4", "all") == VOID
+
+
+async def test_a_container_that_runs_keeps_its_cards_in_doubt(allocations: Allocations, tmp_path: Path) -> None:
+    """To find out whether updates may take a card away, whatever podresources says counts."""
+    rules = replace(RULES, on_no_evidence="fail", kubelet=replace(FILES, checkpoint=""))
+    async with world(tmp_path, rules=rules) as node:
+        await create(node, "u1", "GPU-b")
+        evidence = node.controller.devices.evidence
+        found = await evidence.gather(rules, of("u2"), Asked(), runs=True)
+        assert found.evidence["nvidia"].ids == ("GPU-b",)
+        created = await evidence.gather(rules, of("u2"), Asked())
+        assert created.evidence["nvidia"].given is Given.NONE
+
+
 async def test_a_name_is_known_after_a_restart(allocations: Allocations, tmp_path: Path) -> None:
     """The pods on the node count, too: the former one of a name may have come before criproxy started."""
     files = replace(FILES, checkpoint="")
@@ -153,7 +176,7 @@ async def test_who_is_in_doubt_is_asked_for_again(
     """The checkpoint may be readable again at the next try of the kubelet."""
     monkeypatch.setattr(module, "RETRY_S", 0.0)
     assert await told(source, MAIN) == GIVEN
-    assert await told(source, of("u2")) is None
+    assert await told(source, of("u2")) == replace(GIVEN, certain=False)
     allocations.entries = [replace(WEB, pod_uid="u2")]
     allocations.write()
 
