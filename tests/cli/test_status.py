@@ -159,6 +159,16 @@ def test_who_cannot_be_created_is_told_with_the_reason() -> None:
     assert shown[6] == "REFUSED: 2 more containers; --refused shows all"
 
 
+def test_a_namespace_does_not_hide_the_refusals_of_others() -> None:
+    """Of the five that are shown, the newest of each namespace come first."""
+    newest = [Refusal(f"team/b{number}/main", f"team {number}", 1, time.time() - 60) for number in range(6)]
+    older = [Refusal("shop/a/main", "shop asks for 64", 1, time.time() - 120)]
+    values = answer(Situation(node=node_with(1), refusals=[*newest, *older]))
+
+    shown = [line.partition("ago: ")[2] for line in lines(values, 160) if line.startswith("REFUSED ")]
+    assert shown == ["team 0", "shop asks for 64", "team 1", "team 2", "team 3"]
+
+
 @pytest.mark.parametrize(
     ("listed", "omitted", "every", "last"),
     [

@@ -1,5 +1,6 @@
 """`criproxy status` on a terminal."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
@@ -70,15 +71,26 @@ def render(
 
 def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
     """The containers that cannot be created, the newest first, as far as there is room."""
-    most = len(values["refusals"]) if every else MOST_FAILURES
-    for refusal in values["refusals"][:most]:
+    told = values["refusals"]
+    most = len(told) if every else MOST_FAILURES
+    for refusal in told if every else _of_each_namespace(told)[:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    shown_later = len(values["refusals"][most:])
+    shown_later = len(told[most:])
     omitted = values.get("refusals_omitted", 0)  # a daemon of an earlier version does not say it
     if missing := shown_later + omitted:
         how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
         yield Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
+
+
+def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
+    """The newest of each namespace first, then the second of each, and so on: none hides those of others."""
+    seen, ranked = Counter[str](), list[tuple[int, Values]]()
+    for refusal in refusals:
+        namespace = refusal["container"].partition("/")[0]
+        ranked.append((seen[namespace], refusal))
+        seen[namespace] += 1
+    return [refusal for _, refusal in sorted(ranked, key=lambda each: each[0])]
 
 
 def _numa(values: Values) -> Table:
