@@ -33,6 +33,7 @@ class Situations:
             starting=controller.context.in_flight.sent(),
             notices=(*beside, *self._notices()),
             refusals=state.refusals(),
+            refusals_omitted=state.refusals_omitted(),
             lacking=partial(self._fit.lacking, state.policy, node.topology),
             resizes=controller.refused_resizes.told(node),
             placer=state.policy,

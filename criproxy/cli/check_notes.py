@@ -15,15 +15,24 @@ DEFAULTS = "etc/default/criproxy"
 """Below the host's root: where the service's unit takes the daemon's options from."""
 KUBELET = "var/lib/kubelet/config.yaml"
 """Below the host's root: where kubeadm puts the kubelet's configuration."""
+_THEN = {"keep": "may get those of the former pod", "hide": "get none", "fail": "are refused"}
+"""What happens without evidence to containers that ask for cards, by `onNoEvidence`."""
 _VARIABLE = "CRIPROXY_OPTIONS"
 
 
 def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
-    """What the section ``devices`` says without effect."""
+    """What the section ``devices`` says without effect, or with one that may not be meant."""
     if options is not None and not options.classes:
         yield (
             "devices.classes is empty: no card is known, so that nothing is hidden or guarded; leave it out for all "
             "classes that are built in, or leave devices out"
+        )
+    if options is not None and options.podresources.socket and not options.checkpoint:
+        then = _THEN[options.on_no_evidence]
+        yield (
+            "devices.checkpoint is empty: podresources knows pods by name only, and is no evidence for a pod with the "
+            "name of a former one, as in a StatefulSet. Containers of such a pod that ask for cards, without CDI names "
+            f"or device nodes in their creates, {then} (onNoEvidence: {options.on_no_evidence})"
         )
 
 

@@ -21,7 +21,7 @@ SETTLE_S, PAUSE_S = 5.0, 0.25
 @click.option("-n", "--namespace", default="", help="Only containers in this namespace.")
 @click.option("--pod", default="", help="Only containers of the pod with this name.")
 @click.option("--exclusive", is_flag=True, help="Only containers with exclusive CPUs.")
-@click.option("--refused", is_flag=True, help="Show all containers that criproxy refused, not only the newest.")
+@click.option("--refused", is_flag=True, help="Show all refused containers that are listed, not only the newest.")
 @click.option("--check", is_flag=True, help="Print only what is wrong; exit status 1 if anything is.")
 @watch_options
 @places_options

@@ -9,7 +9,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.control.configuration.load import DEFAULT_CONFIG
-from criproxy.control.node.history import REFUSAL_S
+from criproxy.control.node.refusals import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import Holdings

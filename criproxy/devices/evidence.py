@@ -67,6 +67,8 @@ class Known:
     """Whether what is not in it was not allocated."""
     near: Mapping[str, CpuSet] = field(default_factory=dict)
     """By id, the NUMA nodes next to it, as far as its device plugin reports them."""
+    certain: bool = True
+    """False: this may be about a former pod of that name."""
 
 
 class Source(Protocol):
@@ -145,7 +147,8 @@ def own_annotations(annotations: Mapping[str, str]) -> Known:
 
 
 def _weigh(kind: DeviceClass, asked: Asked, answers: Sequence[Known], stock: Stock, foreign_cdi: bool) -> Allocation:
-    for each in answers:
+    sure, doubtful = [each for each in answers if each.certain], [each for each in answers if not each.certain]
+    for each in sure:
         if each.resources and (ids := kind.physical(_ids(kind, each))):
             return Allocation(Given.CARDS, ids, each.source)
     if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
@@ -154,12 +157,20 @@ def _weigh(kind: DeviceClass, asked: Asked, answers: Sequence[Known], stock: Sto
         names = {card.number: card.id for card in stock.cards}
         ids = tuple(names.get(number) or _as_id(kind, number) for number in numbers)
         return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
-    if complete := next((each for each in answers if each.complete), None):
+    if complete := next((each for each in sure if each.complete), None):
         return Allocation(Given.NONE, source=complete.source)
     if _traces(kind, asked):
-        return NOBODY_TELLS
+        return _in_doubt(kind, doubtful)
     # Plugins of such a class leave a trace: where there is none, none of them gave anything.
     return Allocation(Given.UNKNOWN if foreign_cdi else Given.NONE, source="cdi" if foreign_cdi else "request")
+
+
+def _in_doubt(kind: DeviceClass, answers: Sequence[Known]) -> Allocation:
+    """What follows from *answers* that may be about another pod, for a container that asks for cards."""
+    if not answers:
+        return NOBODY_TELLS
+    ids = kind.physical(_ids(kind, answers[0]))
+    return Allocation(Given.CARDS if ids else Given.NONE, ids, answers[0].source)
 
 
 def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:

@@ -102,14 +102,16 @@ def _since_s(short: Shortfall) -> float:
 
 
 def _why(short: Shortfall) -> str:
-    return _because(_missed(short.missed) if short.missed else _other(short.container), short.refusal)
+    return _because(_missed(short.missed) if short.missed else _other(short), short.refusal)
 
 
 def _because(why: str, refused: str) -> str:
     return f"{why}; {refused}" if refused else why
 
 
-def _other(container: Container) -> str:
-    if not container.reservation:
+def _other(short: Shortfall) -> str:
+    if short.pod_cpu_milli is not None:
+        return f"it shares the CPUs of its pod, which asks for {format_milli(short.pod_cpu_milli)} as a whole"
+    if not short.container.reservation:
         return "criproxy found it running, and leaves it where it is"
     return "it was placed without exclusive CPUs, under another policy or for lack of room"

@@ -27,6 +27,8 @@ class Situation:
     notices: Sequence[Notice] = ()
     refusals: Sequence[Refusal] = ()
     """Of creates, the newest first."""
+    refusals_omitted: int = 0
+    """How many more there are."""
     resizes: Mapping[str, Refusal] = field(default_factory=dict)
     """What the kubelet was told of refused resizes, by container key."""
     placer: Policy | None = None

@@ -95,6 +95,7 @@ def summary(situation: Situation) -> Values:
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],
         "refusals": [refusal.to_json() for refusal in (*refusals(node, situation.resizes), *situation.refusals)],
+        "refusals_omitted": situation.refusals_omitted,
         "cpus": {
             "allowed": format_cpuset(topology.cpus),
             "exclusive": format_cpuset(node.exclusive_cpus),

@@ -163,6 +163,25 @@ def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None
 
 
 @pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        pytest.param('checkpoint: ""', "may get those of the former pod (onNoEvidence: keep)", id="keep"),
+        pytest.param('checkpoint: "", onNoEvidence: fail', "are refused", id="fail"),
+        pytest.param('checkpoint: "", onNoEvidence: hide', "get none", id="hide"),
+        pytest.param("onNoEvidence: fail", "", id="with-a-checkpoint"),
+        pytest.param('checkpoint: "", podresources: {socket: ""}', "", id="with-neither"),
+    ],
+)
+def test_what_names_cannot_tell_is_noted(tmp_path: Path, options: str, noted: str) -> None:
+    """Without the checkpoint, podresources is no evidence for a pod that has the name of a former one."""
+    text = f"policy: none\ndevices: {{classes: [nvidia], {options}}}\n"
+    status, output = said("check", policy(tmp_path, text), "--no-machine")
+    note = "note: devices.checkpoint is empty: podresources knows pods by name only"
+    assert (status, note in output) == (0, bool(noted))
+    assert noted in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
     ("address", "noted"),
     [
         ("0.0.0.0:9820", True),

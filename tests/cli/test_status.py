@@ -24,6 +24,7 @@ from rich.console import Console
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
 from criproxy.cli import main, status
+from criproxy.cli.render.console import UNLIMITED
 from criproxy.cli.render.status import render
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
@@ -100,10 +101,10 @@ def answer(situation: Situation) -> dict[str, Any]:
     return {**head, **times, **summary(situation), "containers": list(rows(situation)), "omitted": 0}
 
 
-def lines(values: dict[str, Any], width: int, height: int | None = None) -> list[str]:
+def lines(values: dict[str, Any], width: int, height: int | None = None, *, every: bool = False) -> list[str]:
     """What a terminal of that size shows, line by line."""
     screen = Console(file=io.StringIO(), width=width, highlight=False)
-    screen.print(render(values, width, height))
+    screen.print(render(values, width, height, every_refusal=every))
     assert isinstance(screen.file, io.StringIO)
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]
 
@@ -156,6 +157,49 @@ def test_who_cannot_be_created_is_told_with_the_reason() -> None:
     assert shown[1] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
     assert shown[2] == "REFUSED 1 h ago: no room"
     assert shown[6] == "REFUSED: 2 more containers; --refused shows all"
+
+
+def test_a_namespace_does_not_hide_the_refusals_of_others() -> None:
+    """Of the five that are shown, the newest of each namespace come first."""
+    newest = [Refusal(f"team/b{number}/main", f"team {number}", 1, time.time() - 60) for number in range(6)]
+    older = [Refusal("shop/a/main", "shop asks for 64", 1, time.time() - 120)]
+    values = answer(Situation(node=node_with(1), refusals=[*newest, *older]))
+
+    shown = [line.partition("ago: ")[2] for line in lines(values, 160) if line.startswith("REFUSED ")]
+    assert shown == ["team 0", "shop asks for 64", "team 1", "team 2", "team 3"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "omitted", "every", "last"),
+    [
+        pytest.param(6, 40, False, "REFUSED: 41 more containers; --refused shows 1 of them", id="newest"),
+        pytest.param(6, 40, True, "REFUSED: 40 more containers; criproxy keeps the reasons of", id="all-that-it-has"),
+        pytest.param(6, 0, True, "REFUSED 1 h ago: no room", id="all"),
+        pytest.param(2, 1, False, "REFUSED: 1 more container; criproxy keeps the reasons of", id="nothing-to-show"),
+    ],
+)
+def test_who_was_left_out_is_counted(listed: int, omitted: int, *, every: bool, last: str) -> None:
+    """`--refused` promises only what it shows, and JSON has the number."""
+    refusals = [Refusal(f"shop/b{number}/main", "no room", 1, time.time() - 3600) for number in range(listed)]
+    values = answer(Situation(node=node_with(1), refusals=refusals, refusals_omitted=omitted))
+    assert values["refusals_omitted"] == omitted
+
+    shown = lines(values, 160, every=every)
+    assert [line for line in shown if line.startswith("REFUSED")][-1].startswith(last)
+
+
+@pytest.mark.parametrize("width", [80, 160, UNLIMITED])
+def test_a_very_long_name_makes_no_other_line_long(width: int) -> None:
+    """Its cell has the beginning and the end of each part; JSON has all of it."""
+    node = node_with(50)
+    long = replace(node.containers[f"{1:064x}"], pod_name=f"web-{'x' * 1500}-7d4b9", name="y" * 1500)
+    values = answer(Situation(node=node.replace(containers={**node.containers, long.key: long})))
+    text = "\n".join(lines(values, width))
+
+    assert len(text) < 50 * 200 + 5000
+    if width == UNLIMITED:
+        assert f"/web-{'x' * 38}…{'x' * 14}-7d4b9/{'y' * 42}…{'y' * 20}" in text
+    assert max(len(row["pod"]) for row in values["containers"]) > 1500
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])

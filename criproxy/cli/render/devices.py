@@ -91,7 +91,7 @@ def _holders(card: Values) -> Text:
 def _holder(card: Values, held: Values) -> str:
     """Who it is, what part of the card if that is known, and by which evidence."""
     part = "".join(f"{each}, " for each in held["ids"] if each in card["parts"])
-    return f"{words.title(held)} ({part}{held['evidence']})"
+    return f"{words.short_title(held)} ({part}{held['evidence']})"
 
 
 def _links(cards: Sequence[Values], links: Sequence[Values]) -> Table:

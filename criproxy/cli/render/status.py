@@ -1,5 +1,6 @@
 """`criproxy status` on a terminal."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
@@ -22,6 +23,7 @@ Values = dict[str, Any]
 WIDE = 120
 """From so many columns on there is room for ids and memory."""
 MOST_FAILURES = 5
+_LIMITED = "criproxy keeps the reasons of a limited number for each pod and for the node"
 MOST_NARROW = 24
 """Columns of one column, where there is little room."""
 
@@ -69,12 +71,26 @@ def render(
 
 def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
     """The containers that cannot be created, the newest first, as far as there is room."""
-    most = len(values["refusals"]) if every else MOST_FAILURES
-    for refusal in values["refusals"][:most]:
+    told = values["refusals"]
+    most = len(told) if every else MOST_FAILURES
+    for refusal in told if every else _of_each_namespace(told)[:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    if missing := len(values["refusals"][most:]):
-        yield Text(f"REFUSED: {count(missing, 'more container')}; --refused shows all", style=TROUBLE)
+    shown_later = len(told[most:])
+    omitted = values.get("refusals_omitted", 0)  # a daemon of an earlier version does not say it
+    if missing := shown_later + omitted:
+        how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
+        yield Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
+
+
+def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
+    """The newest of each namespace first, then the second of each, and so on: none hides those of others."""
+    seen, ranked = Counter[str](), list[tuple[int, Values]]()
+    for refusal in refusals:
+        namespace = refusal["container"].partition("/")[0]
+        ranked.append((seen[namespace], refusal))
+        seen[namespace] += 1
+    return [refusal for _, refusal in sorted(ranked, key=lambda each: each[0])]
 
 
 def _numa(values: Values) -> Table:
@@ -178,22 +194,22 @@ def _columns(shared: str, *, full: bool) -> list[_Column]:
 
 def _wide(rows: Sequence[Values], width: int, shared: str) -> Table:
     """One line for each container."""
-    columns = [_Column("CONTAINER", words.title), *_columns(shared, full=width == UNLIMITED)]
+    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=width == UNLIMITED)]
     columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
     columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
     if any(row["pool"] for row in rows):
-        columns[6:6] = [_Column("POOL", lambda row: row["pool"])]
+        columns[6:6] = [_Column("POOL", lambda row: words.short(row["pool"]))]
     return _table(rows, columns)
 
 
 def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
     """One line for each pod, then one for each of its containers."""
-    columns = [_Column("CONTAINER", lambda row: f"  {row['container']}"), *_columns(shared, full=False)]
+    columns = [_Column("CONTAINER", lambda row: f"  {words.short(row['container'])}"), *_columns(shared, full=False)]
     widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
     widths = [min(width, MOST_NARROW) for width in widths]
     yield _table([], columns, widths)
     for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
-        yield Text("/".join(filter(None, pod)) or "(no pod)", overflow="fold")
+        yield Text("/".join(map(words.short, filter(None, pod))) or "(no pod)", overflow="fold")
         yield _table(list(members), columns, widths, header=False)
 
 

@@ -126,6 +126,7 @@ class DeviceGuard:
             if self.rules is None or self._begun:
                 return
             await self.cards.scan(self.rules.classes)
+            self.evidence.look_at_pods()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
             try:
@@ -253,7 +254,7 @@ class DeviceGuard:
         """
         if (rules := self.rules) is None:
             return Guarded()
-        given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
+        given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))
