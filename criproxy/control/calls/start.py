@@ -25,6 +25,7 @@ from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerStarted, UnknownOutcome
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -173,7 +174,7 @@ class Starts:
         return is_ready
 
     def done(self, call: Call, outcome: Outcome) -> None:
-        """Apply what came of the start, and give the lock back when that is stored."""
+        """Apply what came of the start, and give the lock back when that is decided."""
         if isinstance(call.context, Locked):
             self._ended(call.context.key, outcome.kind)
         if call.request is None:
@@ -189,25 +190,35 @@ class Starts:
             self.outcomes.ask(key)
 
     def _ended(self, key: str, outcome: OutcomeKind) -> None:
-        state = self.context.state
+        """Apply *outcome*; whatever fails at that, the lock is given back afterwards."""
+        decided: asyncio.Future[Decision] | None = None
+        try:
+            decided = self._apply(key, outcome)
+        finally:
+            if decided:
+                decided.add_done_callback(lambda _: self._leave(key))
+            else:
+                self._leave(key)
+
+    def _apply(self, key: str, outcome: OutcomeKind) -> "asyncio.Future[Decision] | None":
+        """Submit what came of the start; None where nothing has to be decided."""
+        state, in_flight = self.context.state, self.context.in_flight
         if outcome is OutcomeKind.OK:
-            state.submit(ContainerStarted(key)).add_done_callback(lambda _: self._answered(key))
-        elif outcome is OutcomeKind.UNKNOWN:
+            started = state.submit(ContainerStarted(key))
+            started.add_done_callback(lambda _: in_flight.start(key, StartEvent.ANSWER))
+            return started
+        if outcome is OutcomeKind.UNKNOWN:
             self.context.counters.unknown_outcomes += 1
             self.outcomes.start_unknown(key)
-            state.submit(UnknownOutcome(key)).add_done_callback(lambda _: self._leave(key))
-        else:
-            self._answered(key)
-            if outcome is OutcomeKind.FAILED:  # it has exited then: the runtime says so
-                self.outcomes.ask(key)
-
-    def _answered(self, key: str) -> None:
-        self.context.in_flight.start(key, StartEvent.ANSWER)
-        self._leave(key)
+            return state.submit(UnknownOutcome(key))
+        in_flight.start(key, StartEvent.ANSWER)
+        if outcome is OutcomeKind.FAILED:  # it has exited then: the runtime says so
+            self.outcomes.ask(key)
+        return None
 
     def _leave(self, key: str) -> None:
+        self.context.locks.leave(key)  # first: whatever fails here, nobody waits for it for ever
         self.context.state.stir()
-        self.context.locks.leave(key)
         self.reconciler.enqueue([key], read=True)
 
     def _key(self, message: bytes) -> str:
