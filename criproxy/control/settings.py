@@ -71,7 +71,8 @@ class Settings:
     configuration: str = ""
     """A digest of the configuration: another one than the node's last ends a release."""
     barrier_timeout_s: float = 10.0
-    """How long StartContainer waits for others to give up CPUs."""
+    """How long StartContainer waits for others to give up CPUs, and a call of the kubelet for what is in flight at its
+    container."""
     resync_timeout_s: float = 30.0
     """How long a held call waits for the first resync."""
     handler_timeout_s: float = 60.0

@@ -7,7 +7,8 @@ once more.
 
 Why not later: the container is created, and the kubelet waits. So the start waits for no grow of its own, no memory
 node and no container that shares nothing with it; it goes on with the node's next change after which no blocker is
-left; and after ``barrier_timeout_s`` the kubelet gets UNAVAILABLE with the blockers' names, and repeats the start.
+left; and after ``barrier_timeout_s``, which all its waits share, the kubelet gets UNAVAILABLE with the blockers' names,
+and repeats the start.
 
 Which containers block it, and why, is in `reconcile.start_blockers`.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from criproxy.control.containers.in_flight import StartEvent
+from criproxy.control.containers.locks import Busy
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.reconcile.start_blockers import is_in_the_way
@@ -34,12 +36,13 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
+_START = "the kubelet's StartContainer"
 _NAMED = 3
 """How many blockers the history and a refused start name; the status of a call has little room."""
 
 
 class Blocked(Exception):
-    """Others did not give up CPUs in time; the text names them."""
+    """Others did not give up CPUs, or the lock of the container, in time; the text names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,10 @@ class Starts:
             if key not in context.state.node.containers:
                 await self.resync.adopt_before_start(key)
                 key = self._key(message)
+            until_s = asyncio.get_running_loop().time() + context.settings.barrier_timeout_s
             while key in context.state.node.grants:
-                await self._wait_for_cpus(key)
-                if await self._enter(key):
+                await self._wait_for_cpus(key, until_s)
+                if await self._enter(key, until_s):
                     call.context = Locked(key)
                     return Proceed()
             if given_up := await self._given_up(key):  # maybe while it waited
@@ -112,20 +116,20 @@ class Starts:
         grant, applied = context.state.node.grants.get(key), context.state.node.applied.get(key)
         if grant is None or not in_place(grant, applied) or context.locks.busy(key) or self.reconciler.blockers(key):
             return False
-        await context.locks.enter(key)  # at once: it is not busy
+        await context.locks.enter(key, _START)  # at once: it is not busy
         context.in_flight.start(key, StartEvent.SEND)
         call.context = Locked(key)
         return True
 
-    async def _wait_for_cpus(self, key: str) -> None:
+    async def _wait_for_cpus(self, key: str, until_s: float) -> None:
         """Return when no other container can be running on CPUs that it must give up and *key* gets.
 
         Raises:
-            Blocked: after ``barrier_timeout_s``.
+            Blocked: not by *until_s*, on the event loop's clock.
         """
         begun_s, waited_for, enqueued = monotonic(), self._named(self.reconciler.blockers(key)), set[str]()
         try:
-            async with asyncio.timeout(self.context.settings.barrier_timeout_s):
+            async with asyncio.timeout_at(until_s):
                 while blockers := self.reconciler.blockers(key):
                     for blocker in set(blockers) - enqueued:
                         self.reconciler.enqueue([blocker], read=self.context.in_flight.is_unread(blocker))
@@ -159,10 +163,20 @@ class Starts:
             names = [f"{name} ({trouble})" for name, trouble in zip(names, troubles, strict=False)]
         return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
 
-    async def _enter(self, key: str) -> bool:
-        """Take the lock with everything in order; False (without the lock) if something changed meanwhile."""
+    async def _enter(self, key: str, until_s: float) -> bool:
+        """Take the lock with everything in order; False (without the lock) if something changed meanwhile.
+
+        Raises:
+            Blocked: it is not free by *until_s*, on the event loop's clock.
+        """
         context, is_ready = self.context, False
-        await context.locks.enter(key)
+        try:
+            await context.locks.enter(key, _START, until_s)
+        except Busy as error:
+            if (container := context.state.node.containers.get(key)) is None:  # it has gone meanwhile
+                return False
+            after = f"after {context.settings.barrier_timeout_s:g} s {error} has not ended in the runtime"
+            raise Blocked(f"container {container.title} cannot start yet: {after}") from None
         try:
             await self.reconciler.bring_into_place(key)
             is_ready = key in context.state.node.grants and not self.reconciler.blockers(key)

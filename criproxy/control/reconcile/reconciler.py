@@ -132,7 +132,7 @@ class Reconciler:
     async def turn(self, key: str) -> AsyncIterator[None]:
         """One of the few slots, and the lock of *key*, which a call of the kubelet may have for minutes."""
         await self.context.locks.free(key)  # before: others need the slot
-        async with self._slots, self.context.locks.of(key):
+        async with self._slots, self.context.locks.of(key, "an update of criproxy"):
             yield
 
     def is_reading(self, key: str) -> bool:

@@ -44,6 +44,7 @@ LOCK_S = 0.5
 """How long others wait for the end of what is in flight at a container that may have ended."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
+_QUESTION = "a question of criproxy"
 Denial = Callable[[], object]
 """What follows from an answer that denies what a call was to do, if it is to be believed."""
 
@@ -133,7 +134,7 @@ class Outcomes:
         if self.context.in_flight.is_sent(container.key):
             return False
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOCK_S), self.context.locks.of(container.key):
+            async with asyncio.timeout(LOCK_S), self.context.locks.of(container.key, _QUESTION):
                 return self.context.state.node.containers.get(container.key) is container
         return False
 
@@ -237,7 +238,7 @@ class Outcomes:
             return
 
         async def look() -> Denial | None:
-            async with self.context.locks.of(key):
+            async with self.context.locks.of(key, _QUESTION):
                 in_force = await self._size_in_force(key, asked.sizes, before)
             return partial(believe, self.context, key, in_force) if in_force else None
 

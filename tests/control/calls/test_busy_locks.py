@@ -4,10 +4,16 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
+from criproxy.observe.bypass import HANGS, BypassMode
 from tests.control.calls.test_update import size
 from tests.control.sync.test_drift import change
+from tests.control.test_bypass import Placing
 from tests.control.world import FAST, GIB, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
@@ -81,3 +87,68 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
         await world.poll(lambda: world.cpus(owned) == "1")
         start.cancel()
         await asyncio.wait([start])
+
+
+async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_ours(tmp_path: Path) -> None:
+    """Each is refused with the name of the container and of what hangs, and the node is placed as before."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1, handler_timeout_s=10.0)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+        busy = await world.run(owner("busy"))
+        await world.rested()
+        slow["UpdateContainerResources"] = HANGS_S
+        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+        await slow.asked.wait()
+
+        for _ in range(HANGS):
+            with pytest.raises(RuntimeCallError) as caught:
+                await world.kubelet.update(busy, size(1000, 3 * GIB))
+
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert "default/busy/main" in caught.value.details
+        assert "the kubelet's UpdateContainerResources has not ended in the runtime" in caught.value.details
+        assert world.bypass.mode is BypassMode.OFF
+        assert not world.controller.context.failures.counts
+        assert not world.counters.fallbacks
+        assert world.counters.refusals == {"UNAVAILABLE": HANGS}
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) -> None:
+    """The kubelet hears what its container waits for, as it does of CPUs that others do not give up."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+        pod = owner("busy")
+        busy = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.rested()
+        slow["UpdateContainerResources"] = HANGS_S
+        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+        await slow.asked.wait()
+
+        with pytest.raises(RuntimeCallError, match=r"default/busy/main cannot start yet: .*UpdateContainer") as caught:
+            await world.kubelet.start(busy)
+
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert not world.controller.context.failures.counts
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
+    """One that waited for the lock of its container has no more than what is left for those who then block it."""
+    slow, settings = Slow(), replace(FAST, drift_period_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+        shared, pod, context = await world.run(sharer("shared")), owner("starting"), world.controller.context
+        starting = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.poll(lambda: world.cpus(shared) == "0,2-3" and shared in world.groups())
+        await world.rested()
+        async with context.locks.of(starting, "the test"):
+            start = asyncio.create_task(world.kubelet.start(starting))
+            await world.poll(lambda: context.locks._users[starting] == 2)
+            await change(world, shared, "0-3")
+            slow["UpdateContainerResources"] = HANGS_S
+            await world.poll(lambda: bool(world.controller.reconciler.blockers(starting)))
+            context.in_force.settings = replace(context.settings, barrier_timeout_s=LIMIT_S)
+
+        with pytest.raises(RuntimeCallError, match="default/starting/main cannot start"):
+            await start
