@@ -129,7 +129,7 @@ class Creates:
         """
         container = self.container_of(call, message)
         hung = isinstance(call.context, HeldCreate) and call.context.guarding  # what the rule raises, it catches
-        self._abandon(call)
+        self.abandon(call)
         if message is None:
             return Proceed()
         cpus = self.context.state.node.shared_cpus
@@ -158,7 +158,7 @@ class Creates:
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
 
-    def _abandon(self, call: Call) -> None:
+    def abandon(self, call: Call) -> None:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None

@@ -117,8 +117,8 @@ class Starts:
         if grant is None or not in_place(grant, applied) or context.locks.busy(key) or self.reconciler.blockers(key):
             return False
         await context.locks.enter(key, _START)  # at once: it is not busy
+        call.context = Locked(key)  # whatever fails from here on, the call's end gives the lock back
         context.in_flight.start(key, StartEvent.SEND)
-        call.context = Locked(key)
         return True
 
     async def _wait_for_cpus(self, key: str, until_s: float) -> None:
@@ -169,7 +169,7 @@ class Starts:
         Raises:
             Blocked: it is not free by *until_s*, on the event loop's clock.
         """
-        context, is_ready = self.context, False
+        context, is_sent = self.context, False
         try:
             await context.locks.enter(key, _START, until_s)
         except Busy as error:
@@ -179,13 +179,13 @@ class Starts:
             raise Blocked(f"container {container.title} cannot start yet: {after}") from None
         try:
             await self.reconciler.bring_into_place(key)
-            is_ready = key in context.state.node.grants and not self.reconciler.blockers(key)
+            if key in context.state.node.grants and not self.reconciler.blockers(key):
+                context.in_flight.start(key, StartEvent.SEND)
+                is_sent = True
         finally:
-            if not is_ready:
+            if not is_sent:
                 context.locks.leave(key)
-        if is_ready:
-            context.in_flight.start(key, StartEvent.SEND)
-        return is_ready
+        return is_sent
 
     def done(self, call: Call, outcome: Outcome) -> None:
         """Apply what came of the start, and give the lock back when that is decided."""
