@@ -143,7 +143,7 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
 ) -> None:
     """A container that is where it belongs starts; one whose CPUs another must leave first is refused till then."""
 
-    async def broken(_starts: Starts, _key: str) -> None:
+    async def broken(_starts: Starts, _key: str, _until_s: float) -> None:
         raise ZeroDivisionError
 
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))

@@ -19,7 +19,6 @@ from criproxy.cri.methods import BY_PATH
 from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -82,7 +81,7 @@ class Creates:
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
             decision = await self._place(asking)
-        except (Refused, PolicyFault) as error:
+        except Refused as error:
             self.context.log.warning("container refused", container=container.title, error=str(error))
             self.context.state.note(container, Kind.REFUSED, str(error))
             return Refuse(error.code, str(error))

@@ -22,7 +22,6 @@ from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
 from criproxy.cri.sizes import sizes_after
 from criproxy.engine.events import ContainerResized, ResizeRefused
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.target import quota_for
 from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
@@ -79,7 +78,7 @@ class Updates:
             await self._resize(call, key, request)
         except Busy as error:
             return self._busy(key, error)
-        except (Refused, PolicyFault) as error:
+        except Refused as error:
             await self._refuse(call, request, error)
             return Refuse(error.code, str(error))
         ours = self.reconciler.now(key)
@@ -123,7 +122,7 @@ class Updates:
         Raises:
             Busy: something else about the container has not ended for ``barrier_timeout_s``.
             NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
-            PolicyFault: the policy gave a place that no container may have.
+            Fault: the policy failed.
         """
         until_s = asyncio.get_running_loop().time() + self.context.settings.barrier_timeout_s
         try:
