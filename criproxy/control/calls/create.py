@@ -89,7 +89,7 @@ class Creates:
             self.context.in_flight.end_create(creating.place)
             creating.place = decision.key
             self.context.in_flight.create(creating.place)
-        if self._takes_something(container, decision):
+        if _takes_something(container, decision):
             await self.context.persister.durable(creating.place)  # else nothing comes of it: see `_give_back`
         grant = decision.grant
         if grant is None:
@@ -131,9 +131,6 @@ class Creates:
         self.abandon(call)
         if message is None:
             return Proceed()
-        cpus = self.context.state.node.shared_cpus
-        if shared and not cpus:  # an empty set would mean all that its pod may use, exclusive CPUs included
-            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         request = translate.read(api.CreateContainerRequest, message)
         try:
             if hung:  # it does not run again: every card is hidden
@@ -142,6 +139,9 @@ class Creates:
                 await self.devices.guard(request, container)
         except Refused as error:
             return Refuse(error.code, str(error))
+        cpus = self.context.state.node.shared_cpus  # now: the rule may have taken seconds
+        if shared and not cpus:  # an empty set would mean all that its pod may use, exclusive CPUs included
+            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         if shared:
             request.config.linux.resources.cpuset_cpus = format_cpuset(cpus)
         # When it is adopted, this says that criproxy failed at its create: it is placed later.
@@ -215,21 +215,22 @@ class Creates:
         # The size was refused while it ran; what ran must not be down because of that.
         return await state.apply(ContainerCreating(smaller))
 
-    def _takes_something(self, container: Container, decision: Decision) -> bool:
-        """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
-
-        Who only shares is known again by its stamp, and adopted where it runs: docs/decisions/0038.
-        """
-        if self.context.state.bypassed:
-            return False
-        grant = decision.grant
-        return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
-
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""
         container, in_flight = self.context.state.node.containers.get(place), self.context.in_flight
         reserved = container is None or container.state is ContainerState.CREATING
         return reserved and not in_flight.is_creating(place) and not in_flight.is_asked(place)
+
+
+def _takes_something(container: Container, decision: Decision) -> bool:
+    """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
+
+    Who only shares is known again by its stamp, and adopted where it runs: docs/decisions/0038.
+    """
+    if decision.in_bypass:  # then nobody newly gets exclusive CPUs, and the disk may be what fails
+        return False
+    grant = decision.grant
+    return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
 
 
 def _new_reservation() -> str:

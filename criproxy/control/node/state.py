@@ -281,7 +281,7 @@ class NodeState:
     def _step(self, node: Node, event: Event, policy: Policy | None) -> Decision:
         """What *event* leads to; what has happened already counts, whatever the policy does."""
         if self.bypassed:
-            return step(node, _bypassed(event), Fallback(options_of(self.policy)))
+            return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
         asked = policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # nobody newly owns what cannot be stored
