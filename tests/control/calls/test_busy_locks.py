@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from criproxy.control.containers.cgroups import Cgroups
+from criproxy.control.sync import ends
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.errors import StatusCode
@@ -151,3 +153,50 @@ async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
 
         with pytest.raises(RuntimeCallError, match="default/starting/main cannot start"):
             await start
+
+
+async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A create without room waits as long as for one container, however many are busy."""
+    monkeypatch.setattr(ends, "LOCK_S", 10 * LIMIT_S)
+    settings = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+        context = world.controller.context
+        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+        await world.rested()
+        async with context.locks.of(busy, "the test"):
+            world.runtime.exit_container(busy)
+            world.runtime.exit_container(other)
+            judging = asyncio.create_task(world.controller.outcomes.release_exited())
+
+            await world.until(lambda: context.state.node.containers[other].state is ContainerState.EXITED)
+
+            assert not judging.done()
+        await judging
+        assert context.state.node.containers[busy].state is ContainerState.EXITED
+
+
+async def test_one_that_cannot_be_asked_about_hides_no_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question fails for one container and ends the judgement only after the others were judged."""
+    ask = Cgroups.ask
+
+    async def away(cgroups: Cgroups, key: str) -> object:
+        if key == first:
+            raise RuntimeCallError("ContainerStatus", StatusCode.UNAVAILABLE, "planted")
+        return await ask(cgroups, key)
+
+    settings = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+        first, other = await world.run(owner("first")), await world.run(owner("other"))
+        await world.rested()
+        world.runtime.exit_container(first)
+        world.runtime.exit_container(other)
+        monkeypatch.setattr(Cgroups, "ask", away)
+
+        await world.controller.outcomes.release_exited()
+
+        containers = world.controller.node.containers
+        assert containers[other].state is ContainerState.EXITED
+        assert containers[first].state is ContainerState.RUNNING
+        assert "cannot ask which containers have exited" in world.log.events()
