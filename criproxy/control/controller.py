@@ -120,6 +120,7 @@ class Controller:
 
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
+        self.context.tasks.watch_callbacks()
         self.policy_switch.start()
 
     def _begin(self) -> None:

@@ -38,6 +38,8 @@ class Decision:
 
     faults: tuple[str, ...] = ()
     """A sentence for each answer of a policy that broke a rule and was not used; see `engine.guard`."""
+    in_bypass: bool = False
+    """Whether it was made during an automatic bypass, without asking the policy."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

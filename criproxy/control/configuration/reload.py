@@ -12,7 +12,6 @@ from pathlib import Path
 from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
-from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
 from criproxy.observe.systemd import Notifier
@@ -87,7 +86,7 @@ class Reload:
     async def _use(self, new: Configuration) -> bool:
         try:
             decision = await self.policy_switch.change(new.policy, new.settings)
-        except (CriproxyError, PolicyFailed) as error:
+        except CriproxyError as error:
             return self._failed(f"{new.source}: {error}", asked=True)
         self._now_in_force(new)
         self.context.counters.reloads_ok += 1

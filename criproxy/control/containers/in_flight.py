@@ -36,7 +36,7 @@ class StartEvent(Enum):
     """What changes that."""
 
     SEND = "criproxy sends StartContainer to the runtime"
-    ANSWER = "criproxy has stored the answer"
+    ANSWER = "criproxy has applied the answer to the node"
     CUT = "the call ended without an answer, or was in flight when this criproxy started"
     RESOLVE = "criproxy has asked the runtime for the outcome"
     END = "the container has ended"
@@ -263,9 +263,14 @@ class InFlight:
         self._rest(key)
 
     def retain(self, node: Node) -> None:
-        """Forget what has ended by *node*: a container that has no grant any more runs nowhere."""
+        """Forget what counts no more by *node*: the updates of a container without a grant, and all of one that ended.
+
+        One that is only watched, or was released, has no grant either, and its start of unknown outcome goes on.
+        """
         for key in [key for key in self._records if key not in node.grants]:
-            self.start(key, StartEvent.END)
+            container = node.containers.get(key)
+            if container is None or container.state is ContainerState.EXITED:
+                self.start(key, StartEvent.END)
             self.has_read(key)
             self._change(key).stop_requested &= key in node.containers
             if not self.is_left(key):

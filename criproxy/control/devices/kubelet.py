@@ -73,7 +73,7 @@ class Kubelet:
         host_root: prefix of them.
         counters: count what came of each question.
         log: has when a source fails, and when it is there again.
-        tasks: run what waits for podresources to come back.
+        tasks: run what asks, and what waits for podresources to come back.
         patience: for what may hang.
         names: of pods.
     """
@@ -173,8 +173,8 @@ class Kubelet:
         if inquiry is None or inquiry.may_be_repeated(now_s):
             inquiry = self._inquiries[pod.sandbox_id] = _Inquiry(now_s)
             asking, reading = self._ask(pod, inquiry), self._read(inquiry)
-            inquiry.asking = asyncio.create_task(asking, name=f"ask podresources of {pod.sandbox_id}")
-            inquiry.reading = asyncio.create_task(reading, name=f"read the checkpoint for {pod.sandbox_id}")
+            inquiry.asking = self.tasks.begin(f"ask podresources of {pod.sandbox_id}", asking)
+            inquiry.reading = self.tasks.begin(f"read the checkpoint for {pod.sandbox_id}", reading)
         return inquiry
 
     def _weigh(self, who: Subject, inquiry: _Inquiry) -> Known | None:

@@ -291,7 +291,7 @@ class NodeState:
         """What the event of *job* leads to; what has happened already counts, whatever the policy does."""
         event = job.event
         if self.bypassed:
-            return step(node, _bypassed(event), Fallback(options_of(self.policy)))
+            return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
         asked = job.policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # nobody newly owns what cannot be stored

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
-from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen
+from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
+from criproxy.control.reconcile.lost_updates import UpdateLost
 from criproxy.control.reconcile.start_blockers import ExcessCpus, in_the_way
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
@@ -26,9 +27,9 @@ from criproxy.engine.events import (
     PodStopped,
     UpdateApplied,
 )
-from criproxy.engine.history import cause, told_quota, told_update
+from criproxy.engine.history import cause, told_update
 from criproxy.engine.target import quota_for, target
-from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
+from criproxy.errors import CriproxyError, StoreError, for_kubelet
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.node import Node
@@ -37,10 +38,6 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
 
 _NO_TROUBLE = Trouble("", 0)
-
-
-class UpdateLost(RuntimeCallError):
-    """The runtime answered OK to an update, and the cgroup says otherwise."""
 
 
 @dataclass(slots=True)
@@ -135,7 +132,7 @@ class Reconciler:
     async def turn(self, key: str) -> AsyncIterator[None]:
         """One of the few slots, and the lock of *key*, which a call of the kubelet may have for minutes."""
         await self.context.locks.free(key)  # before: others need the slot
-        async with self._slots, self.context.locks.of(key):
+        async with self._slots, self.context.locks.of(key, "an update of criproxy"):
             yield
 
     def is_reading(self, key: str) -> bool:
@@ -241,7 +238,7 @@ class Reconciler:
         await self._apply(key, seen, has)
         if lost and has:
             self.context.counters.updates_lost += 1
-            raise self._lost(key, has, wanted)
+            raise UpdateLost.of(has, wanted, is_lost=self.context.in_flight.is_lost(key))
 
     async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
         """Send an update and wait for its answer; raises RuntimeCallError unless the runtime does not know *key*."""
@@ -260,15 +257,6 @@ class Reconciler:
                 raise
         finally:
             counters.updates_in_flight -= 1
-
-    def _lost(self, key: str, has: Applied, wanted: Applied) -> UpdateLost:
-        text = (
-            f"answered OK, but the cgroup has CPUs {format_cpuset(has.cpus)} and memory nodes "
-            f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
-            f"{format_cpuset(wanted.mems)}"
-        )
-        why = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
-        return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     async def _apply(self, key: str, seen: Seen, has: Applied | None) -> None:
         """Apply to the node that *key* was *seen*, and *has* this as far as that is known: no update is in flight.
@@ -297,13 +285,22 @@ class Reconciler:
         return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
 
     def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        try:
+            self._forget(event)
+        finally:  # whatever fails there: who has to move moves
+            self._carry_out(event, node, done)
+
+    def _forget(self, event: Event) -> None:
+        """Drop what is remembered of those that ended with *event*."""
         context = self.context
         context.in_flight.retain(context.state.node)
         if isinstance(event, ContainerExited | ContainerGone):
             context.cgroups.forget(event.key)
         elif isinstance(event, PodStopped | PodGone):
             context.cgroups.keep(context.state.node.grants.keys())
-        error = done.exception()
+
+    def _carry_out(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        context, error = self.context, done.exception()
         if error is None:
             if updates := done.result().updates:
                 keys = [update.key for update in updates]
@@ -319,9 +316,11 @@ class Reconciler:
 
     async def _enqueue_stored(self, keys: Sequence[str]) -> None:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
-        with suppress(StoreError):  # then they have not to move
-            await self.context.persister.durable()
-        self.enqueue(keys)
+        try:
+            with suppress(StoreError):  # then they have not to move
+                await self.context.persister.durable()
+        finally:
+            self.enqueue(keys)
 
     def _updatable(self, key: str) -> bool:
         """Whether the runtime can update *key*: it is known there, alive, and placed by us."""

@@ -13,6 +13,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
+from criproxy.control.sync.ends import undisturbed
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
@@ -310,7 +311,7 @@ class Resync:
         known = self.context.state.node.containers.get(item.id)
         if known is None or known.state in (ContainerState.RUNNING, ContainerState.EXITED):
             return
-        if translate.state(item) is ContainerState.RUNNING and await self.outcomes.undisturbed(known):
+        if translate.state(item) is ContainerState.RUNNING and await undisturbed(self.context, known):
             await self.context.state.apply(ContainerStarted(item.id))
             self.reconciler.enqueue([item.id], read=True)
 
