@@ -19,7 +19,7 @@ Values = dict[str, Any]
 
 
 @click.command(short_help="Unpin every container and stop placing, or place containers again.")
-@click.option("--undo", is_flag=True, help="Place all containers again.")
+@click.option("--undo", is_flag=True, help="Place all containers again, where they were if that is free.")
 @click.option(
     "--runtime-endpoint",
     default="unix:///run/containerd/containerd.sock",

@@ -1,10 +1,11 @@
 """A release: what it does to a node, what a node does while it is released, and what became of its containers.
 
 Each container is granted the whole machine and loses that grant as soon as it is applied: so what is left of a release
-is in `Node.grants`, over restarts too, and a container that was released is not touched any more.
+is in `Node.grants`, over restarts too, and a container that was released is not touched any more. What it had before is
+in `Node.former`: it goes back there when the release ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from criproxy.engine.decision import Decision, Update
@@ -46,10 +47,34 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
     updates = tuple(Update(key, grants[key]) for key in sorted(grants) if key != node.containers[key].reservation)
     after = node.replace(
-        grants=grants, applied=watched, released=reason, configuration=configuration or node.configuration, kept={}
+        grants=grants,
+        applied=watched,
+        released=reason,
+        configuration=configuration or node.configuration,
+        kept={},
+        former=_former(node, grants),
     )
     text = f"{len(grants)} containers may run on all CPUs and no container is placed: {reason}"
     return Decision(after, updates, (Reason(None, text),))
+
+
+def _former(node: Node, freed: Iterable[str]) -> Mapping[str, Grant]:
+    """What each of those *freed* had: on a node that was released already, what it had before that."""
+    had = node.former if node.released else {**node.grants, **node.former}
+    return {key: had[key] for key in freed if key in had}
+
+
+def as_before_release(node: Node) -> Node:
+    """The node with each container that was released where it was, unless CPUs or memory nodes of that are gone."""
+    stays = {key for key, container in node.containers.items() if container.stays}
+    back = {key: grant for key, grant in node.former.items() if key not in stays and _is_there(node.topology, grant)}
+    return node.replace(grants={**node.grants, **back}, former={})
+
+
+def _is_there(topology: Topology, grant: Grant) -> bool:
+    """Whether the machine has all that *grant* names."""
+    mems = grant.mems | grant.home_mems
+    return grant.cpus | grant.exclusive <= topology.cpus and (not mems or mems <= topology.mems)
 
 
 def _freed(node: Node, key: str, whole: Grant) -> Grant:
@@ -86,10 +111,10 @@ def let_go(node: Node, key: str, applied: Applied) -> Node:
         return node
     if grant is None or not in_place(grant, applied):
         return node.replace(applied={**node.applied, key: applied})
-    return node.replace(
-        grants={other: kept for other, kept in node.grants.items() if other != key},
-        applied={other: has for other, has in node.applied.items() if other != key},
-    )
+    known = {other: has for other, has in node.applied.items() if other != key}
+    if key in node.former or node.containers[key].reservation:  # of another one it would say that it is only watched
+        known[key] = applied
+    return node.replace(grants={other: kept for other, kept in node.grants.items() if other != key}, applied=known)
 
 
 def successor(node: Node, container: Container) -> Container | None:
