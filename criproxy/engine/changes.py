@@ -14,7 +14,7 @@ from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, restored
-from criproxy.engine.release import as_before_release, release, still_released
+from criproxy.engine.release import BY_NONE, as_before_release, release, still_released
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -30,8 +30,6 @@ from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of
 
 NO_MEMS: CpuSet = frozenset()
-_NONE = "the policy is none"
-"""The reason of a release for which nobody has asked."""
 
 
 def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision:
@@ -54,7 +52,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
         return Decision(after, updates_between(node, after, placed=True), (reason,))
     if is_none:
-        released = release(known, _NONE)
+        released = release(known, BY_NONE)
         return replace(released, node=released.node.replace(former={}))
     known = known.replace(kept={}) if known.kept else known
     # Nobody has exclusive CPUs again while the policy is not asked: the disk may not have it.
@@ -68,7 +66,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
 
 def _was_asked_for(node: Node) -> bool:
     """Whether somebody has asked for the release that ends, which without a daemon may have ended before."""
-    return bool(node.former) or node.released not in ("", _NONE)
+    return bool(node.former) or node.released not in ("", BY_NONE)
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:

@@ -1,8 +1,8 @@
 """A release: what it does to a node, what a node does while it is released, and what became of its containers.
 
 Each container is granted the whole machine and loses that grant as soon as it is applied: so what is left of a release
-is in `Node.grants`, over restarts too, and a container that was released is not touched any more. What it had before is
-in `Node.former`: it goes back there when the release ends.
+is in `Node.grants`, over restarts too, and a container that was released is not touched any more. What it has is still
+followed, for the check. What it had before is in `Node.former`: it goes back there when the release ends.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,9 @@ from criproxy.model.notices import Trouble, Values
 from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState
+
+BY_NONE = "the policy is none"
+"""Why a node was released by its policy: nobody has asked for that, and nobody checks what others make of it."""
 
 
 class LetGo:
@@ -92,27 +95,31 @@ def _freed(node: Node, key: str, whole: Grant) -> Grant:
 
 
 def still_released(node: Node, topology: Topology) -> Decision:
-    """A released node on the machine *topology*: who is left gets all of that one."""
+    """A released node on the machine *topology*: who is left gets all of that one, as does who had all before."""
     whole = {quota: Grant(topology.cpus, topology.mems, quota=quota) for quota in CpuQuota}
     grants = {
         key: replace(whole[grant.quota], pool=PRESERVED) if grant.is_preserved else whole[grant.quota]
         for key, grant in node.grants.items()
     }
+    free = (key for key in node.applied.keys() - node.grants.keys() if not node.is_watched(key))
+    had_all = (key for key in free if node.applied[key].cpus >= node.topology.cpus)
+    grants |= {key: whole[CpuQuota.LEFT] for key in had_all if not node.applied[key].cpus >= topology.cpus}
     if topology == node.topology and grants == node.grants:
         return Decision(node)
     after = node.replace(topology=topology, grants=grants)
-    return Decision(after, updates_between(node, after))
+    return Decision(after, updates_between(node, after, placed=True))
 
 
 def let_go(node: Node, key: str, applied: Applied) -> Node:
     """A released node after *applied* was seen of *key*: if that is the whole machine, the container is done with."""
     grant = node.grants.get(key)
-    if grant is None and not node.is_watched(key):
+    if grant is None and key not in node.applied:
         return node
     if grant is None or not in_place(grant, applied):
         return node.replace(applied={**node.applied, key: applied})
     known = {other: has for other, has in node.applied.items() if other != key}
-    if key in node.former or node.containers[key].reservation:  # of another one it would say that it is only watched
+    is_ours = key in node.former or node.containers[key].reservation  # another one would be taken for a watched one
+    if is_ours and node.released != BY_NONE:
         known[key] = applied
     return node.replace(grants={other: kept for other, kept in node.grants.items() if other != key}, applied=known)
 

@@ -139,6 +139,18 @@ def test_a_resize_and_another_machine_place_nobody() -> None:
     assert node.containers["a"].cpu_milli == 3000
 
 
+def test_who_has_been_let_go_gets_the_cpus_that_come() -> None:
+    """It may run on all CPUs, of which there are more now; one that another program restricts is left alone."""
+    small = after(Node(machine(1, 4, 1)), *started("a", 2), *started("b", 0.5))
+    free = after(small, ASKED, *(UpdateApplied(key, frozenset(range(4)), frozenset({0})) for key in "ab"))
+    restricted = after(free, UpdateApplied("b", frozenset({3}), frozenset({0})))
+
+    decision = step(restricted, TopologyChanged(MACHINE), STATIC)
+
+    assert decision.node.grants == {"a": WHOLE}
+    assert [update.key for update in decision.updates] == ["a"]
+
+
 def test_a_machine_that_shrinks_changes_what_is_left_to_do() -> None:
     """Nobody can be given CPUs that are no more."""
     node = after(RUNNING, ASKED, TopologyChanged(machine(1, 4, 1)))
@@ -202,6 +214,31 @@ def test_nobody_goes_back_to_cpus_that_are_no_more() -> None:
 
     assert violations(node) == []
     assert len(node.grants["d"].exclusive) == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(
+            {0, 1}, [" may run only on CPUs 0-1: another program has restricted it since the release"], id="less"
+        ),
+        pytest.param(MACHINE.cpus, [], id="all"),
+        pytest.param({*MACHINE.cpus, 8}, [], id="more than pods may use"),
+    ],
+)
+def test_the_check_says_which_released_container_is_restricted_again(seen: set[int], expected: list[str]) -> None:
+    """What it has is followed, though it has no place."""
+    node = after(released(), UpdateApplied("a", frozenset(seen), MACHINE.mems))
+
+    assert violations(node) == [f"{node.containers['a'].title}{text}" for text in expected]
+
+
+def test_under_the_policy_none_nobody_asks_what_others_make_of_a_container() -> None:
+    """Its cpuset is another program's affair."""
+    node = after(RUNNING, PolicyChanged(apply_all=True), policy=NonePolicy(Options()))
+    node = after(node, applied("a"), applied("b"), UpdateApplied("a", frozenset({3}), MACHINE.mems))
+
+    assert (node.applied, violations(node)) == ({}, [])
 
 
 def test_one_that_ends_during_a_release_is_forgotten() -> None:

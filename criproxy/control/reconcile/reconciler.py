@@ -302,7 +302,8 @@ class Reconciler:
         if isinstance(event, ContainerExited | ContainerGone):
             context.cgroups.forget(event.key)
         elif isinstance(event, PodStopped | PodGone):
-            context.cgroups.keep(context.state.node.grants.keys())
+            now = context.state.node
+            context.cgroups.keep(now.grants.keys() | now.applied.keys())
         error = done.exception()
         if error is None:
             if updates := done.result().updates:
