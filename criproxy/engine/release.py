@@ -74,6 +74,13 @@ def as_before_release(node: Node) -> Node:
     return node.replace(grants={**node.grants, **back}, former={})
 
 
+def before_release(node: Node, key: str, now: Applied) -> Applied | None:
+    """What the container *key*, which has this *now*, had before the release; None where that is not known."""
+    if not node.released or (had := node.former.get(key)) is None:
+        return None
+    return Applied(had.cpus, had.mems or now.mems, now.lifted)
+
+
 def _is_there(topology: Topology, grant: Grant) -> bool:
     """Whether the machine has all that *grant* names."""
     mems = grant.mems | grant.home_mems

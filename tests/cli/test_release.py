@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import structlog
 
+from criproxy.model.record import Kind
 from criproxy.observe.control_socket import ControlServer
 from criproxy.offline_release import release
 from criproxy.simulate.machines import machine
+from criproxy.store.store import Store
 from criproxy.wire.sockets import listen
 from tests.control.node.test_disk import QUICK
 from tests.control.world import World, owner, sharer
@@ -153,6 +155,18 @@ async def test_without_a_daemon(tmp_path: Path, world: World) -> None:
     await world.start_criproxy()
     second = await world.run(owner("second"))
     assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
+
+
+async def test_without_a_daemon_the_story_says_where_a_container_was(tmp_path: Path, world: World) -> None:
+    """It is updated once, from its place to all CPUs."""
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    await called(tmp_path)
+
+    with closing(Store(tmp_path / "state")) as store:
+        released = [record for record in await store.find(first) if record.kind is Kind.RELEASED]
+
+    assert [record.sentences[0] for record in released] == ["CPUs 1 → 0-3, because the node was released; read back"]
 
 
 async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:

@@ -27,6 +27,7 @@ from criproxy.engine.events import (
     UpdateApplied,
 )
 from criproxy.engine.history import cause, told_quota, told_update
+from criproxy.engine.release import before_release
 from criproxy.engine.target import quota_for, target
 from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
 from criproxy.model.cpuset import format_cpuset
@@ -232,6 +233,7 @@ class Reconciler:
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
                 why = why or self._causes.get(key, "")  # now: the decision may not have been followed when it was sent
+                had = had or before_release(self.context.state.node, key, wanted)
                 texts = [told_update(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
                 facts = {**_facts("", wanted), **_facts("had_", had), "why": why, "failures": failures}
