@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
+from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.model.record import Kind
 from criproxy.observe.control_socket import ControlServer
 from criproxy.offline_release import release
@@ -167,6 +168,23 @@ async def test_without_a_daemon_the_story_says_where_a_container_was(tmp_path: P
         released = [record for record in await store.find(first) if record.kind is Kind.RELEASED]
 
     assert [record.sentences[0] for record in released] == ["CPUs 1 → 0-3, because the node was released; read back"]
+
+
+async def test_without_a_daemon_nobody_is_narrowed_first(tmp_path: Path, world: World) -> None:
+    """One that came while no daemon ran had all CPUs, and the table says so."""
+    await world.run(owner("first"))
+    await world.stop_criproxy()
+    late = (await MiniKubelet(world.direct).run_pod(sharer("late")))[1]["main"]
+
+    answer = await called(tmp_path)
+
+    assert {row["container"]: row["cpus_before"] for row in answer["containers"]} == {
+        "default/first/main": "1",
+        "default/late/main": "0-3",
+    }
+    with closing(Store(tmp_path / "state")) as store:
+        told = [record.sentences[0] for record in await store.find(late)]
+    assert not [text for text in told if "→ 0,2-3" in text], told
 
 
 async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
