@@ -94,17 +94,17 @@ class Stored:
     def _situation(self, reader: Reader) -> Situation:
         holder = holding(self._state_dir)
         stuck = f" (its process {holder} runs, but does not answer)" if holder else ""
-        text = f"{self._reason}{stuck}. What follows was stored in {reader.path} at {timestamp(reader.changed_s)}"
+        text = f"{self._reason}{stuck}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Situation(
             node=reader.node(discover(self._host_root)),
             notices=[Notice("daemon-down", text)],
-            refusals=[Refusal(*row) for row in reader.refusals(reader.changed_s - REFUSAL_S)],
+            refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
         )
 
     def _head(self, reader: Reader) -> Values:
         return {
             "source": "store",
-            "time": timestamp(reader.changed_s),
+            "time": timestamp(reader.saved_s),
             "version": __version__,
             "pid": None,
             "started": None,
