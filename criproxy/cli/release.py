@@ -46,15 +46,15 @@ def command(
     If no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
     is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
 
-    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, or the disk
-    did not store it, 2 wrong use.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned (or not placed), or may be,
+    or the disk did not store it, 2 wrong use.
     """
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
     except NoDaemon as error:
         values = _offline(error, state_dir, runtime_endpoint, host_root, undo=undo) | {"source": "store"}
     click.echo(json.dumps(values)) if output == "json" else _show(bounded(values), undo=undo)
-    left = any(row["outcome"] == "left" for row in values["containers"])
+    left = any(row["outcome"] in ("left", "shares") for row in values["containers"])
     ctx.exit(int(left or bool(values["not_remembered"] or values.get("not_seen"))))
 
 
@@ -103,14 +103,15 @@ def _show(values: Values, *, undo: bool) -> None:
 def _summary(values: Values, *, undo: bool) -> str:
     from criproxy.cli.render.topology_words import count
 
-    left = sum(row["outcome"] == "left" for row in values["containers"])
-    total = count(len(values["containers"]) - left, "container")
+    left, shares = (sum(row["outcome"] == word for row in values["containers"]) for word in ("left", "shares"))
+    total = count(len(values["containers"]) - left - shares, "container")
     if undo and not values["was_released"]:
         text = "Nothing to undo: the node is not released."
     elif undo and values["source"] == "store":
         text = "The release is over: containers are placed when criproxy starts."
     elif undo:
-        text = f"The release is over: {total} placed again, {left} left."
+        unplaced = f" {shares} sharing without having been placed," if shares else ""
+        text = f"The release is over: {total} placed again,{unplaced} {left} left."
     else:
         until = "No container is placed until 'criproxy release --undo' or a changed policy file."
         if values["not_remembered"] and values["source"] == "store":  # there is no daemon that knows of it

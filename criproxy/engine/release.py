@@ -16,7 +16,7 @@ from criproxy.model.node import Node
 from criproxy.model.notices import Trouble, Values
 from criproxy.model.reason import Reason
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState
+from criproxy.model.workload import Container, ContainerState, Miss
 
 BY_NONE = "the policy is none"
 """Why a node was released by its policy: nobody has asked for that, and nobody checks what others make of it."""
@@ -35,6 +35,11 @@ class LetGo:
 
 
 LET_GO = LetGo()
+_UNPLACED = {
+    Miss.FAILED: "criproxy failed when it was created",
+    Miss.BYPASSED: "the policy was not asked where to place it, and is asked as soon as it can be",
+    Miss.UNFIT: "the policy has no place for it",
+}
 
 
 def release(node: Node, reason: str, configuration: str = "") -> Decision:
@@ -166,4 +171,5 @@ def outcome_of(container: Container, before: Node, node: Node, settled: str, tro
         error = trouble.error if trouble else "its update is under way"
         return row | {"cpus": row["cpus_before"], "outcome": "left", "error": error}
     grant = node.grants.get(now.key)
-    return row | {"cpus": format_cpuset(grant.cpus if grant else node.topology.cpus)}
+    row |= {"cpus": format_cpuset(grant.cpus if grant else node.topology.cpus)}
+    return row | {"outcome": "shares", "error": _UNPLACED[now.missed.why]} if grant and now.missed else row

@@ -227,11 +227,19 @@ async def test_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
     write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
     with small_disk(tmp_path / "state") as disk:
         async with World(tmp_path, settings=QUICK) as world, answering(world, tmp_path):
+            await world.run(owner("first"))
+            await world.run(sharer("shared"))
             await called(tmp_path)
             fill(disk)
             undone, released = await call(tmp_path, "--undo"), await call(tmp_path)
 
     assert (undone.exit_code, released.exit_code) == (1, 1)
+    assert [line.split(maxsplit=3)[1:] for line in undone.stdout.splitlines()[1:3]] == [
+        ["0-3", "0-3", "shares: the policy was not asked where to place it, and is asked as soon as it can be"]
+    ] * 2
+    assert (
+        "The release is over: 0 containers placed again, 2 sharing without having been placed, 0 left." in undone.stdout
+    )
     end = "The end of the release could not be stored, and until it is, a restart may bring the release back: "
     assert end in undone.stdout
     assert "The release could not be stored" not in undone.stdout

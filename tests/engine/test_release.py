@@ -1,5 +1,7 @@
 """Letting everybody go, and placing them again."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -27,7 +29,7 @@ from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.notices import Trouble
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, ContainerState, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
@@ -312,6 +314,28 @@ def test_an_update_that_has_not_failed_is_under_way() -> None:
     assert (row["outcome"], row["error"]) == ("left", "its update is under way")
     there = outcome_of(node.containers["a"], free, after(node, applied("a", node.grants["a"])), "placed", {})
     assert (there["outcome"], there["cpus"]) == ("placed", "1-2")
+
+
+@pytest.mark.parametrize(
+    ("why", "expected"),
+    [
+        pytest.param(None, ("placed", ""), id="placed"),
+        pytest.param(Miss.UNFIT, ("shares", "the policy has no place for it"), id="no room"),
+        pytest.param(
+            Miss.BYPASSED,
+            ("shares", "the policy was not asked where to place it, and is asked as soon as it can be"),
+            id="not asked",
+        ),
+    ],
+)
+def test_who_was_not_placed_is_not_said_to_be_placed(why: Miss | None, expected: tuple[str, str]) -> None:
+    """It shares, and the row says why."""
+    known = replace(RUNNING.containers["a"], missed=Missed(why=why) if why else None)
+    node = after(RUNNING.replace(containers={**RUNNING.containers, "a": known}), applied("a", RUNNING.grants["a"]))
+
+    row = outcome_of(known, released(), node, "placed", {})
+
+    assert (row["outcome"], row["error"]) == expected
 
 
 def test_a_container_that_got_its_id_meanwhile_is_the_same() -> None:
