@@ -92,8 +92,8 @@ class Stored:
             raise CriproxyError(f"{self._reason}; {error}") from error
 
     def _situation(self, reader: Reader) -> Situation:
-        running = still_running(self._state_dir)
-        text = f"{self._reason}{f'; {running}' if running else ''}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
+        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
+        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Situation(
             node=reader.node(discover(self._host_root)),
             notices=[Notice("daemon-down", text)],
