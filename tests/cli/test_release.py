@@ -117,6 +117,24 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         assert (await call(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
 
 
+async def test_a_daemon_that_ends_before_it_answers_may_have_ended_the_release(tmp_path: Path, world: World) -> None:
+    """What the state says then may be what the call has done: it is not said that there was nothing to do."""
+    await world.run(owner("first"))
+    await world.controller.policy_switch.release("somebody asked")
+
+    async def killed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        await world.controller.policy_switch.undo()
+        await world.stop_criproxy()
+        writer.close()
+
+    async with await asyncio.start_unix_server(killed, tmp_path / "control.sock"):
+        result = await call(tmp_path, "--undo")
+
+    ended = "The node is not released: the daemon ended before it answered, and may have ended the release."
+    assert (result.exit_code, result.stdout) == (0, f"{ended} Containers are placed when criproxy starts.\n")
+
+
 async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     """With the runtime away, the exit status is 1."""
     await world.run(owner("first"))
