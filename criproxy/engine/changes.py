@@ -50,7 +50,9 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
         reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
-        return Decision(after, updates_between(node, after, placed=True), (reason,))
+        updates = updates_between(node, after, placed=True)
+        is_first = not node.configuration and not updates
+        return Decision(after, updates, () if is_first else (reason,))
     if is_none:
         released = release(known, BY_NONE)
         return replace(released, node=released.node.replace(former={}))

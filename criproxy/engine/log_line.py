@@ -24,8 +24,8 @@ from criproxy.model.workload import Container
 
 def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[str, object]] | None:
     """The sentence and the keys of a decision that placed, moved or released a container; None for all others."""
-    if isinstance(event, PolicyChanged) and decision.node is before:
-        return None  # asked once more, as after each start with unplaced containers
+    if isinstance(event, PolicyChanged) and (decision.node is before or not (before.configuration or decision.updates)):
+        return None  # asked once more, as after each start with unplaced containers; or the first one of a new node
     sentence = _sentence(event, decision)
     if sentence is not None:
         keys = {**_who(decision), **_place(decision.grant)}
