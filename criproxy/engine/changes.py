@@ -14,7 +14,7 @@ from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, restored
-from criproxy.engine.release import BY_NONE, as_before_release, release, still_released
+from criproxy.engine.release import BY_NONE, as_before_release, release, still_released, without_former
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -58,7 +58,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         return replace(released, node=released.node.replace(former={}))
     known = known.replace(kept={}) if known.kept else known
     # Nobody has exclusive CPUs again while the policy is not asked: the disk may not have it.
-    known = known.replace(former={}) if isinstance(policy, Fallback) else as_before_release(known)
+    known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
     after, reasons = _place_all(known, complete(policy), may_stay=False)
     if isinstance(policy, Fallback):
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]

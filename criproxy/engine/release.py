@@ -11,6 +11,7 @@ from dataclasses import replace
 from criproxy.engine.decision import Decision, Update
 from criproxy.engine.updates import updates_between
 from criproxy.model.cpuset import format_cpuset
+from criproxy.model.entries import without
 from criproxy.model.grant import PRESERVED, Applied, CpuQuota, Grant, Layout, in_place
 from criproxy.model.node import Node
 from criproxy.model.notices import Trouble, Values
@@ -74,9 +75,19 @@ def _former(node: Node, freed: Iterable[str]) -> Mapping[str, Grant]:
 
 def as_before_release(node: Node) -> Node:
     """The node with each container that was released where it was, unless CPUs or memory nodes of that are gone."""
-    stays = {key for key, container in node.containers.items() if container.stays}
-    back = {key: grant for key, grant in node.former.items() if key not in stays and _is_there(node.topology, grant)}
-    return node.replace(grants={**node.grants, **back}, former={})
+    back = {key: node.former[key] for key in _movable(node) if _is_there(node.topology, node.former[key])}
+    return without_former(node.replace(grants={**node.grants, **back}))
+
+
+def without_former(node: Node) -> Node:
+    """The node that remembers no place from before a release; who was found and has none now is not only watched."""
+    nowhere = [key for key in _movable(node) if key not in node.grants]
+    return node.replace(former={}, applied=without(node.applied, nowhere) if nowhere else None)
+
+
+def _movable(node: Node) -> list[str]:
+    """The released containers that may be moved."""
+    return [key for key in node.former if key in node.containers and not node.containers[key].stays]
 
 
 def before_release(node: Node, key: str, now: Applied) -> Applied | None:

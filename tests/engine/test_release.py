@@ -21,6 +21,7 @@ from criproxy.engine.events import (
     TopologyChanged,
     UpdateApplied,
 )
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.invariants import violations
 from criproxy.engine.release import outcome_of, successor
 from criproxy.engine.step import step
@@ -266,6 +267,8 @@ def test_a_container_that_was_found_goes_back_as_well() -> None:
 
     assert not node.is_watched("f")
     assert cpus(after(node, PolicyChanged())) == cpus(before)
+    assert "f" in after(node, PolicyChanged(apply_all=True), policy=Fallback(STATIC.options)).grants
+    assert "f" in after(node, TopologyChanged(machine(1, 4, 1)), PolicyChanged()).grants
 
 
 def test_the_policy_none_leaves_alone_who_has_no_place() -> None:
