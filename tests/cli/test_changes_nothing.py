@@ -74,10 +74,10 @@ def test_a_look_at_the_state_changes_no_file(state: Path) -> None:
     """Neither content nor time of any, and none is made; and the time that is told is that of the last save."""
     if (wal := state / "criproxy.db-wal").exists() and not wal.stat().st_size:
         os.utime(wal)
+    before = left(state)
     with open_reader(state) as reader:
         saved = timestamp(reader.saved_s)
     assert saved > timestamp(LONG_AGO_S)
-    before = left(state)
     places = ["--control-socket", str(state.parent / "none.sock"), "--state-dir", str(state)]
     for _ in range(2):
         arguments = ["status", *places, "--host-root", str(state.parent / "host"), "--format", "json"]
