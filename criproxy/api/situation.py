@@ -27,6 +27,7 @@ class Situations:
         return Situation(
             node=node,
             policy=controller.context.settings.policy_name,
+            follows=controller.policy_switch.active,
             reserved=options_of(state.policy).reserved(node.topology),
             reserved_later=controller.policy_switch.reserved_later,
             troubles=controller.reconciler.troubles(),

@@ -39,8 +39,6 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
 
 def _daemon(state_dir: Path) -> str:
     """Whether a daemon runs that does not answer."""
-    from criproxy.cli.stored import holding
+    from criproxy.cli.stored import still_running
 
-    if holder := holding(state_dir):
-        return f"process {holder} has the state directory {state_dir}: it hangs, or listens on another control socket"
-    return f"no process has the state directory {state_dir}"
+    return still_running(state_dir) or f"no process has the state directory {state_dir}"

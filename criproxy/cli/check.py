@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from criproxy.model.topology import Topology
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The name of a host or group, if one is given and it can be one."""
+    if value is not None:
+        from criproxy.config.choice import why_no_name
+
+        if wrong := why_no_name(value):
+            raise click.BadParameter(wrong, ctx, param)
+    return value
+
+
 @click.command(short_help="Check a policy file by itself and against this machine.")
 @click.argument("paths", nargs=-1, required=True, type=Place(), metavar="FILE|DIR...")
 @click.option(
@@ -27,11 +37,15 @@ if TYPE_CHECKING:
 )
 @click.option("--no-machine", is_flag=True, help="Check the files alone, not against this machine.")
 @click.option(
-    "--hostname", metavar="NAME", help="Choose the file in DIR that this host would use.  [default: this host's name]"
+    "--hostname",
+    metavar="NAME",
+    callback=_named,
+    help="Choose the file in DIR that this host would use.  [default: this host's name]",
 )
 @click.option(
     "--group",
     metavar="LABEL",
+    callback=_named,
     help="Choose the file in DIR that a node of this group would use.  [default: what /etc/criproxy/group says]",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)

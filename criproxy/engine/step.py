@@ -232,6 +232,7 @@ def _created(node: Node, event: ContainerCreated) -> Decision:
         containers=renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
         grants=renamed(node.grants, reservation, key),
         applied=renamed(node.applied, reservation, key),
+        former=renamed(node.former, reservation, key) if node.former else None,
     )
     if container.stays and (grant := after.grants.get(key)) and not owns_all(grant):
         after = after.replace(grants=without(after.grants, (key,)))  # who shares has to move for others

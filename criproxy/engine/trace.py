@@ -63,6 +63,11 @@ def header_line(header: Header) -> str:
     return json.dumps({MARK: VERSION, **to_plain(header)})
 
 
+def is_header(beginning: bytes) -> bool:
+    """Whether a file with this *beginning* is a trace, of whatever version."""
+    return beginning.startswith(b'{"%b":' % MARK.encode())
+
+
 def line(traced: Traced) -> str:
     """Another line, without its end."""
     values = {"at": round(traced.at_s, 3), "event": type(traced.event).__name__, **to_plain(traced.event)}

@@ -37,6 +37,8 @@ class Node:
     """Of the policy that placed new containers last, so that a restart notices another one: see `LastConfiguration`."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """By uid of the pod, the CPUs of its containers that have ended and may come back."""
+    former: Mapping[str, Grant] = field(default_factory=dict)
+    """What containers had before `criproxy release`, by container key: they go back there when it ends."""
 
     @cached_property
     def owned_cpus(self) -> CpuSet:
@@ -87,7 +89,7 @@ class Node:
     def is_watched(self, key: str) -> bool:
         """Whether the container *key* is one of those whose CPUs are `watched_cpus`."""
         container = self.containers.get(key)
-        if container is None or (container.reservation and not container.stays):
+        if container is None or (not container.stays and (container.reservation or key in self.former)):
             return False
         return key in self.applied and key not in self.grants
 
@@ -106,6 +108,7 @@ class Node:
         released: str | None = None,
         configuration: str | None = None,
         kept: Mapping[str, Kept] | None = None,
+        former: Mapping[str, Grant] | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
         made = Node(
@@ -117,6 +120,7 @@ class Node:
             released=self.released if released is None else released,
             configuration=self.configuration if configuration is None else configuration,
             kept=self.kept if kept is None else kept,
+            former=self.former if former is None else former,
         )
         found = self.__dict__.keys() & _FOLLOWING_FROM_GRANTS
         if found and _alike(self.grants, made.grants):

@@ -184,8 +184,9 @@ GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
 
 KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
+FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT)
+    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER)

@@ -40,7 +40,9 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     for text in situation.lacking():
         yield Notice("machine", text)
     if situation.policy == "none":
-        yield Notice("policy-none", "policy none: no container is placed", wrong=False)
+        unseen = "; criproxy does not see who comes and goes: the list has those that it knew before"
+        text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
+        yield Notice("policy-none", text, wrong=False)
     short = shortfalls(node, situation.placer)
     yield from _unplaced(situation, {each.container.key for each in short})
     yield from _reserved_later(situation)

@@ -121,6 +121,19 @@ def test_two_hundred_containers_fit_the_terminal(width: int) -> None:
     assert "200 pods, 200 containers: 10 with exclusive CPUs, 190 sharing" in shown
 
 
+def test_a_terminal_that_has_room_for_the_whole_table_shows_it() -> None:
+    """How wide it has to be depends on the names."""
+    values = answer(Situation(node=node_with(3)))
+    values["containers"] = [{**row, "pod": "web"} for row in values["containers"]]
+    needed = max(map(len, lines(values, 160)[-4:]))
+    assert needed < 119
+
+    for width, expected in ((needed, True), (needed - 1, False)):
+        shown = lines(values, width)
+        assert any(line.split()[:2] == ["CONTAINER", "ID"] for line in shown) is expected
+        assert max(map(len, shown)) <= width
+
+
 def test_a_file_gets_a_line_for_each_container() -> None:
     """Where nobody's screen ends, ids and whole sets are in the line, for grep."""
     node = node_with(3)
@@ -246,12 +259,13 @@ async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
         await world.start_criproxy()
 
     assert beside.exit_code == down.exit_code == 0
-    assert f"its process {os.getpid()} runs, but does not answer" in beside.output
+    has = f"process {os.getpid()} has the state directory {tmp_path}/state"
+    assert f"{has}: it hangs, or listens on another control socket" in beside.output
     for result in (beside, down):
         assert "the daemon does not answer" in result.output
         assert f"no criproxy daemon listens on {tmp_path}/control.sock" in result.output
         assert "1-2 exclusive" in result.output
-    assert "but does not answer" not in down.output
+    assert "listens on another control socket" not in down.output
     assert checked.exit_code == 1
     assert checked.output.startswith("no criproxy daemon listens on")
 
@@ -384,3 +398,14 @@ def test_watch_on_a_terminal_ends_with_ctrl_c(tmp_path: Path) -> None:
     assert said.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?1049l" in said
     assert b"Traceback" not in said
     assert b"Aborted" not in said
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "devices", "release", "bypass"])
+def test_an_empty_control_socket_is_wrong_use(command: str) -> None:
+    """A script's variable is not set."""
+    arguments = {"explain": ["web"], "bypass": ["status"]}.get(command, [])
+
+    result = CliRunner().invoke(main, [command, *arguments, "--control-socket", ""])
+
+    assert result.exit_code == 2
+    assert "Invalid value for '--control-socket': must not be empty" in result.output

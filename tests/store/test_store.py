@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated, PodStopped
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerGone,
+    Event,
+    PodCreated,
+    PodStopped,
+    Released,
+)
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.kept import Kept
@@ -111,6 +119,14 @@ async def test_everything_is_remembered(store: Store) -> None:
     assert reopened(store) == node
 
 
+async def test_what_was_before_a_release_is_remembered(store: Store) -> None:
+    """Containers that were released go back to where they were, also by a daemon that starts later."""
+    node = await keep(store, EMPTY, *LIFE, Released("somebody asked"))
+    assert node.former
+
+    assert reopened(store) == node
+
+
 async def test_what_is_gone_is_forgotten(store: Store) -> None:
     """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
     node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
@@ -168,7 +184,8 @@ def test_only_what_differs_is_written() -> None:
 
     nothing: tuple[list[str], list[str]] = ([], [])
     new: tuple[list[str], list[str]] = (["new"], [])
-    assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, "kept": nothing}
+    others = {"kept": nothing, "former": nothing}
+    assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, **others}
 
 
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:

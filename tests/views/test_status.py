@@ -224,6 +224,22 @@ def test_the_policy_none_is_told(policy: str, kinds: list[str]) -> None:
     assert [notice["kind"] for notice in notices] == kinds
 
 
+@pytest.mark.parametrize(
+    ("node", "follows", "expected"),
+    [
+        pytest.param(after(), False, True, id="nobody follows who comes and goes"),
+        pytest.param(after(), True, False, id="calls are followed"),
+        pytest.param(EMPTY, False, False, id="nobody is known"),
+    ],
+)
+def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, expected: bool) -> None:
+    """Under the policy none calls pass unseen, once no container has a place."""
+    (notice,) = summary(Situation(node=node, policy="none", follows=follows))["notices"]
+
+    text = "; criproxy does not see who comes and goes: the list has those that it knew before"
+    assert (text in notice["text"]) is expected
+
+
 def test_a_released_node_says_so() -> None:
     """The reason of the release is told, and that it was wanted."""
     (notice,) = summary(situation(EMPTY.replace(released="by root at noon")))["notices"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +22,11 @@ from criproxy.model.workload import SHORT_ID
 
 Values = dict[str, Any]
 WIDE = 120
-"""From so many columns on there is room for ids and memory."""
+"""From so many columns on each container has one line, with its id and memory; on a smaller screen if that fits."""
 MOST_FAILURES = 5
 _LIMITED = "criproxy keeps the reasons of a limited number for each pod and for the node"
+_GAP = 2
+"""Blanks between two columns of a table."""
 MOST_NARROW = 24
 """Columns of one column, where there is little room."""
 
@@ -57,11 +60,13 @@ def render(
         Text(),
     ]
     rows = values["containers"]
-    kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
+    whole = _whole(rows, values["cpus"]["shared"], full=width == UNLIMITED)
+    is_wide = width >= WIDE or _width(rows, whole) <= width
+    room = 0 if height is None else height - _height(head, width) - 4
+    kept = rows if height is None else _most_interesting(rows, room if is_wide else room // 2)
     parts: list[RenderableType] = [*head, _totals(values)]
     if kept:
-        shared = values["cpus"]["shared"]
-        parts += [_wide(kept, width, shared)] if width >= WIDE else _narrow(kept, shared)
+        parts += [_table(kept, whole)] if is_wide else _narrow(kept, values["cpus"]["shared"])
     if chosen and not rows:
         parts.append(Text(f"No container {chosen} is known.", style=NOTE))
     if missing := len(rows) - len(kept) + values["omitted"]:
@@ -94,7 +99,7 @@ def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
 
 
 def _numa(values: Values) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for name in ("NUMA NODE", "CPUS", "EXCLUSIVE", "SHARED", "FREE", "MEMORY"):
         table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
     for node in values["numa_nodes"]:
@@ -157,9 +162,9 @@ def _failures(values: Values) -> Iterator[Text]:
         yield Text(f"WRONG: updates of {len(failed) - MOST_FAILURES} more containers failed", style=TROUBLE)
 
 
-def _most_interesting(rows: Sequence[Values], lines: int, width: int) -> Sequence[Values]:
-    """As many as fit into *lines*: those in trouble first, then owners; in their own order."""
-    room = max(0, lines if width >= WIDE else lines // 2)
+def _most_interesting(rows: Sequence[Values], room: int) -> Sequence[Values]:
+    """As many as there is *room* for: those in trouble first, then owners; in their own order."""
+    room = max(0, room)
     if len(rows) <= room:
         return rows
     chosen = sorted(rows, key=lambda row: (not _in_trouble(row), not row["exclusive_cpus"]))[:room]
@@ -192,14 +197,20 @@ def _columns(shared: str, *, full: bool) -> list[_Column]:
     ]
 
 
-def _wide(rows: Sequence[Values], width: int, shared: str) -> Table:
-    """One line for each container."""
-    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=width == UNLIMITED)]
+def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> list[_Column]:
+    """The columns of one line for each container."""
+    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=full)]
     columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
     columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
     if any(row["pool"] for row in rows):
         columns[6:6] = [_Column("POOL", lambda row: words.short(row["pool"]))]
-    return _table(rows, columns)
+    return columns
+
+
+def _width(rows: Sequence[Values], columns: Sequence[_Column]) -> int:
+    """So many columns of a terminal a table of *rows* takes."""
+    widths = (max([len(each.name), *(cell_len(each.cell(row)) for row in rows)]) for each in columns)
+    return sum(widths) + _GAP * (len(columns) - 1)
 
 
 def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
@@ -216,7 +227,7 @@ def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
 def _table(
     rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
 ) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=header)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=header)
     for column, width in zip_longest(columns, widths):
         justify: Literal["left", "right"] = "right" if column.right else "left"
         table.add_column(column.name, justify=justify, overflow="fold", width=width)

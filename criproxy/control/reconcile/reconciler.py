@@ -27,7 +27,8 @@ from criproxy.engine.events import (
     PodStopped,
     UpdateApplied,
 )
-from criproxy.engine.history import cause, told_update
+from criproxy.engine.history import cause, sets, told_update
+from criproxy.engine.release import before_release
 from criproxy.engine.target import quota_for, target
 from criproxy.errors import CriproxyError, StoreError, for_kubelet
 from criproxy.model.cpuset import format_cpuset
@@ -57,6 +58,8 @@ class Reconciler:
     """Sends updates of ours; everything here runs on the event loop's thread."""
 
     context: Context
+    holds: bool = False
+    """Whether nothing is to be updated now: what is decided meanwhile is enqueued by whoever set this."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _causes: dict[str, str] = field(default_factory=dict)
     """What brought containers out of their places, for the history; from the decision to the end of their workers.
@@ -81,7 +84,7 @@ class Reconciler:
             keys: containers; those that have no grant are left out.
             read: read their cgroups first, instead of believing what was applied last.
         """
-        count = self.context.settings.concurrent_updates
+        count = 0 if self.holds else self.context.settings.concurrent_updates
         for key in keys[:count]:
             if worker := self._workers.get(key):
                 worker.read |= read
@@ -92,7 +95,7 @@ class Reconciler:
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
             else:
                 self._causes.pop(key, None)
-        if rest := keys[count:]:
+        if not self.holds and (rest := keys[count:]):
             asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read))
 
     @property
@@ -229,9 +232,10 @@ class Reconciler:
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
                 why = why or self._causes.get(key, "")  # now: the decision may not have been followed when it was sent
+                had = had or before_release(self.context.state.node, key, wanted)
                 texts = [told_update(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
-                facts = {**_facts("", wanted), **_facts("had_", had), "why": why, "failures": failures}
+                facts = {**sets("", wanted), **sets("had_", had), "why": why, "failures": failures}
                 kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
                 took_ms = round((monotonic() - begun_s) * 1000, 1)
                 self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
@@ -297,7 +301,8 @@ class Reconciler:
         if isinstance(event, ContainerExited | ContainerGone):
             context.cgroups.forget(event.key)
         elif isinstance(event, PodStopped | PodGone):
-            context.cgroups.keep(context.state.node.grants.keys())
+            now = context.state.node
+            context.cgroups.keep(now.grants.keys() | now.applied.keys())
 
     def _carry_out(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
         context, error = self.context, done.exception()
@@ -336,8 +341,3 @@ class Reconciler:
         if wanted is None and node.containers[key].state is ContainerState.CREATED:
             return node.applied.get(key) if self.context.in_flight.is_unread(key) else None
         return wanted
-
-
-def _facts(prefix: str, sets: Applied | None) -> dict[str, str | int]:
-    cpus, mems = (format_cpuset(sets.cpus), format_cpuset(sets.mems)) if sets else ("", "")
-    return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}

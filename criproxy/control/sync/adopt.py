@@ -128,10 +128,11 @@ class Adoption:
             self._note_stays(container)
 
     async def read_watched(self) -> None:
-        """Read where containers are that are only watched; raises RuntimeCallError."""
+        """Read where containers are that are only watched, or released; raises RuntimeCallError."""
         node = self.context.state.node
         for key in node.applied.keys() - node.grants.keys():
-            seen = await if_reported(self.context.cgroups.read(key)) if node.is_watched(key) else None
+            is_followed = node.released or node.is_watched(key)
+            seen = await if_reported(self.context.cgroups.read(key)) if is_followed else None
             if seen and (has := seen.applied):
                 await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
 
