@@ -170,10 +170,10 @@ def released_are_free(node: Node) -> Iterator[str]:
         if grant.exclusive or grant.cpus != node.topology.cpus:
             yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
     for key in node.applied.keys() - node.grants.keys() if node.released else ():
-        cpus = node.applied[key].cpus
+        title, cpus = title_of(node, key), node.applied[key].cpus
         if not (cpus >= node.topology.cpus or node.is_watched(key)):
-            only = f"{title_of(node, key)} may run only on CPUs {format_cpuset(cpus)}"
-            yield f"{only}: another program has restricted it since the release"
+            only = format_cpuset(cpus)
+            yield f"{title} may run only on CPUs {only}: another program has restricted it since the release"
 
 
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (
