@@ -210,7 +210,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
         return
     if now is not None:
         text = "it ended"
-    elif container.key == container.reservation:
+    elif not container.has_id:
         text = "its reserved place was given back"
     else:
         text = removed

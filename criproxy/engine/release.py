@@ -54,7 +54,7 @@ def release(node: Node, reason: str, configuration: str = "") -> Decision:
     watched = {key: node.applied[key] for key in stays if key in node.applied}
     alive = (key for key, container in node.containers.items() if container.state is not ContainerState.EXITED)
     grants = {key: _freed(node, key, whole) for key in alive if key not in watched} if whole.cpus else {}
-    updates = tuple(Update(key, grants[key]) for key in sorted(grants) if key != node.containers[key].reservation)
+    updates = tuple(Update(key, grants[key]) for key in sorted(grants) if node.containers[key].has_id)
     after = node.replace(
         grants=grants,
         applied=watched,
@@ -150,7 +150,7 @@ def let_go(node: Node, key: str, applied: Applied) -> Node:
 def successor(node: Node, container: Container) -> Container | None:
     """*container* as it is on *node*, under its id if it had none; None if it has ended."""
     found = node.containers.get(container.key)
-    if found is None and container.key == container.reservation:
+    if found is None and not container.has_id:
         found = next((each for each in node.containers.values() if each.reservation == container.reservation), None)
     return None if found is None or found.state is ContainerState.EXITED else found
 

@@ -42,7 +42,9 @@ def unplaced(node: Node) -> list[str]:
     """
     if node.released:
         return []
-    alive = (each for each in node.containers.values() if each.is_unplaced and each.state is not ContainerState.EXITED)
+    alive = (
+        each for each in node.containers.values() if each.is_owed_a_place and each.state is not ContainerState.EXITED
+    )
     found = ((each.key, node.grants.get(each.key)) for each in alive)
     return [key for key, grant in found if grant and not grant.exclusive]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from criproxy.engine.blocked import blocked, elsewhere, last_blocked
 from criproxy.engine.changes import policy_changed, topology_changed
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
@@ -38,7 +39,6 @@ from criproxy.engine.events import (
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.found import adopt
 from criproxy.engine.growing import with_room
-from criproxy.engine.guard import Guarded
 from criproxy.engine.keeping import Keeping
 from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.pod_total import apart_again
@@ -63,7 +63,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     Raises:
         Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
-    if not isinstance(policy, Guarded):
+    if not isinstance(policy, CheckedPolicy):
         return _step(node, event, policy)
     faults = list[str]()
     decision = _step(node, event, policy.listing(faults))
@@ -206,7 +206,7 @@ def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> De
     """Give *new* the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
     reasons: tuple[Reason, ...] = (Reason(twin.key, f"{new.title} repeats a create and inherits its place"),)
     after = node
-    if twin.key == twin.reservation and twin.sizes != new.sizes:
+    if not twin.has_id and twin.sizes != new.sizes:
         resized = _resized(node, twin.key, new.sizes, policy)
         after, reasons = resized.node, (*reasons, *resized.reasons)
     after = _said_again(after, twin.key)

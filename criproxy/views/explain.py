@@ -47,7 +47,7 @@ class Life:
     @property
     def id(self) -> str:
         """The runtime's id; empty while it has none, or where it never got one."""
-        if self.container and self.container.key != self.container.reservation:
+        if self.container and self.container.has_id:
             return self.container.key
         return next((record.key for record in reversed(self.records) if record.key != self.name), "")
 

@@ -59,7 +59,7 @@ def row(situation: Situation, container: Container) -> Values:
     key, node = container.key, situation.node
     grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
     return {
-        "id": "" if key == container.reservation else key,
+        "id": key if container.has_id else "",
         "reservation": container.reservation,
         "namespace": container.namespace,
         "pod": container.pod_name,

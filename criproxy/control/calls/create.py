@@ -114,7 +114,7 @@ class Creates:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
             # What its message said may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
-        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._has_id(place):
+        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._is_made(place):
             self.outcomes.create_unknown(place, sandbox_id)
         elif self._only_reserved(place):
             self._give_back(call.context, is_last=is_last)
@@ -221,10 +221,10 @@ class Creates:
         # The size was refused while it ran; what ran must not be down because of that.
         return await state.apply(ContainerCreating(smaller))
 
-    def _has_id(self, place: str) -> bool:
+    def _is_made(self, place: str) -> bool:
         """Whether *place* is that of a container which the runtime has made."""
         container = self.context.state.node.containers.get(place)
-        return container is not None and container.key != container.reservation
+        return container is not None and container.has_id
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""

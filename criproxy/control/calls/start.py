@@ -198,9 +198,9 @@ class Starts:
         known = self.context.state.node.containers.get(key)
         if outcome.kind is OutcomeKind.OK and known and known.state is ContainerState.EXITED:
             self.resync.soon()  # it was given up for a later attempt meanwhile, and runs
-        is_unplaced = not isinstance(call.context, Locked)  # it had no place when the start began
+        had_no_place = not isinstance(call.context, Locked)  # it had no place when the start began
         may_run = outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN)
-        if is_unplaced and may_run and key in self.context.state.node.containers:  # it may have been adopted since
+        if had_no_place and may_run and key in self.context.state.node.containers:  # it may have been adopted since
             self.outcomes.ask(key)
 
     def _ended(self, key: str, outcome: OutcomeKind) -> None:

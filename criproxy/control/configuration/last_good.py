@@ -17,7 +17,7 @@ CLOSE_S = 1.0
 
 
 @dataclass(slots=True, repr=False)
-class Keeping:
+class PolicyFileKeeper:
     """Writes the last good file in the background, again and again while the disk fails, and anew where it was lost."""
 
     state_dir: Path

@@ -158,8 +158,7 @@ class InFlight:
         """All CPUs on which *key*, one of the node's containers, may be running now."""
         container, record, applied = node.containers[key], self._at(key), node.applied.get(key)
         in_flight = record.sent_cpus | record.start_cpus
-        created = key != container.reservation  # before that it has no id, and no call can start it
-        if record.start is Start.NONE and not (container.state in MAY_RUN and created):
+        if record.start is Start.NONE and not (container.state in MAY_RUN and container.has_id):
             return NO_CPUS
         has = node.topology.cpus if applied is None else applied.cpus
         return has | in_flight if in_flight else has
@@ -176,7 +175,7 @@ class InFlight:
             The keys of those that may be being started.
         """
         for key in node.grants:
-            if key != node.containers[key].reservation:
+            if node.containers[key].has_id:
                 self.send(key, node.topology.cpus)
         return unseen_starts(node)
 
@@ -298,4 +297,4 @@ def unseen_starts(node: Node) -> list[str]:
     """
     unsure = (ContainerState.CREATED, ContainerState.UNKNOWN)
     placed = (node.containers[key] for key in node.grants)
-    return [each.key for each in placed if each.key != each.reservation and each.state in unsure]
+    return [each.key for each in placed if each.has_id and each.state in unsure]

@@ -53,7 +53,7 @@ class DeviceFault(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardResult:
     """The result for one create."""
 
     changed: bool = False
@@ -171,7 +171,7 @@ class DeviceGuard:
         """No create will come any more."""
         await self.evidence.source.close()
 
-    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> Guarded:
+    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> GuardResult:
         """Let the container of *request* see what it may, and find out where its cards are.
 
         Args:
@@ -184,7 +184,7 @@ class DeviceGuard:
         """
         rules = self.rules
         if rules is None:
-            return Guarded()
+            return GuardResult()
         try:
             return await self._guard(rules, request, container)
         except DeviceRefused:
@@ -195,7 +195,7 @@ class DeviceGuard:
                 raise DeviceFault(f"{_FAILED}: it is tried again (onError: refuse)") from error
             return self.hide(request, container, error)
 
-    def hide(self, request: api.CreateContainerRequest, container: Container | None, error: Exception) -> Guarded:
+    def hide(self, request: api.CreateContainerRequest, container: Container | None, error: Exception) -> GuardResult:
         """Let the container of *request* see no card, after the rule has failed or hung: nothing of it runs here.
 
         Args:
@@ -208,7 +208,7 @@ class DeviceGuard:
         """
         self._failed("deciding what it may see", container, error)
         if (rules := self.rules) is None:
-            return Guarded()
+            return GuardResult()
         who = devices.who(request, self._runtimes.get(request.pod_sandbox_id, ""))
         exempt = rules.exempt(who)
         if who.privileged and rules.privileged == "deny" and not exempt:
@@ -219,11 +219,11 @@ class DeviceGuard:
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
         self._publisher.publish(rules, container, done, Gathered({}))
-        return Guarded(changed=request.SerializeToString(deterministic=True) != before)
+        return GuardResult(changed=request.SerializeToString(deterministic=True) != before)
 
     async def _guard(
         self, rules: DeviceRules, request: api.CreateContainerRequest, container: Container | None
-    ) -> Guarded:
+    ) -> GuardResult:
         asked = devices.read(request)
         who = devices.who(request, await self._runtime(request, rules))
         subject = devices.subject_in(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
@@ -245,7 +245,7 @@ class DeviceGuard:
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return _guarded(rules, given, lacking=lacking, changed=done.asked != asked)
 
-    async def found(self, item: api.Container, info: Mapping[str, str]) -> Guarded:
+    async def found(self, item: api.Container, info: Mapping[str, str]) -> GuardResult:
         """Find out and remember the cards of a container whose create criproxy did not see.
 
         Args:
@@ -253,7 +253,7 @@ class DeviceGuard:
             info: verbose information of the runtime: the device nodes that it made, and whether it is privileged.
         """
         if (rules := self.rules) is None:
-            return Guarded()
+            return GuardResult()
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or words:
@@ -290,6 +290,6 @@ class DeviceGuard:
         return self._runtimes.get(sandbox_id, "")
 
 
-def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> Guarded:
+def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> GuardResult:
     """The result; a container whose cards lack nodes stays where it is unless the rules say otherwise."""
-    return Guarded(changed, hints(given.cards), lacking and not rules.update_without_nodes)
+    return GuardResult(changed, hints(given.cards), lacking and not rules.update_without_nodes)

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from criproxy.control.failures import Failures
 from criproxy.control.settings import Log
+from criproxy.engine.checked_policy import PolicyFault
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event, can_be_refused, kind_of
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused
 from criproxy.model.node import Node

@@ -332,7 +332,7 @@ class Reconciler:
         container = self.context.state.node.containers.get(key)
         if container is None or container.stays or key not in self.context.state.node.grants:
             return False
-        return key != container.reservation and container.state is not ContainerState.CREATING
+        return container.has_id and container.state is not ContainerState.CREATING
 
     def _target(self, key: str) -> Applied | None:
         """The next step of *key* towards its grant; what it should have already where that may not be in force."""

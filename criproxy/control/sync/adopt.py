@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
-from criproxy.control.devices.guard import DeviceGuard, Guarded
+from criproxy.control.devices.guard import DeviceGuard, GuardResult
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import Adopt
 from criproxy.control.sync.bypass_times import BypassTimes
@@ -175,7 +175,7 @@ class Adoption:
     async def _with_cards(
         self, container: Container, item: api.Container, reply: api.ContainerStatusResponse, until_s: float
     ) -> Container:
-        guarded = Guarded()
+        guarded = GuardResult()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 guarded = await self.devices.found(item, reply.info)

@@ -100,7 +100,7 @@ class Outcomes:
             item = listed.get(container.key)
             is_exited = item is not None and translate.state(item) is ContainerState.EXITED
             is_news = item is None or (is_exited and container.state is not ContainerState.EXITED)
-            if is_news and container.key != container.reservation:
+            if is_news and container.has_id:
                 claims.append((container, Evidence.LISTED if item else Evidence.UNLISTED))
         await judge_each(self.context, claims)
 

@@ -282,7 +282,7 @@ class Resync:
         """Find creates whose end nobody waits for, as after a start of criproxy: by their stamp, or by asking."""
         in_flight = self.context.in_flight
         unknown = [item for item in containers if item.id not in before.containers]
-        without_id = [container for container in before.containers.values() if container.key == container.reservation]
+        without_id = [container for container in before.containers.values() if not container.has_id]
         for container in without_id:
             if found := stamped(unknown, container.key):
                 await self.outcomes.created(container.key, found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.calls import status as replies
+from criproxy.control.calls import quota_replies as replies
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.table import Handlers
@@ -16,7 +16,7 @@ from criproxy.control.calls.update import Updates
 from criproxy.control.failures import KEPT_S, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
-from criproxy.engine.guard import Guarded
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.model.grant import Applied, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
@@ -133,8 +133,8 @@ class FailsAt(StaticPolicy):
 POLICIES = [
     pytest.param(FailsAt("place"), "planted", id="place"),
     pytest.param(FailsAt("release"), "planted", id="release"),
-    pytest.param(Guarded(FailsAt("wrong"), "acme", Options()), "has no CPU", id="wrong-layout"),
-    pytest.param(Guarded(FailsAt("release"), "acme", Options()), "planted", id="guarded-release"),
+    pytest.param(CheckedPolicy(FailsAt("wrong"), "acme", Options()), "has no CPU", id="wrong-layout"),
+    pytest.param(CheckedPolicy(FailsAt("release"), "acme", Options()), "planted", id="guarded-release"),
 ]
 
 
@@ -145,7 +145,7 @@ async def test_a_policy_that_fails_is_told(tmp_path: Path, policy: FailsAt, said
         await world.kubelet.stop(await world.run(owner("web", 1)))
 
         await world.poll(lambda: any(WEB in text and said in text for text in problems(world)))
-        assert (world.counters.policy_faults > 0) is isinstance(policy, Guarded)
+        assert (world.counters.policy_faults > 0) is isinstance(policy, CheckedPolicy)
 
 
 async def test_a_runtime_that_has_not_told_yet_is_no_failure_of_ours(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from criproxy.control.settings import OnError
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.guard import Guarded
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant, Layout
@@ -45,7 +45,7 @@ class Greedy(StaticPolicy):
         return Layout({**layout.grants, container.key: Grant(everything, node.topology.mems, everything)})
 
 
-GREEDY = Guarded(Greedy(STATIC.options), "greedy", Options.model_validate({"reservedCpus": 0}))
+GREEDY = CheckedPolicy(Greedy(STATIC.options), "greedy", Options.model_validate({"reservedCpus": 0}))
 WRONG = "default/greedy/main cannot be placed: the policy 'greedy' is wrong: CPU 1"
 
 
@@ -79,7 +79,7 @@ async def test_a_layout_that_breaks_a_rule_is_refused_where_failures_are(tmp_pat
 
 async def test_a_resize_with_a_layout_that_breaks_a_rule_is_refused(tmp_path: Path) -> None:
     """The container keeps its size and its place, and the runtime hears nothing."""
-    policy = Guarded(Greedy(STATIC.options, "grows"), "greedy", Options.model_validate({"reservedCpus": 0}))
+    policy = CheckedPolicy(Greedy(STATIC.options, "grows"), "greedy", Options.model_validate({"reservedCpus": 0}))
     async with asyncio.timeout(LIMIT_S), World(tmp_path, policy=policy) as world:
         await world.run(owner("owner", 1))
         grows = await world.run(owner("grows", 1))

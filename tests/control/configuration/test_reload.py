@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration.last_good import Keeping
+from criproxy.control.configuration.last_good import PolicyFileKeeper
 from criproxy.control.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.settings import Adopt, OnError
@@ -326,7 +326,7 @@ async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> No
     log, planted, other = RecordingLog(), GoodFile(text="planted"), GoodFile(text="other")
     write_good(tmp_path, planted)
     await asyncio.to_thread(tmp_path.chmod, 0o1777)
-    keeping = Keeping(tmp_path, log)
+    keeping = PolicyFileKeeper(tmp_path, log)
     running = asyncio.create_task(keeping.run())
 
     keeping.keep(other)
@@ -344,7 +344,7 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()
     write_good(tmp_path, old)
     (tmp_path / f"{NAME}.new").mkdir()
-    keeping = Keeping(tmp_path, log)
+    keeping = PolicyFileKeeper(tmp_path, log)
 
     keeping.keep(new)
     writing = asyncio.create_task(keeping.run())

@@ -11,10 +11,10 @@ from criproxy.control.failures import Failures
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import MAX_WAITING, Explanations
 from criproxy.control.tasks import Tasks
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
-from criproxy.engine.guard import Guarded
 from criproxy.engine.history import Entry
 from criproxy.engine.leavers import Leavers
 from criproxy.engine.step import step
@@ -242,7 +242,7 @@ def test_a_search_goes_on_where_the_policy_fails_at_a_release() -> None:
         def release(self, node: Node, key: str) -> Layout:
             raise ZeroDivisionError
 
-    guard = Guarded(Full(), "acme", Options())
+    guard = CheckedPolicy(Full(), "acme", Options())
     grant = Grant(frozenset({0}), frozenset({0}))
     names = ("r-a", "r-b")
     node = Node(

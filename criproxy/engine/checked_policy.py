@@ -25,7 +25,7 @@ class PolicyFault(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class CheckedPolicy:
     """Passes everything to another policy, checks its answers, and does not use those that are wrong."""
 
     policy: Policy
@@ -37,7 +37,7 @@ class Guarded:
     faults: list[str] | None = None
     """Gets a sentence for each answer that is not used; None: they are not listed."""
 
-    def listing(self, faults: list[str]) -> "Guarded":
+    def listing(self, faults: list[str]) -> "CheckedPolicy":
         """The same, which lists in *faults* the answers that are not used."""
         return replace(self, faults=faults)
 
