@@ -51,7 +51,7 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
         after = _share_rest(known, policy)
         reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
         updates = updates_between(node, after, placed=True)
-        is_first = not node.configuration and not updates
+        is_first = not node.configuration and bool(event.configuration) and not updates
         return Decision(after, updates, () if is_first else (reason,))
     if is_none:
         released = release(known, BY_NONE)

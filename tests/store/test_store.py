@@ -18,6 +18,7 @@ from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
     ContainerGone,
+    ContainerStarted,
     Event,
     PodCreated,
     PodStopped,
@@ -129,7 +130,8 @@ async def test_what_was_before_a_release_is_remembered(store: Store) -> None:
 
 async def test_what_is_gone_is_forgotten(store: Store) -> None:
     """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
-    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
+    ended = ContainerStarted("id1"), ContainerGone("id1"), ContainerGone("r2")
+    node = await keep(store, EMPTY, *LIFE, *ended)
 
     assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
 
