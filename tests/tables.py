@@ -36,7 +36,7 @@ from tests.conftest import ROOT
 
 _KINDS = "options|annotations|states|transitions|output|help|titles|picture"
 PLACE = re.compile(rf"(<!-- ({_KINDS}): ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_PLURALS = {"text": "texts", "a number": "numbers", "a group": "groups"}
+_PLURALS = {"a string": "strings", "a number": "numbers", "a mapping": "mappings"}
 HELP_COLUMNS = 100
 """Width of the help texts, whatever the terminal has."""
 HEAD = "| Option | Value | Default | Meaning |\n|---|---|---|---|\n"
@@ -224,7 +224,7 @@ def _model(path: str) -> type[BaseModel]:
 
 def _row(name: str, schema: dict[str, Any], *, required: bool) -> str:
     default = schema.get("default")
-    shown = "must be given" if required else "" if default in (None, "", [], {}) else _code(default)
+    shown = "required" if required else "" if default in (None, "", [], {}) else _code(default)
     value = " or ".join(dict.fromkeys(_values(schema))).replace("|", "\\|")
     return f"| `{name}` | {value} | {shown} | {schema.get('description', '').replace('|', chr(92) + '|')} |\n"
 
@@ -243,17 +243,17 @@ def _values(schema: dict[str, Any]) -> Iterator[str]:
             word = next(_values({key: value for key, value in schema["items"].items() if key != "examples"}), "values")
             yield f"a list of {_PLURALS.get(word, word)}"
         case "string" if "enum" not in schema:
-            yield "text"
+            yield "a string"
         case "integer" | "number":
             yield "a number"
         case "boolean":
             yield "`true`, `false`"
         case "object" if patterns := schema.get("patternProperties"):
-            yield f"for each name {next(_values(next(iter(patterns.values()))), 'a value')}"
+            yield f"a mapping; each value is {next(_values(next(iter(patterns.values()))), 'any value')}"
         case "object":
-            yield "a group"
+            yield "a mapping"
     if "$ref" in schema:
-        yield "a group"
+        yield "a mapping"
 
 
 def _code(value: object) -> str:

@@ -186,8 +186,8 @@ async def test_one_socket_has_one_daemon(tmp_path: Path, runtime: EmbeddedRuntim
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--listen", "tcp://0.0.0.0:1"], "--listen: 'tcp://0.0.0.0:1' is no Unix socket"),
-        (["--runtime-endpoint", "containerd.sock"], "--runtime-endpoint: 'containerd.sock' is no Unix socket"),
+        (["--listen", "tcp://0.0.0.0:1"], "--listen: 'tcp://0.0.0.0:1' is not a Unix socket"),
+        (["--runtime-endpoint", "containerd.sock"], "--runtime-endpoint: 'containerd.sock' is not a Unix socket"),
         (["--image-listen", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--image-endpoint", "unix:///tmp/i.sock"], "--image-listen and --image-endpoint go together"),
         (["--listen", "/tmp/x.sock", "--runtime-endpoint", "/tmp/x.sock"], "each needs a socket of its own"),

@@ -176,7 +176,7 @@ def test_what_to_do_about_a_moved_directory_of_the_kubelet() -> None:
     """docs/devices.md says that its files are left alone, what a --root-dir moves, and which option that takes."""
     text = " ".join((ROOT / "docs/devices.md").read_text().split())
 
-    assert "Leave all files of the kubelet alone, the checkpoint above all" in text
+    assert "Do not change files of the kubelet, above all the checkpoint" in text
     assert "moves podresources and nothing else" in text
     assert "podresources: {socket: /data/kubelet/pod-resources/kubelet.sock" in text
 
@@ -211,8 +211,11 @@ def test_the_section_on_tenants_has_the_options_that_restrict_annotations() -> N
 @pytest.mark.parametrize(
     ("beginning", "words"),
     [
-        ("Let the kubelet reserve the CPUs that the policy reserves", ["reservedSystemCPUs:", "scheduler", "hang in"]),
-        ("* **containers are created during a bypass**", ["exclusive CPUs, shares", "gets its CPUs", "`promote`"]),
+        ("Let the kubelet reserve the same CPUs as the policy", ["reservedSystemCPUs:", "scheduler", "hang in"]),
+        (
+            "* **containers are created during a bypass**",
+            ["exclusive CPUs, but has shared CPUs", "gets its CPUs", "`promote`"],
+        ),
         ("* **criproxy hangs or dies**", ["exit code 128", "`restartPolicy: Never`"]),
     ],
 )

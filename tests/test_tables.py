@@ -52,12 +52,12 @@ def test_the_page_of_a_policy_has_its_annotations(policy: str) -> None:
 
 
 def test_an_option_that_is_a_group_is_told_by_what_is_in_it() -> None:
-    """With the group's name before a dot, and only what has no default must be given."""
+    """With the group's name before a dot, and only what has no default is required."""
     rows = table("criproxy.policy.options.Options")
 
     assert "| `reservedResources.cpu` | such as `cpuset:0-1`, `750m`, `2` |  | The same as reservedCpus" in rows
-    assert "| `annotations.allow` | for each name a list of texts |  | By namespace" in rows
-    assert "must be given" not in rows
+    assert "| `annotations.allow` | a mapping; each value is a list of strings |  | By namespace" in rows
+    assert "| required |" not in rows
 
 
 def test_annotations_by_key() -> None:
@@ -82,5 +82,5 @@ def test_a_table_that_is_behind_is_renewed() -> None:
     new = renewed(old)
 
     assert "old" not in new
-    assert "| `level` | `core`, `l2cache` | must be given |" in new
+    assert "| `level` | `core`, `l2cache` | required |" in new
     assert PLACE.search((ROOT / "docs/policies/balloons.md").read_text())

@@ -52,7 +52,7 @@ class Expression:
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
-            raise ValueError(f"unknown operator {_shown(self.operator)}; there are {', '.join(OPERATORS)}")
+            raise ValueError(f"unknown operator {_shown(self.operator)}; operators are: {', '.join(OPERATORS)}")
         if self.operator in _WITHOUT_VALUES and self.values:
             raise ValueError(f"{self.operator} takes no values, but has {len(self.values)}")
         if self.operator in _WITH_ONE_VALUE and len(self.values) != 1:

@@ -92,9 +92,17 @@ class Places:
         return found
 
 
+def _given(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The *value*; an empty one is a script's variable that is not set."""
+    if not value:
+        raise click.BadParameter("must not be empty", ctx, param)
+    return value
+
+
 control_socket_option = click.option(
     "--control-socket",
     default=DEFAULT_CONTROL_SOCKET,
+    callback=_given,
     show_default=True,
     metavar="PATH",
     help="Control socket of the daemon.",

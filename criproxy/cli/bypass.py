@@ -8,7 +8,7 @@ from criproxy.cli.asking import control_socket_option, state_dir_option
 from criproxy.cli.client import NoDaemon, ask
 
 
-@click.command(short_help="Switch the bypass on or off: calls pass untouched, or containers are placed.")
+@click.command(short_help="Switch the bypass on or off: while it is on, calls pass untouched.")
 @click.argument("state", type=click.Choice(["on", "off", "status"]))
 @control_socket_option
 @state_dir_option("The daemon's state on disk; shows whether a daemon runs but does not answer.")
@@ -39,8 +39,6 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
 
 def _daemon(state_dir: Path) -> str:
     """Whether a daemon runs that does not answer."""
-    from criproxy.cli.stored import holding
+    from criproxy.cli.stored import still_running
 
-    if holder := holding(state_dir):
-        return f"process {holder} has the state directory {state_dir}: it hangs, or listens on another control socket"
-    return f"no process has the state directory {state_dir}"
+    return still_running(state_dir) or f"no process has the state directory {state_dir}"

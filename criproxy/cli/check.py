@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from criproxy.model.topology import Topology
 
 
-@click.command(short_help="Check a policy file, alone and against this machine.")
+def _named(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The name of a host or group, if one is given and it can be one."""
+    if value is not None:
+        from criproxy.config.choice import why_no_name
+
+        if wrong := why_no_name(value):
+            raise click.BadParameter(wrong, ctx, param)
+    return value
+
+
+@click.command(short_help="Check a policy file by itself and against this machine.")
 @click.argument("paths", nargs=-1, required=True, type=Place(), metavar="FILE|DIR...")
 @click.option(
     "--host-root",
@@ -29,11 +39,15 @@ if TYPE_CHECKING:
 )
 @click.option("--no-machine", is_flag=True, help="Check the files alone, not against this machine.")
 @click.option(
-    "--hostname", metavar="NAME", help="Choose the file in DIR that this host would use.  [default: this host's name]"
+    "--hostname",
+    metavar="NAME",
+    callback=_named,
+    help="Choose the file in DIR that this host would use.  [default: this host's name]",
 )
 @click.option(
     "--group",
     metavar="LABEL",
+    callback=_named,
     help="Choose the file in DIR that a node of this group would use.  [default: what /etc/criproxy/group says]",
 )
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -54,7 +68,7 @@ def command(
 
     The command also checks the file of NVIDIA's device plugin that a policy file names.
 
-    Exit status: 0 the daemon would accept all files, 1 it would not, 2 wrong use.
+    Exit status: 0 the daemon would accept all files, 1 it would not, 2 a usage error.
     """
     import os
 
@@ -172,7 +186,7 @@ def _found(stock: "Stock") -> str:
     if not stock.cards:
         return "none"
     cards = [" ".join(filter(None, (*card.nodes, _known_of(card)))) for card in stock.cards]
-    shared = f"; for all: {' '.join(stock.shared)}" if stock.shared else ""
+    shared = f"; shared nodes: {' '.join(stock.shared)}" if stock.shared else ""
     return f"{', '.join(cards)}{shared}"
 
 

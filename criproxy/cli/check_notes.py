@@ -18,14 +18,23 @@ DEFAULTS = {
 """Below the host's root: where the services' units take their options from, and the variables that have them."""
 KUBELET = "var/lib/kubelet/config.yaml"
 """Below the host's root: where kubeadm puts the kubelet's configuration."""
+_THEN = {"keep": "may get those of the former pod", "hide": "get none", "fail": "are refused"}
+"""What happens without evidence to containers that ask for cards, by `onNoEvidence`."""
 
 
 def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
-    """What the section ``devices`` says without effect."""
+    """What the section ``devices`` says without effect, or with one that may not be meant."""
     if options is not None and not options.classes:
         yield (
             "devices.classes is empty: no card is known, so that nothing is hidden or guarded; leave it out for all "
             "classes that are built in, or leave devices out"
+        )
+    if options is not None and options.podresources.socket and not options.checkpoint:
+        then = _THEN[options.on_no_evidence]
+        yield (
+            "devices.checkpoint is empty: podresources knows pods by name only, and is no evidence for a pod with the "
+            "name of a former one, as in a StatefulSet. Containers of such a pod that ask for cards, without CDI names "
+            f"or device nodes in their creates, {then} (onNoEvidence: {options.on_no_evidence})"
         )
 
 
@@ -88,6 +97,6 @@ def kubelet_notes(host_root: Path, reserved: CpuSet) -> Iterator[str]:
     if missing:
         yield (
             f"{file} reserves {format_cpuset(reserved - missing) or 'no CPU'} (reservedSystemCPUs), and this policy "
-            f"{format_cpuset(reserved)}: unless a flag of the kubelet says the same, the scheduler sends pods that do "
+            f"{format_cpuset(reserved)}: unless a flag of the kubelet reserves them, the scheduler sends pods that do "
             "not fit and hang"
         )

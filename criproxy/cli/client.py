@@ -14,6 +14,11 @@ DEFAULT_CONTROL_SOCKET = "/run/criproxy/control.sock"
 class NoDaemon(CriproxyError):
     """Nobody answers on the control socket."""
 
+    def __init__(self, text: str, *, was_asked: bool = False) -> None:
+        super().__init__(text)
+        self.was_asked = was_asked
+        """Whether somebody took the command, and may have done what it says."""
+
 
 def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:  # noqa: ANN401 - JSON
     """Send *command* to the daemon that listens on *path* and return its result.
@@ -24,15 +29,17 @@ def ask(path: str, command: str, arguments: Mapping[str, Any] | None = None, tim
         CriproxyError: if the daemon's answer is no.
     """
     request = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
+    was_asked = False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(timeout_s)
             sock.connect(path)
             sock.sendall(request)
+            was_asked = True
             with sock.makefile("rb") as answers:
                 line = answers.readline()
     except OSError as error:
-        raise NoDaemon(_explain(path, error, timeout_s)) from error
+        raise NoDaemon(_explain(path, error, timeout_s), was_asked=was_asked) from error
     return _result(path, line)
 
 
@@ -52,7 +59,8 @@ def _result(path: str, line: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
         answer = json.loads(line)
     except ValueError as error:
-        raise NoDaemon(f"what listens on {path} is no criproxy daemon, or it ended: no answer in JSON") from error
+        text = f"what listens on {path} is not a criproxy daemon, or it has ended: its answer is not JSON"
+        raise NoDaemon(text, was_asked=True) from error
     if "error" in answer:
         wrong_use = answer.get("exit_status") == UsageError.exit_status
         raise (UsageError if wrong_use else CriproxyError)(answer["error"])

@@ -32,13 +32,13 @@ STDOUT = Path("-")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @control_socket_option
 def command(*, file: Path, duration_s: float | None, max_size: int, force: bool, control_socket: str) -> None:
-    """Write the containers of this node to FILE, then each pod and container that comes, changes or ends.
+    """Write the containers of this node to FILE, then each pod and container that starts, changes or ends.
 
-    FILE - is standard output. A trace has what placement depends on: names, class, sizes, labels, annotations for
+    FILE - is standard output. A trace has what placement depends on: names, QoS class, sizes, labels, annotations for
     policies. It has no commands, environments, mounts or images, and no values of labels or annotations whose keys
     look secret. docs/simulate.md explains the lines. Without --for the command records until Ctrl-C.
 
-    Exit status: 0 recorded, 1 there is nothing to record or the daemon ended the recording, 2 wrong use.
+    Exit status: 0 recorded, 1 there is nothing to record or the daemon ended the recording, 2 a usage error.
     """
     with _opened(file, force=force) as out:
         trace = Trace(out, control_socket, max_size)

@@ -19,7 +19,7 @@ Values = dict[str, Any]
 
 
 @click.command(short_help="Unpin every container and stop placing, or place containers again.")
-@click.option("--undo", is_flag=True, help="Place all containers again.")
+@click.option("--undo", is_flag=True, help="Place all containers again, where they were if that is free.")
 @click.option(
     "--runtime-endpoint",
     default="unix:///run/containerd/containerd.sock",
@@ -46,15 +46,17 @@ def command(
     If no daemon answers, this command does it through the runtime, so that no container stays pinned when criproxy
     is removed. It does not create a --state-dir in which criproxy has never run; then the release is not remembered.
 
-    Exit status: 0 every container was released (or placed again), 1 some are still pinned, or may be, or the disk
-    did not store it, 2 wrong use.
+    Exit status: 0 every container was released (or placed again), 1 some are still pinned (with --undo: not
+    placed), or may be, or the release could not be stored, 2 a usage error.
     """
+    was_asked = False
     try:
         values = ask(control_socket, "release", {"undo": undo}, TIMEOUT_S) | {"source": "daemon"}
     except NoDaemon as error:
+        was_asked = error.was_asked
         values = _offline(error, state_dir, runtime_endpoint, host_root, undo=undo) | {"source": "store"}
-    click.echo(json.dumps(values)) if output == "json" else _show(bounded(values), undo=undo)
-    left = any(row["outcome"] == "left" for row in values["containers"])
+    click.echo(json.dumps(values)) if output == "json" else _show(bounded(values), undo=undo, was_asked=was_asked)
+    left = any(row["outcome"] in ("left", "shares") for row in values["containers"])
     ctx.exit(int(left or bool(values["not_remembered"] or values.get("not_seen"))))
 
 
@@ -84,7 +86,8 @@ def _offline(error: NoDaemon, state_dir: Path, runtime_endpoint: str, host_root:
         writer.flush(1.0)
 
 
-def _show(values: Values, *, undo: bool) -> None:
+def _show(values: Values, *, undo: bool, was_asked: bool) -> None:
+    """Print the answer; *was_asked* is whether a daemon took the command and ended before its answer."""
     if values["containers"]:
         from rich.table import Table
 
@@ -97,20 +100,24 @@ def _show(values: Values, *, undo: bool) -> None:
             outcome = f"{row['outcome']}: {row['error']}" if row["error"] else row["outcome"]
             table.add_row(row["container"], row["cpus_before"] or "-", row["cpus"] or "-", outcome)
         show(table)
-    say(_summary(values, undo=undo))
+    say(_summary(values, undo=undo, was_asked=was_asked))
 
 
-def _summary(values: Values, *, undo: bool) -> str:
+def _summary(values: Values, *, undo: bool, was_asked: bool) -> str:
     from criproxy.cli.render.topology_words import count
 
-    left = sum(row["outcome"] == "left" for row in values["containers"])
-    total = count(len(values["containers"]) - left, "container")
-    if undo and not values["was_released"]:
+    left, shares = (sum(row["outcome"] == word for row in values["containers"]) for word in ("left", "shares"))
+    total = count(len(values["containers"]) - left - shares, "container")
+    if undo and was_asked and not values["was_released"]:
+        text = "The node is not released: the daemon ended before it answered, and may have ended the release."
+        text += " Containers are placed when criproxy starts."
+    elif undo and not values["was_released"]:
         text = "Nothing to undo: the node is not released."
     elif undo and values["source"] == "store":
         text = "The release is over: containers are placed when criproxy starts."
     elif undo:
-        text = f"The release is over: {total} placed again, {left} left."
+        unplaced = f" {shares} sharing without having been placed," if shares else ""
+        text = f"The release is over: {total} placed again,{unplaced} {left} left."
     else:
         until = "No container is placed until 'criproxy release --undo' or a changed policy file."
         if values["not_remembered"] and values["source"] == "store":  # there is no daemon that knows of it

@@ -61,7 +61,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     default=DEFAULT_CONTROL_SOCKET,
     show_default=True,
     metavar="PATH",
-    help="Socket on which the other commands ask this daemon.",
+    help="Socket on which the other commands reach this daemon.",
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 @click.option(

@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 (one for each option)
     With --load, the command simulates hours of a node, the same for each --policy, and compares the policies in a
     table.
 
-    Exit status: 0 all expectations hold, 1 one does not, 2 the file or the use of the command is wrong.
+    Exit status: 0 all expectations hold, 1 one does not, 2 the file or the command line is wrong.
     """
     topology = chosen(**machine)
     if load:

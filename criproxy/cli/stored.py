@@ -9,7 +9,7 @@ from typing import Any
 
 from criproxy import __version__
 from criproxy.control.configuration.load import DEFAULT_CONFIG
-from criproxy.control.node.history import REFUSAL_S
+from criproxy.control.node.refusals import REFUSAL_S
 from criproxy.devices.builtin import BUILTIN
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.holdings import Holdings
@@ -92,19 +92,18 @@ class Stored:
             raise CriproxyError(f"{self._reason}; {error}") from error
 
     def _situation(self, reader: Reader) -> Situation:
-        holder = holding(self._state_dir)
-        stuck = f" (its process {holder} runs, but does not answer)" if holder else ""
-        text = f"{self._reason}{stuck}. What follows was stored in {reader.path} at {timestamp(reader.changed_s)}"
+        why = "; ".join(filter(None, (str(self._reason), still_running(self._state_dir))))
+        text = f"{why}. What follows was stored in {reader.path} at {timestamp(reader.saved_s)}"
         return Situation(
             node=reader.node(discover(self._host_root)),
             notices=[Notice("daemon-down", text)],
-            refusals=[Refusal(*row) for row in reader.refusals(reader.changed_s - REFUSAL_S)],
+            refusals=[Refusal(*row) for row in reader.refusals(reader.saved_s - REFUSAL_S)],
         )
 
     def _head(self, reader: Reader) -> Values:
         return {
             "source": "store",
-            "time": timestamp(reader.changed_s),
+            "time": timestamp(reader.saved_s),
             "version": __version__,
             "pid": None,
             "started": None,
@@ -124,6 +123,13 @@ def _classes(config: Path | None) -> tuple[Sequence[DeviceClass], list[Notice]]:
         text = f"only the built-in classes are shown, as the policy file cannot be used: {error}"
         return builtin, [Notice("config", text.splitlines()[0])]
     return (options.rules().classes if options else builtin), []
+
+
+def still_running(state_dir: Path) -> str:
+    """In words, that a daemon runs with *state_dir* though nobody answers; empty if none does."""
+    if holder := holding(state_dir):
+        return f"process {holder} has the state directory {state_dir}: it hangs, or listens on another control socket"
+    return ""
 
 
 def holding(state_dir: Path) -> int | None:

@@ -70,10 +70,17 @@ def read_group(file: Path) -> str | None:
     return words[0]
 
 
+def why_no_name(name: str) -> str:
+    """Why *name* can be neither a host's nor a group's; empty where it can."""
+    if _NAME.fullmatch(name):
+        return ""
+    return (
+        f"{name[:80]!r} cannot be part of the name of a policy file: "
+        "it must be letters, digits, '-', '_' and '.', with a letter or digit first and last"
+    )
+
+
 def _name(what: str, name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"the {what} {name[:80]!r} cannot be part of the name of a policy file: "
-            "it must be letters, digits, '-', '_' and '.', with a letter or digit first and last"
-        )
+    if wrong := why_no_name(name):
+        raise ConfigError(f"the {what} {wrong}")
     return f"{name}.yaml"

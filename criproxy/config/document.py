@@ -196,7 +196,7 @@ class _Reader:
     def _text(self, event: yaml.ScalarEvent) -> str:
         text = str(event.value)
         if _SURROGATE.search(text):  # such a text can be neither printed nor stored
-            self._mistake(event, r"an escape from \ud800 to \udfff is no character: write the character itself")
+            self._mistake(event, r"an escape from \ud800 to \udfff is not a character: write the character itself")
         return text
 
     def _mistake(self, event: yaml.Event, text: str) -> None:

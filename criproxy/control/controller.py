@@ -4,8 +4,8 @@ from functools import partial
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.on_error import CallFallback
+from criproxy.control.calls.quota_replies import Replies
 from criproxy.control.calls.start import Starts
-from criproxy.control.calls.status import Replies
 from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration.policy_switch import PolicySwitch
@@ -125,6 +125,7 @@ class Controller:
 
     async def start(self) -> None:
         """Begin to find out what runs; returns at once, and calls that need the answer wait for it."""
+        self.context.tasks.watch_callbacks()
         self.policy_switch.start()
 
     def _begin(self) -> None:

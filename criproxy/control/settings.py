@@ -59,10 +59,10 @@ class Settings:
     promote: Promote = Promote.DEFAULT
     promote_pause_s: float = 1.0
     """How long a container that should have more waits at the most before it is looked again whether it may have it."""
+    promote_quiet_s: float = 0.1
+    """How long after one look the next one comes at the earliest: on a busy node everything changes all the time."""
     resize_silence_s: float = 600.0
     """The kubelet repeats a refused resize every second, a few minutes apart at the most: after so long it does not."""
-    promote_quiet_s: float = 0.1
-    """How long after that at the least: on a busy node everything changes all the time."""
     apply_all: bool = False
     """Whether another configuration places all containers anew, or new ones only."""
     devices: DeviceRules | None = None
@@ -70,7 +70,8 @@ class Settings:
     configuration: str = ""
     """A digest of the configuration: another one than the node's last ends a release."""
     barrier_timeout_s: float = 10.0
-    """How long StartContainer waits for others to give up CPUs."""
+    """How long StartContainer waits for others to give up CPUs, and a call of the kubelet for what is in flight at its
+    container."""
     resync_timeout_s: float = 30.0
     """How long a held call waits for the first resync."""
     handler_timeout_s: float = 60.0

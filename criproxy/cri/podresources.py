@@ -132,7 +132,7 @@ class PodresourcesClient:
         except Hangs as error:
             raise PodresourcesError(StatusCode.DEADLINE_EXCEEDED, str(error)) from error
         if not stat.S_ISSOCK(found.st_mode):
-            raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: is no socket")
+            raise PodresourcesError(StatusCode.UNAVAILABLE, f"{self.socket}: is not a socket")
         if (made := (found.st_ino, found.st_ctime_ns)) != self._made:
             self._made, self._only_lists = made, False
         if self._channel is None:

@@ -154,7 +154,7 @@ class RuntimeClient:
                 raise
             raise _dropped(name) from error
         if answer is None:  # so grpc hands on what its deserializer raised
-            raise RuntimeCallError(name, StatusCode.INTERNAL, f"the reply is no {reply.DESCRIPTOR.full_name}")
+            raise RuntimeCallError(name, StatusCode.INTERNAL, f"the reply is not a {reply.DESCRIPTOR.full_name}")
         return answer
 
     async def probe(self, path: str) -> tuple[StatusCode, str]:

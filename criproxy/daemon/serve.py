@@ -244,7 +244,7 @@ class Daemon:
         if self._started is not None:
             controller = self._started.controller
             if released := controller.node.released:
-                unusual.append(f"RELEASED, no container is placed: {released}")
+                unusual.append(f"RELEASED, so no container is placed: {released}")
             in_force = controller.context.in_force
             if in_force.problem is not None:
                 instead = in_force.instead or "the one before is in force"

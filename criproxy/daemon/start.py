@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from criproxy.control.configuration.last_good import Keeping
+from criproxy.control.configuration.last_good import PolicyFileKeeper
 from criproxy.control.configuration.load import BadFile, Configuration, configuration_instead, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.controller import Controller
@@ -32,7 +32,7 @@ class Started:
 
     controller: Controller
     reload: Reload
-    keeping: Keeping
+    keeping: PolicyFileKeeper
 
 
 async def start_controller(
@@ -64,7 +64,7 @@ async def start_controller(
         controller.context.in_force.instead = configuration.instead
     stack.push_async_callback(controller.stop)
     await controller.start()
-    keeping = Keeping(options.state_dir, log)
+    keeping = PolicyFileKeeper(options.state_dir, log)
     controller.context.tasks.forever("keep the policy file", keeping.run)
     stack.push_async_callback(keeping.close)
     keeping.keep(configuration.good)

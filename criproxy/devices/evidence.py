@@ -4,7 +4,7 @@ Three answers are possible, and the difference between the last two matters: the
 variable never grants a card, since a pod's own comes in the same list as that of a device plugin.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -85,6 +85,8 @@ class Known:
     """Whether what is not in it was not allocated."""
     near: Mapping[str, CpuSet] = field(default_factory=dict)
     """By id, the NUMA nodes next to it, as far as its device plugin reports them."""
+    certain: bool = True
+    """False: this may be about a former pod of that name."""
 
 
 class Source(Protocol):
@@ -196,7 +198,8 @@ def _names_card(kind: DeviceClass, stock: Stock, id: str) -> bool:
 def _weigh(
     kind: DeviceClass, asked: Asked, own: Sequence[Share], answers: Sequence[Known], stock: Stock, foreign_cdi: bool
 ) -> Allocation:
-    if allocated := _allocated(kind, own, answers):
+    sure, doubtful = [each for each in answers if each.certain], [each for each in answers if not each.certain]
+    if allocated := _allocated(kind, own, sure):
         return allocated
     if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
         return Allocation(Given.CARDS, _of_cdi(kind, devices, stock), "cdi")
@@ -204,10 +207,10 @@ def _weigh(
         names = {card.number: card.id for card in stock.cards}
         ids = tuple(names.get(number) or _as_id(kind, number) for number in numbers)
         return Allocation(Given.CARDS, tuple(filter(None, ids)) if all(ids) else (), "nodes")
-    if complete := next((each for each in answers if each.complete), None):
+    if complete := next((each for each in sure if each.complete), None):
         return Allocation(Given.NONE, source=complete.source)
     if _traces(kind, asked):
-        return NOBODY_TELLS
+        return _in_doubt(kind, doubtful)
     # Plugins of such a class leave a trace: where there is none, none of them gave anything.
     return Allocation(Given.UNKNOWN if foreign_cdi else Given.NONE, source="cdi" if foreign_cdi else "request")
 
@@ -226,6 +229,20 @@ def _allocated(kind: DeviceClass, own: Sequence[Share], answers: Sequence[Known]
     cards = [*(card_of(one) for share in own for one in share.ids)]
     cards += kind.physical(one for share in theirs for one in share.ids)
     return Allocation(Given.CARDS, unique(filter(None, cards)), shares[0].source, shares) if any(cards) else None
+
+
+def _in_doubt(kind: DeviceClass, answers: Sequence[Known]) -> Allocation:
+    """What follows from *answers* that may be about another pod, for a container that asks for cards."""
+    if not answers:
+        return NOBODY_TELLS
+    ids = kind.physical(_ids(kind, answers[0]))
+    return Allocation(Given.CARDS if ids else Given.NONE, ids, answers[0].source)
+
+
+def _ids(kind: DeviceClass, known: Known) -> Iterator[str]:
+    for resource, ids in known.resources.items():
+        if kind.serves(resource):
+            yield from ids
 
 
 def _of_cdi(kind: DeviceClass, devices: Sequence[str], stock: Stock) -> tuple[str, ...]:

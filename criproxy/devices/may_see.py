@@ -143,7 +143,7 @@ class _Case:
             text = "a CDI device of an unknown kind may include a card: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
         by = ", ".join(self._tampered(asked, None))
-        text = f"it is unknown whether a card is allocated to it, and it asks for one by {by}"
+        text = f"it is unknown whether a card is allocated to it, and it asks for one with {by}"
         if self.rules.on_no_evidence == "fail":
             refusal = Refusal(StatusCode.UNAVAILABLE, f"{self.kind.name}: {text}; the kubelet tries again")
             return Boundary(asked, refusal=refusal)
@@ -168,15 +168,15 @@ class _Case:
         if self.rules.hide_unallocated == "off":
             return Boundary(own, stripped)
         text = (
-            f"no card is allocated to it ({by}), and it may see what its image shows: hideUnallocated is report; "
-            f"with enforce {how}"
+            f"no card is allocated to it ({by}), and it may see what its image shows, because hideUnallocated is "
+            f"report; with enforce, {how}"
         )
         return Boundary(own, (self._found(Word.WOULD_HIDE, text), *stripped))
 
     def _allocated(self, asked: Asked) -> Boundary:
         ids, by_cdi = self.given.ids, any(self.kind.cdi_device(name) is not None for name in asked.cdi)
         if by_cdi and not ids:
-            text = "a CDI device of it does not name its card: criproxy changes nothing"
+            text = "one of its CDI devices does not say which card it is: criproxy changes nothing"
             return Boundary(asked, (self._found(Word.CDI_UNRESOLVED, text),))
         cards = ids_text(ids) or "a card"
         findings = [self._found(Word.ALLOCATED, f"{cards} is allocated to it ({self.given.source})")]
@@ -279,10 +279,13 @@ class _Case:
         complete = replace(asked, devices=(*asked.devices, *added))
         if added:
             paths = ", ".join(node.host_path for node in added)
-            text = f"{paths} added, so that updates of its cpuset leave it its cards"
+            text = f"criproxy added {paths}, so that updates of its cpuset do not take its cards away"
             return Boundary(complete, (self._found(Word.NODES_ADDED, text),))
         if not any(self.kind.is_card_node(node.host_path) for node in asked.devices):
-            text = "its create names no node of a card: an update of its cpuset or a reload of systemd may take it away"
+            text = (
+                "its create has no device node of the card: an update of its cpuset or a reload of systemd may take "
+                "the card away"
+            )
             if not self.rules.update_without_nodes:
                 text += ", so criproxy leaves it where it is"
             return Boundary(asked, (self._found(Word.NO_NODES, text),))
@@ -295,12 +298,12 @@ class _Case:
                 yield DeviceNode(path, path, self.kind.permissions)
 
     def _override(self, tampered: list[str]) -> Finding:
-        text = f"it asks for more than was allocated to it, by {', '.join(tampered)}, which stays"
+        text = f"it asks for more than was allocated to it, with {', '.join(tampered)}, which criproxy leaves unchanged"
         return self._found(Word.OVERRIDE, text)
 
     def _stripped(self, tampered: list[str]) -> Iterator[Finding]:
         if tampered:
-            text = f"it asked for more than was allocated to it: {', '.join(tampered)} of its own taken out"
+            text = f"it asked for more than was allocated to it: criproxy removed {', '.join(tampered)}"
             yield self._found(Word.STRIPPED, text)
 
     def _found(self, word: Word, text: str) -> Finding:

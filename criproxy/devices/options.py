@@ -71,19 +71,19 @@ class ClassOptions(BaseModel):
     strip_env: tuple[EnvPattern, ...] = ()
     """More variables that criproxy removes; a * at the end stands for anything."""
     strip_mount_prefix: tuple[MountPrefix, ...] = ()
-    """The beginning of the container paths of mounts by which a pod asks the hook for a card; the rest of the path
-    names the card."""
+    """Prefixes of the container paths of mounts by which a pod asks the hook for a card; the rest of the path names the
+    card."""
     runtimes: tuple[str, ...] = ("*",)
-    """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" the node's default one."""
+    """Runtime handlers (of RuntimeClass) whose hook understands hideValue; * means all, "" means the node's default."""
     id_format: IdFormat = "as-is"
     """How visibleEnv names cards: by the kubelet's ids (uuid, as-is), by the number at the end of these ids (index), by
     the number of the card's node (minor), or by values that only the device plugin knows and sets itself (plugin)."""
     replica_separator: str = "::"
-    """The text in an id that precedes the number of a share of the card."""
+    """The separator in an id before the number of a share of the card."""
     nodes: NodeOptions = NodeOptions()
     """Its device nodes."""
     cdi_kinds: tuple[CdiKind, ...] = ()
-    """The kinds of CDI devices that stand for its cards."""
+    """The kinds of CDI devices that represent its cards."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
@@ -245,5 +245,6 @@ def _class_contradictions(path: tuple[str | int, ...], options: ClassOptions) ->
 
 def _unknown(name: str) -> str:
     near = get_close_matches(name, BUILTIN, n=1)
-    mean = f"; did you mean {near[0]!r}?" if near else ""
-    return f"there is no class {name!r}; built in are {', '.join(BUILTIN)}{mean}; one of your own needs resources"
+    mean = f" (did you mean {near[0]!r}?)" if near else ""
+    own = "a class of your own needs resources"
+    return f"there is no class {name!r}{mean}; built-in classes are: {', '.join(BUILTIN)}; {own}"

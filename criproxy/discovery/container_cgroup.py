@@ -83,7 +83,7 @@ def find_group(host_root: Path, pid: int, container_id: str) -> CpusetGroup:
     for part in (Path(path), *Path(path).parents):
         if container_id in part.name:
             return _group(mount, str(part), unified=unified)
-    raise LookupError(f"process {pid} is in {path}, which is no cgroup of container {container_id}")
+    raise LookupError(f"process {pid} is in {path}, which is not a cgroup of container {container_id}")
 
 
 def _group(mount: Path, path: str, *, unified: bool) -> CpusetGroup:

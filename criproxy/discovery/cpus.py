@@ -15,7 +15,7 @@ def read_online(host_root: Path) -> CpuSet:
     """The CPUs that run.
 
     Raises:
-        CriproxyError: there are none, so this is no host root.
+        CriproxyError: there are none, so this is not a host root.
     """
     folder = host_root / CPUS
     online = read_ids(folder / "online")

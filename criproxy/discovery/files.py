@@ -58,7 +58,7 @@ def read_mask(*paths: Path | str) -> CpuSet | None:
             try:
                 mask = int(text.replace(",", ""), 16)
             except ValueError as error:
-                raise CriproxyError(f"cannot read {path}: {text[:40]!r} is no mask of CPUs") from error
+                raise CriproxyError(f"cannot read {path}: {text[:40]!r} is not a CPU mask") from error
             if not 0 <= mask < 1 << MAX_ID + 1:
                 raise CriproxyError(f"cannot read {path}: it names CPUs beyond the largest id, {MAX_ID}")
             return frozenset(bit for bit in range(mask.bit_length()) if mask >> bit & 1)

@@ -14,7 +14,7 @@ from criproxy.engine.kept import keeps
 from criproxy.engine.preserved import Preserving
 from criproxy.engine.promotion import to_be_promoted
 from criproxy.engine.quota import honest, restored
-from criproxy.engine.release import release, still_released
+from criproxy.engine.release import BY_NONE, as_before_release, release, still_released, without_former
 from criproxy.engine.updates import reasons_with_memory_as_before, updates_between, with_memory_as_before
 from criproxy.errors import Refused
 from criproxy.model.cpuset import CpuSet, format_cpuset
@@ -36,26 +36,39 @@ def policy_changed(node: Node, policy: Policy, event: PolicyChanged) -> Decision
     """Place the containers by the new *policy*, or only new ones from now on; a release ends.
 
     A container that does not fit under the new policy shares CPUs from now on. The policy none releases all of them.
+    After a release that was asked for no container has a place in which it could stay: all are placed anew, and those
+    that were released go back to where they were.
     """
     if node.released and event.keeps_release:
         return Decision(node.replace(configuration=event.configuration))
     known = node
     if node.released or event.configuration != node.configuration:
         known = node.replace(released="", configuration=event.configuration)
-    if not event.apply_all:
+    is_none = isinstance(policy, NonePolicy)
+    if not event.apply_all and (is_none or not _was_asked_for(node)):
         if known.kept and not keeps(policy):
             known = complete(policy).changed(known, {})
         after = _share_rest(known, policy)
         reason = Reason(None, "the policy has changed: it places new containers, and running ones stay where they are")
-        return Decision(after, updates_between(node, after, placed=True), (reason,))
-    if isinstance(policy, NonePolicy):
-        return release(known, "the policy is none")
+        updates = updates_between(node, after, placed=True)
+        is_first = not node.configuration and bool(event.configuration) and not updates
+        return Decision(after, updates, () if is_first else (reason,))
+    if is_none:
+        released = release(known, BY_NONE)
+        return replace(released, node=released.node.replace(former={}))
     known = known.replace(kept={}) if known.kept else known
+    # Nobody has exclusive CPUs again while the policy is not asked: the disk may not have it.
+    known = without_former(known) if isinstance(policy, Fallback) else as_before_release(known)
     after, reasons = _place_all(known, complete(policy), may_stay=False)
     if isinstance(policy, Fallback):
         sharing = [key for key, grant in after.grants.items() if not grant.exclusive]
         after = to_be_promoted(after, Miss.BYPASSED, sharing)
     return _decision(node, after, "the policy has changed", reasons)
+
+
+def _was_asked_for(node: Node) -> bool:
+    """Whether somebody has asked for the release that ends, which without a daemon may have ended before."""
+    return bool(node.former) or node.released not in ("", BY_NONE)
 
 
 def _share_rest(node: Node, policy: Policy) -> Node:

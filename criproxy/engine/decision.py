@@ -37,7 +37,9 @@ class Decision:
     to the earlier one: confirm with this key, and report a failure under the event's own key (which frees nothing)."""
 
     faults: tuple[str, ...] = ()
-    """A sentence for each answer of a policy that broke a rule and was not used; see `engine.guard`."""
+    """A sentence for each answer of a policy that broke a rule and was not used; see `engine.checked_policy`."""
+    in_bypass: bool = False
+    """Whether it was made during an automatic bypass, without asking the policy."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

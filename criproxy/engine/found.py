@@ -87,7 +87,7 @@ def _may_lose_a_card(node: Node, container: Container) -> bool:
     known = node.containers.get(container.key)
     if known is None or known.stays or not container.stays:
         return False
-    return known.state is not ContainerState.EXITED and known.key != known.reservation
+    return known.state is not ContainerState.EXITED and known.has_id
 
 
 def _is_news(node: Node, container: Container, *, watch: bool) -> bool:

@@ -126,6 +126,12 @@ def told_update(had: Applied | None, has: Applied, why: str, seen: bool) -> str:
     return f"{' and '.join(changes) or f'CPUs {format_cpuset(has.cpus)} once more'}{because}; {known}"
 
 
+def sets(prefix: str, has: Applied | None) -> dict[str, str | int]:
+    """What a container *has*, as facts; empty texts where that is not known."""
+    cpus, mems = (format_cpuset(has.cpus), format_cpuset(has.mems)) if has else ("", "")
+    return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}
+
+
 def told_quota(has: Applied, other: Applied) -> str:
     """That a container *has* a CFS quota, or none, where that is another thing than *other*; else empty."""
     if has.lifted == other.lifted:
@@ -205,7 +211,7 @@ def _ended(before: Node, after: Node, container: Container, removed: str, reason
         return
     if now is not None:
         text = "it ended"
-    elif container.key == container.reservation:
+    elif not container.has_id:
         text = "its reserved place was given back"
     else:
         text = removed

@@ -165,11 +165,15 @@ def lifted_own_all(node: Node) -> Iterator[str]:
 
 
 def released_are_free(node: Node) -> Iterator[str]:
-    """After a release no CPU is exclusive, and a grant that is left is for the whole machine."""
-    if node.released:
-        for key, grant in node.grants.items():
-            if grant.exclusive or grant.cpus != node.topology.cpus:
-                yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
+    """After a release no CPU is exclusive; grants that are left are for the whole machine, and all others run there."""
+    for key, grant in node.grants.items() if node.released else ():
+        if grant.exclusive or grant.cpus != node.topology.cpus:
+            yield f"{title_of(node, key)} is still restricted to CPUs {format_cpuset(grant.cpus)} after a release"
+    for key in node.applied.keys() - node.grants.keys() if node.released else ():
+        title, cpus = title_of(node, key), node.applied[key].cpus
+        if not (cpus >= node.topology.cpus or node.is_watched(key)):
+            only = format_cpuset(cpus)
+            yield f"{title} may run only on CPUs {only}: another program has restricted it since the release"
 
 
 CHECKS: tuple[Callable[[Node], Iterator[str]], ...] = (

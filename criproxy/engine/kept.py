@@ -68,7 +68,7 @@ def with_leaver(node: Node, container: Container, policy: Policy) -> Node:
     One that the runtime never made gives back what it had, and an ended pod keeps nothing.
     """
     had, pod = node.grants[container.key].exclusive, node.pods.get(container.pod)
-    if not had or node.released or container.key == container.reservation or not keeps(policy):
+    if not had or node.released or not container.has_id or not keeps(policy):
         return node
     if pod is None or pod.stopped or not pod.uid:
         return node

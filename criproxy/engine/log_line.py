@@ -24,8 +24,9 @@ from criproxy.model.workload import Container
 
 def log_line(event: Event, before: Node, decision: Decision) -> tuple[str, dict[str, object]] | None:
     """The sentence and the keys of a decision that placed, moved or released a container; None for all others."""
-    if isinstance(event, PolicyChanged) and decision.node is before:
-        return None  # asked once more, as after each start with unplaced containers
+    is_news = before.configuration or decision.updates or decision.reasons  # else it is the first one of a new node
+    if isinstance(event, PolicyChanged) and (decision.node is before or not is_news):
+        return None  # of the former, it is asked once more, as after each start with unplaced containers
     sentence = _sentence(event, decision)
     if sentence is not None:
         keys = {**_who(decision), **_place(decision.grant)}

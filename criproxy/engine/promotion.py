@@ -105,7 +105,7 @@ def _promoted(node: Node, key: str, policy: Policy) -> Decision:
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
     if key not in after.grants:  # the policy none
         return Decision(node, key=key)
-    if not grows and not container.is_unplaced and len(after.grants[key].exclusive) <= len(grant.exclusive):
+    if not grows and not container.is_owed_a_place and len(after.grants[key].exclusive) <= len(grant.exclusive):
         return Decision(node, key=key)
     return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 

@@ -6,6 +6,7 @@ The controller promotes these as soon as there is room, and `status`, its check 
 from dataclasses import dataclass
 
 from criproxy.engine.complete import complete
+from criproxy.engine.pod_total import total_shared_by
 from criproxy.errors import Refused
 from criproxy.model.grant import Grant
 from criproxy.model.node import Node
@@ -25,6 +26,8 @@ class Shortfall:
     """How many it has."""
     refusal: str
     """Why the policy would refuse it even there; empty where it would not."""
+    pod_cpu_milli: int | None = None
+    """The CPU that all containers of its pod share, if it is less than it asks for itself; else None."""
 
     @property
     def missed(self) -> Missed | None:
@@ -39,7 +42,9 @@ def unplaced(node: Node) -> list[str]:
     """
     if node.released:
         return []
-    alive = (each for each in node.containers.values() if each.is_unplaced and each.state is not ContainerState.EXITED)
+    alive = (
+        each for each in node.containers.values() if each.is_owed_a_place and each.state is not ContainerState.EXITED
+    )
     found = ((each.key, node.grants.get(each.key)) for each in alive)
     return [key for key, grant in found if grant and not grant.exclusive]
 
@@ -77,7 +82,9 @@ def shortfall(node: Node, policy: Policy | None, key: str) -> Shortfall | None:
         count = whole  # it will not come to have them, whatever room there is
     if count <= len(grant.exclusive):
         return None
-    return Shortfall(container, count, len(grant.exclusive), refused)
+    total = total_shared_by(node, container)
+    less = total if total is not None and total < container.cpu_milli else None
+    return Shortfall(container, count, len(grant.exclusive), refused, less)
 
 
 def _granted(policy: Policy, node: Node, container: Container) -> tuple[Grant | None, str]:

@@ -7,7 +7,9 @@ lists, and an undo may come after the thing is gone.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from criproxy.engine.blocked import blocked, elsewhere, last_blocked
 from criproxy.engine.changes import policy_changed, topology_changed
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
@@ -38,9 +40,8 @@ from criproxy.engine.events import (
 from criproxy.engine.fallback import Fallback
 from criproxy.engine.found import adopt
 from criproxy.engine.growing import with_room
-from criproxy.engine.guard import Guarded
 from criproxy.engine.keeping import Keeping
-from criproxy.engine.kept import owned_by, with_kept_of, with_leaver, within_total
+from criproxy.engine.kept import NOTHING, owned_by, with_kept_of, with_leaver, within_total
 from criproxy.engine.pod_total import apart_again
 from criproxy.engine.pods import of_pod, of_pod_ended, stopped
 from criproxy.engine.promotion import is_believed, of_desired, to_be_promoted, with_memory_of
@@ -63,7 +64,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     Raises:
         Refused: only for `ContainerCreating` and `ContainerResized`, and the node is as before.
     """
-    if not isinstance(policy, Guarded):
+    if not isinstance(policy, CheckedPolicy):
         return _step(node, event, policy)
     faults = list[str]()
     decision = _step(node, event, policy.listing(faults))
@@ -163,6 +164,7 @@ def placing(node: Node, event: Event, policy: Policy) -> tuple[Node, Container] 
             if _twin(beside, new):
                 return None
             known, container = _with_new(node, beside, new, keeping)
+            known = elsewhere(known, container, last_blocked(node, _older(beside, new)), keeping) or known
         case ContainerResized(key, sizes) if key in node.grants and key in node.containers:
             container = node.containers[key].resized(sizes)
             if container.same_cpu(node.containers[key].sizes):
@@ -182,8 +184,7 @@ def _twin(beside: Sequence[Container], new: Container) -> Container | None:
 
 def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: Policy) -> tuple[Node, Container]:
     """The node that knows *new*, and how it knows it."""
-    older = [c for c in beside if c.name == new.name and c.attempt < new.attempt]
-    ended = advanced(node, older, LATER_ATTEMPT)
+    ended = advanced(node, _older(beside, new), LATER_ATTEMPT)
     freed = _release(node, ended, policy).node if ended is not node else node
     container = new
     if new.state is not ContainerState.CREATING or new.reservation != new.key:
@@ -191,25 +192,33 @@ def _with_new(node: Node, beside: Sequence[Container], new: Container, policy: P
     return freed.replace(containers=with_entries(freed.containers, {container.key: container})), container
 
 
+def _older(beside: Sequence[Container], new: Container) -> list[Container]:
+    """The earlier attempts of *new*, of those *beside* it in its pod."""
+    return [c for c in beside if c.name == new.name and c.attempt < new.attempt]
+
+
 def _creating(node: Node, new: Container, policy: Policy) -> Decision:
     beside = node.containers_of(new.pod)
     if twin := _twin(beside, new):
         return _repeated(node, new, twin, policy)
     known, container = _with_new(node, beside, new, policy)
-    layout = policy.place(known, container)
+    why = last_blocked(node, _older(beside, new))
+    view = elsewhere(known, container, why, policy)
+    layout = policy.place(view or known, container)
     grants, applied = entries_of(known.grants, layout.grants), known.applied
     grant = grants.get(container.key)
     if grant:  # the create message says it, so the runtime has it with the container
         applied = with_entries(applied, {container.key: granted(grant)})
     after = known.replace(grants=grants, applied=applied, kept=layout.kept)
-    return Decision(after, updates_between(node, after), layout.reasons_about(container.key), container.key)
+    reasons = (*layout.reasons_about(container.key), *([Reason(container.key, why.text)] if view else []))
+    return Decision(after, updates_between(node, after), reasons, container.key)
 
 
 def _repeated(node: Node, new: Container, twin: Container, policy: Policy) -> Decision:
     """Give *new* the place of *twin*, whose create it repeats, anew if its pod was resized in between."""
     reasons: tuple[Reason, ...] = (Reason(twin.key, f"{new.title} repeats a create and inherits its place"),)
     after = node
-    if twin.key == twin.reservation and twin.sizes != new.sizes:
+    if not twin.has_id and twin.sizes != new.sizes:
         resized = _resized(node, twin.key, new.sizes, policy)
         after, reasons = resized.node, (*reasons, *resized.reasons)
     after = _said_again(after, twin.key)
@@ -235,6 +244,7 @@ def _created(node: Node, event: ContainerCreated) -> Decision:
         containers=renamed(node.containers, reservation, key, replace(container, key=key, state=state)),
         grants=renamed(node.grants, reservation, key),
         applied=renamed(node.applied, reservation, key),
+        former=renamed(node.former, reservation, key) if node.former else None,
     )
     if container.stays and (grant := after.grants.get(key)) and not owns_all(grant):
         after = after.replace(grants=without(after.grants, (key,)))  # who shares has to move for others
@@ -297,7 +307,7 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
         container = after.containers.get(holder)
         if container is None or container.state is ContainerState.EXITED:
             if before.grants[holder].exclusive and holder in before.containers:
-                after = with_leaver(after, before.containers[holder], policy)
+                after = _after_owner(before, after, before.containers[holder], policy)
             layout = policy.release(after, holder)
             after = after.replace(grants=entries_of(after.grants, layout.grants))
             reasons += layout.reasons_about(None)
@@ -306,6 +316,14 @@ def _release(before: Node, after: Node, policy: Policy, key: str | None = None) 
                 failed = before.containers[key].reservation == key
                 after = moved if failed else _kept_as_before(after, moved, before.containers[key], policy)
     return Decision(after, updates_between(before, after), reasons, key)
+
+
+def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) -> Node:
+    """The node *after* the owner of CPUs has *ended*, with what is kept for its pod: nothing that it could not use."""
+    why, pod = blocked(before, ended), before.pods.get(ended.pod)
+    if not why.used or pod is None:
+        return with_leaver(after, ended, policy)
+    return with_kept_of(after, pod.uid, after.kept.get(pod.uid, NOTHING).less(ended.name, why.granted))
 
 
 def _kept_as_before(before: Node, moved: Node, ended: Container, policy: Policy) -> Node:

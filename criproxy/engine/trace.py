@@ -63,6 +63,11 @@ def header_line(header: Header) -> str:
     return json.dumps({MARK: VERSION, **to_plain(header)})
 
 
+def is_header(beginning: bytes) -> bool:
+    """Whether a file with this *beginning* is a trace, of whatever version."""
+    return beginning.startswith(b'{"%b":' % MARK.encode())
+
+
 def line(traced: Traced) -> str:
     """Another line, without its end."""
     values = {"at": round(traced.at_s, 3), "event": type(traced.event).__name__, **to_plain(traced.event)}
@@ -73,7 +78,7 @@ def parse_header(text: str) -> Header:
     """What `header_line` has written; raises ValueError with what is wrong."""
     values = _values(text)
     if values.get(MARK) != VERSION:
-        raise ValueError(f"this is no trace of version {VERSION}: {MARK!r} is {values.get(MARK)!r:.40}")
+        raise ValueError(f"this is not a trace of version {VERSION}: {MARK!r} is {values.get(MARK)!r:.40}")
     return from_plain(Header, values)
 
 
@@ -82,7 +87,7 @@ def parse_line(text: str) -> Traced:
     values = _values(text)
     kind = KINDS.get(str(values.get("event")))
     if kind is None:
-        raise ValueError(f"there is no event {values.get('event')!r:.60}; there are {', '.join(KINDS)}")
+        raise ValueError(f"there is no event {values.get('event')!r:.60}; events are: {', '.join(KINDS)}")
     at_s, refused = values.get("at"), values.get("refused", "")
     if isinstance(at_s, bool) or not isinstance(at_s, int | float) or not isinstance(refused, str):
         raise ValueError("'at' must be seconds since the beginning, and 'refused' a sentence")  # noqa: TRY004 (data)
@@ -93,9 +98,9 @@ def _values(text: str) -> dict[str, object]:
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"the line is no JSON (from column {error.colno} on)") from None
+        raise ValueError(f"the line is not JSON (from column {error.colno} on)") from None
     except ValueError:  # a number of thousands of digits
-        raise ValueError("the line is no JSON: a number in it has too many digits") from None
+        raise ValueError("the line is not JSON: a number in it has too many digits") from None
     if not isinstance(values, dict):
         raise ValueError("the line must be an object")  # noqa: TRY004 (it is data)
     return values

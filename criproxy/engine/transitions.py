@@ -113,4 +113,5 @@ def advanced(node: Node, containers: Iterable[Container], row: Row) -> Node:
         return node
     left = without(node.containers, forgotten) if forgotten else node.containers
     left = with_entries(left, changed) if changed else left
-    return node.replace(containers=left, applied=without(node.applied, ended) if ended else None)
+    former = without(node.former, ended) if ended and node.former else None
+    return node.replace(containers=left, applied=without(node.applied, ended) if ended else None, former=former)

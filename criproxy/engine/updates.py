@@ -63,7 +63,7 @@ def _as_sent(node: Node, key: str) -> Grant | None:
 
 
 def _has_id(container: Container) -> bool:
-    return container.key != container.reservation
+    return container.has_id
 
 
 def with_memory_as_before(node: Node, grants: Mapping[str, Grant], key: str) -> Mapping[str, Grant]:

@@ -26,6 +26,11 @@ class Kept:
         """The same after the container *name* has ended on *cpus*."""
         return Kept({**{other: had for other, had in self.by_name.items() if other != name}, name: cpus})
 
+    def less(self, name: str, cpus: CpuSet) -> "Kept":
+        """The same without these *cpus* of the container *name*."""
+        names = {**self.by_name, name: self.of(name) - cpus}
+        return Kept({other: had for other, had in names.items() if had})
+
     def within(self, cpus: CpuSet) -> "Kept":
         """What of it is in *cpus*."""
         parts = ((name, had & cpus) for name, had in self.by_name.items())

@@ -40,6 +40,8 @@ class Node:
     """By uid of the pod, the CPUs of its containers that have ended and may come back."""
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     """By `Incident.key`, cards that are unhealthy, and those that were as long as a container is stopped for it."""
+    former: Mapping[str, Grant] = field(default_factory=dict)
+    """What containers had before `criproxy release`, by container key: they go back there when it ends."""
 
     @cached_property
     def owned_cpus(self) -> CpuSet:
@@ -90,7 +92,7 @@ class Node:
     def is_watched(self, key: str) -> bool:
         """Whether the container *key* is one of those whose CPUs are `watched_cpus`."""
         container = self.containers.get(key)
-        if container is None or (container.reservation and not container.stays):
+        if container is None or (not container.stays and (container.reservation or key in self.former)):
             return False
         return key in self.applied and key not in self.grants
 
@@ -110,6 +112,7 @@ class Node:
         configuration: str | None = None,
         kept: Mapping[str, Kept] | None = None,
         incidents: Mapping[str, Incident] | None = None,
+        former: Mapping[str, Grant] | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
         made = Node(
@@ -122,6 +125,7 @@ class Node:
             configuration=self.configuration if configuration is None else configuration,
             kept=self.kept if kept is None else kept,
             incidents=self.incidents if incidents is None else incidents,
+            former=self.former if former is None else former,
         )
         found = self.__dict__.keys() & _FOLLOWING_FROM_GRANTS
         if found and _alike(self.grants, made.grants):

@@ -153,7 +153,12 @@ class Container:
         return "/".join(filter(None, (self.namespace, self.pod_name, self.name))) or self.key
 
     @property
-    def is_unplaced(self) -> bool:
+    def has_id(self) -> bool:
+        """Whether the runtime has made it: before that its key is its reservation, and no call can name it."""
+        return self.key != self.reservation
+
+    @property
+    def is_owed_a_place(self) -> bool:
         """Whether it is wherever there was room when the policy was not asked about it, and is to be placed."""
         return self.missed is not None and not self.stays
 

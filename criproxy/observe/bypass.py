@@ -125,10 +125,11 @@ class Bypass:
         """*on_error*, with our own failures counted: faults and unexpected errors."""
 
         async def watched(call: Call, message: bytes | None, error: Exception) -> Verdict:
-            verdict = await on_error(call, message, error)
-            if isinstance(error, Fault) or not isinstance(error, CriproxyError):
-                self._count(error)
-            return verdict
+            try:
+                return await on_error(call, message, error)
+            finally:  # also where that fails itself
+                if isinstance(error, Fault) or not isinstance(error, CriproxyError):
+                    self._count(error)
 
         return watched
 

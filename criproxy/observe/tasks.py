@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from traceback import walk_tb
+from typing import Any, TypeVar
 
 from criproxy.observe.failures import Failures
 from criproxy.observe.logger import Log
@@ -35,9 +36,13 @@ class Tasks:
         if self._stopped:
             work.close()
             return
+        self._running.add(self.begin(name, work))
+
+    def begin(self, name: str, work: Work) -> asyncio.Task[None]:
+        """The same for a task that its owner waits for and ends: `stop` leaves it alone."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._running.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def forever(self, name: str, loop: Callable[[], Work]) -> None:
         """Run *loop* in the background, and again after each exception, with growing pauses, until it returns.
@@ -48,9 +53,15 @@ class Tasks:
         """
         self.spawn(name, self._forever(name, loop))
 
+    def watch_callbacks(self) -> None:
+        """Report what callbacks of the running event loop raise, until `stop`; asyncio would only print it."""
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+
     async def stop(self) -> None:
         """Cancel what is still running and wait for its end."""
         self._stopped = True
+        if (loop := asyncio.get_running_loop()).get_exception_handler() == self._unhandled:  # else it is another's
+            loop.set_exception_handler(None)
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -76,10 +87,24 @@ class Tasks:
         if self.failures.add(kind, f"criproxy failed at '{name}': {error!r}{after}"):
             self.log.error("background work failed", work=name, error=str(error), exc_info=error)
 
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As `asyncio` calls it, with *context* in its words."""
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+        else:
+            self.failed("background", _first_of_ours(error) or str(context.get("message")), error)
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self.failed("background", task.get_name(), error)
+
+
+def _first_of_ours(error: BaseException) -> str:
+    """The name of our outermost function through which *error* came; empty where there is none."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_globals.get("__package__") != "asyncio")
+    return next((frame.f_code.co_qualname for frame in frames), "")
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

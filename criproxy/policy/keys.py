@@ -27,15 +27,15 @@ KEYS: Mapping[str, Key] = {
         "whether its exclusive CPUs, if it gets any, should be isolated ones (isolcpus)",
         ("topology-aware", "static"),
     ),
-    "require-isolated-cpus": Key(_BOOL, "the same, and criproxy refuses it if there are too few isolated CPUs"),
+    "require-isolated-cpus": Key(_BOOL, "the same, but criproxy refuses it if there are too few isolated CPUs"),
     "prefer-cpu-priority": Key(
         "`high`, `normal`, `low` or `none`",
         "which exclusive CPUs it gets if there are several kinds: the fastest, the usual ones, efficiency cores or any",
     ),
     "prefer-shared-cpus": Key(
         _BOOL,
-        "`true`: it shares even where it would get exclusive CPUs; `false`: with 2500m it gets two exclusive CPUs and "
-        "shares the rest",
+        "`true`: it shares CPUs even where it would get exclusive CPUs; `false`: with 2500m it gets two exclusive CPUs "
+        "and shares the rest",
     ),
     "prefer-reserved-cpus": Key(
         _BOOL, "whether it runs on the reserved CPUs; only where `annotations.allow` permits it", restricted=True
@@ -46,7 +46,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "hide-hyperthreads": Key(
         _BOOL,
-        "whether it runs on one thread of each core only; the others of its exclusive CPUs stay idle",
+        "whether it runs on only one thread of each core; its other exclusive threads stay idle",
         ("topology-aware", "balloons"),
     ),
     "topologyhints": Key(
@@ -60,7 +60,7 @@ KEYS: Mapping[str, Key] = {
         ("topology-aware", "balloons", "static"),
     ),
     "pick-resources-by-hints": Key(
-        _BOOL, "whether its exclusive CPUs are chosen device by device, next to each of them"
+        _BOOL, "whether its exclusive CPUs are split among its devices, close to each of them"
     ),
     "cpu.preserve": Key(
         _BOOL,
@@ -71,7 +71,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "memory-type": Key(
         "some of `dram`, `pmem`, `hbm`, or `mixed`",
-        "the kinds of memory that it gets: of each kind the NUMA nodes nearest to its CPUs",
+        "the kinds of memory that it gets, for each kind from the NUMA nodes nearest to its CPUs",
         ("topology-aware", "balloons", "pools"),
     ),
     "cold-start": Key(
@@ -83,9 +83,9 @@ KEYS: Mapping[str, Key] = {
         _BOOL, "whether criproxy leaves its memory where the kernel puts it", ("topology-aware", "balloons", "pools")
     ),
     "affinity": Key(
-        "YAML", "which containers it wants to be near: names, or expressions with weights from -1000 to 1000"
+        "YAML", "which containers it should be near: names, or expressions with weights from -1000 to 1000"
     ),
-    "anti-affinity": Key("YAML", "which containers it wants to be away from"),
+    "anti-affinity": Key("YAML", "which containers it should be away from"),
     "pool.podpools": Key("the name of a pool", "the pool in which its pod runs", ("pools",)),
     "balloon.balloons": Key("a balloon type", "the type of the balloon in which it runs", ("balloons",)),
 }

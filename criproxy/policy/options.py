@@ -63,7 +63,7 @@ class Misfit(NamedTuple):
 def _checked_key(pattern: str) -> str:
     if not matches_any(pattern):
         near = get_close_matches(pattern, KEYS, n=1)
-        mean = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(KEYS)}"
+        mean = f"; did you mean {near[0]!r}?" if near else f"; annotations are: {', '.join(KEYS)}"
         raise ValueError(f"no policy reads an annotation {pattern!r}{mean}")
     return pattern
 

@@ -45,7 +45,7 @@ def plain_data(text: str) -> object:
     """What the YAML in *text* says; keys of maps are texts; not to be changed.
 
     Raises:
-        ValueError: it is no YAML, has aliases, by which a short text becomes a very long one, or tags, or is nested
+        ValueError: it is not YAML, has aliases, by which a short text becomes a very long one, or tags, or is nested
             deeply, or has more than `MAX_NODES` parts; one sentence of ours.
     """
     return _kept(text) if len(text) <= _MAX_KEPT_CHARS else _parsed(text)
@@ -62,13 +62,13 @@ def _parsed(text: str) -> object:
         return _built(parse(text, Loader=_Loader))
     except ValueError as error:
         if isinstance(error, UnicodeError):
-            raise ValueError("it is no YAML: it has characters that are no text") from None  # noqa: TRY004 (as its callers expect)
+            raise ValueError("it is not YAML: it has characters that are not valid text") from None  # noqa: TRY004 (as its callers expect)
         raise
     except MarkedYAMLError as error:
         at = f" in line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
-        raise ValueError(f"it is no YAML: {error.problem or 'it cannot be read'}{at}") from None
+        raise ValueError(f"it is not YAML: {error.problem or 'it cannot be read'}{at}") from None
     except YAMLError:
-        raise ValueError("it is no YAML: it has characters that may not be there") from None
+        raise ValueError("it is not YAML: it has characters that YAML does not allow") from None
 
 
 def _built(events: Iterator[Event]) -> object:

@@ -53,22 +53,23 @@ class StaticOptions(Options):
     """Whether a container that asks for 2500m gets two exclusive CPUs and shares the rest, as in static-plus; otherwise
     only containers that ask for a whole number of CPUs get exclusive ones."""
     prefer_isolated_cpus: bool = Field(default=False, alias="preferIsolatedCPUs")
-    """Whether exclusive CPUs are isolated ones (isolcpus) first, and shared containers get these only while there are
-    no others; the annotation prefer-isolated-cpus sets it for a pod."""
+    """Whether isolated CPUs (isolcpus) become exclusive first, and shared containers get them only if there are no
+    others. The annotation prefer-isolated-cpus overrides it for a pod."""
     full_pcpus_only: bool = False
-    """Whether exclusive CPUs are whole free cores even if these are further apart."""
+    """Whether exclusive CPUs are whole free cores even if these cores are farther apart."""
     distribute_cpus_across_numa: bool = Field(default=False, alias="distributeCPUsAcrossNUMA")
     """Whether a container that needs several NUMA nodes gets the same number of exclusive CPUs from each."""
     distribute_cpus_across_cores: bool = Field(default=False, alias="distributeCPUsAcrossCores")
-    """Whether exclusive CPUs are one thread of each core before the second one of any."""
+    """Whether a container gets one thread of each core before it gets a second thread of any core."""
     align_by_socket: bool = False
-    """Whether CPUs of one socket are better than those of fewer NUMA nodes."""
+    """Whether CPUs from one socket are preferred to CPUs from fewer NUMA nodes."""
     prefer_align_cpus_by_uncore_cache: bool = Field(default=False, alias="preferAlignCPUsByUncoreCache")
-    """Accepted without effect: exclusive CPUs are of as few level 3 caches as possible anyway, unless across cores."""
+    """No effect: exclusive CPUs come from as few level 3 caches as possible anyway, unless distributeCPUsAcrossCores is
+    on."""
     exclusive: Exclusive = Exclusive()
     """What happens to exclusive CPUs when their container ends."""
     strict_cpu_reservation: bool = Field(default=False, alias="strictCPUReservation")
-    """Whether no container runs on reserved CPUs, as long as there are others."""
+    """Whether containers stay off reserved CPUs as long as there are other CPUs."""
 
     def contradictions(self) -> Iterator[Misfit]:
         """Options that exclude each other, as they do for the kubelet."""

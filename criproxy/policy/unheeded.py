@@ -21,11 +21,11 @@ _MOST_NOTES = 8
 _MAX_NAME_CHARS = 316
 """The longest that Kubernetes lets an annotation have."""
 _LONGEST_KEY = 63
-_FREQUENCIES = "criproxy sets no frequencies"
-_SCHEDULING = "criproxy sets no scheduling classes, because CRI has no field for them"
-_INTERRUPTS = "criproxy moves no interrupts"
-_CLASSES = "criproxy sets no classes for caches, memory bandwidth or disks"
-_EXPORT = "criproxy exports no NodeResourceTopology"
+_FREQUENCIES = "criproxy does not set CPU frequencies"
+_SCHEDULING = "criproxy does not set scheduling classes, because CRI has no field for them"
+_INTERRUPTS = "criproxy does not move interrupts"
+_CLASSES = "criproxy does not set classes for caches, memory bandwidth or disks"
+_EXPORT = "criproxy does not export NodeResourceTopology objects"
 _PATHS = "criproxy does not look at the paths of mounts and devices"
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
@@ -73,7 +73,7 @@ def option_notes(groups: Iterable[tuple[Path, BaseModel]]) -> Iterator[Misfit]:
     for path, group in groups:
         for name, field in type(group).model_fields.items():
             if name in OPTIONS and name in group.model_fields_set:
-                yield Misfit((*path, field.alias or name), f"is not acted on: {OPTIONS[name]}")
+                yield Misfit((*path, field.alias or name), f"has no effect: {OPTIONS[name]}")
 
 
 def annotation_notes(annotations: Iterable[str], container: str) -> Iterator[str]:
@@ -89,9 +89,9 @@ def annotation_notes(annotations: Iterable[str], container: str) -> Iterator[str
     for name, key in unread[:_MOST_NOTES]:
         near = get_close_matches(key, KEYS, n=1) if len(key) <= _LONGEST_KEY else []
         why = ANNOTATIONS.get(key) or "no policy reads it" + (f"; did you mean {near[0]!r}?" if near else "")
-        yield f"annotation {bounded_text(name, _MAX_NAME_CHARS)} is not acted on: {why}"
+        yield f"annotation {bounded_text(name, _MAX_NAME_CHARS)} has no effect: {why}"
     if len(unread) > _MOST_NOTES:
-        yield f"{len(unread) - _MOST_NOTES} more annotations are not acted on"
+        yield f"{len(unread) - _MOST_NOTES} more annotations have no effect"
 
 
 @lru_cache(maxsize=1024)

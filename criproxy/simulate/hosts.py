@@ -82,7 +82,7 @@ def _read(path: Path, by: Callable[[Path], T]) -> T:
             unpack(path, Path(folder), lambda name: any(part in f"{name}/" for part in _PARTS))
             return by(_root(Path(folder)))
     except CriproxyError as error:
-        raise UsageError(f"{path} is no host root: {error}") from error
+        raise UsageError(f"{path} is not a host root: {error}") from error
 
 
 def _root(folder: Path) -> Path:

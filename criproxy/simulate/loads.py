@@ -1,8 +1,10 @@
 """Reading loads, whichever way they are written: as a specification or as a trace of a real node."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from criproxy.engine.events import TopologyChanged
+from criproxy.engine.trace import is_header
 from criproxy.model.topology import Topology
 from criproxy.simulate.load import Load, read_spec
 from criproxy.simulate.load_cards import Cards
@@ -10,10 +12,11 @@ from criproxy.simulate.load_made import make
 from criproxy.simulate.traces import read_trace
 
 TRACE_SUFFIX = ".jsonl"
+_HEAD_BYTES = 64
 
 
 def read_load(file: Path, topology: Topology | None = None, cards: Cards = ()) -> Load:
-    """The load of *file*, a trace if its name ends in ``.jsonl`` and a specification else.
+    """The load of *file*, a trace or a specification: see `is_trace`.
 
     Args:
         file: to read.
@@ -29,8 +32,14 @@ def read_load(file: Path, topology: Topology | None = None, cards: Cards = ()) -
 
 
 def is_trace(file: Path) -> bool:
-    """Whether the load of *file* is a trace, by its name."""
-    return file.suffix == TRACE_SUFFIX
+    """Whether the load of *file* is a trace, by its name or by the first line of its content."""
+    if file.suffix == TRACE_SUFFIX:
+        return True
+    with suppress(OSError):  # whoever reads all of it says what is wrong
+        if file.is_file():
+            with file.open("rb") as source:
+                return is_header(source.read(_HEAD_BYTES))
+    return False
 
 
 def _replayed(file: Path, topology: Topology | None) -> Load:

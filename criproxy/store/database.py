@@ -14,13 +14,15 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives
-from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, INCIDENTS, KEPT, PODS, Table, tables
+from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, INCIDENTS, KEPT, PODS, Table, tables
 from criproxy.store.schema import VERSION, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
 NAME = "criproxy.db"
 WORDS = ("released", "configuration")
 """What is true of the whole node: fields of `Node`, and keys in the table ``meta``."""
+_SAVED = "saved_s"
+"""The key in that table of the time of the last save, in seconds since the epoch."""
 _CACHE_KIB = 512
 """Pages of the database that stay in memory: with SQLite's 2 MiB a save of 1,000 containers' node takes as long."""
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
@@ -76,7 +78,7 @@ class Database:
         """Write in one transaction what differs, and the records; what cannot be written for its value is left out."""
         with _as_store_error(self.path), self._transaction():
             # In any case something, so that it fails where the disk does.
-            self._connection.execute(f"PRAGMA user_version = {VERSION}")
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SAVED, repr(time.time())))
             self._writer.begin(after, list(tables()))
             for table in tables():
                 keys, gone = self._writer.write(table, before, after)
@@ -202,8 +204,15 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         applied=read(APPLIED),
         kept=read(KEPT),
         incidents=read(INCIDENTS),
+        former=read(FORMER),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )
+
+
+def read_saved_s(connection: sqlite3.Connection) -> float | None:
+    """When the node was saved last, in seconds since the epoch; None where that is not written."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_SAVED,)).fetchone()
+    return float(row[0]) if row else None
 
 
 class _UnusableError(Exception):

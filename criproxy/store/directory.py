@@ -25,6 +25,6 @@ def why_refused(directory: Path) -> str:
     if not mode & STRANGERS_WRITE or not any(directory.iterdir()):
         return ""
     if mode & stat.S_ISVTX:
-        return "is used by other programs, too: name one of criproxy's own with --state-dir"
+        return "is also used by other programs: name one of criproxy's own with --state-dir"
     who = "every user" if mode & stat.S_IWOTH else "its group"
     return f"can be written by {who} (mode {mode:04o}): chmod 0700 {quote(str(directory))} if all in it {other}"

@@ -24,7 +24,8 @@ MAX_FOUND = 1_000
 """Records that one question is answered with: the newest."""
 
 _COLUMNS = "at_s, key, container, kind, reasons, life, facts"
-_SIZE = "length(key) + length(container) + length(reasons) + length(life) + length(facts)"
+_SIZE = " + ".join(f"length(CAST({name} AS BLOB))" for name in ("key", "container", "reasons", "life", "facts"))
+"""Of a row, in bytes: SQLite counts the characters of a text only to the first NUL."""
 _REPEATING = ", ".join(f"'{kind.value}'" for kind in sorted(REPEATING, key=lambda kind: kind.value))
 _HIGHEST = "\U0010ffff"
 _KINDS = {kind.value: kind for kind in Kind}
@@ -77,13 +78,26 @@ class History:
 
     def _add(self, records: Iterable[Record]) -> None:
         for record in records:
-            rows, size = self._insert(record, *(self._now or self._counted()))
-            while rows > MAX_ROWS or size > MAX_BYTES:
-                dropped, freed = self._drop("WHERE ended ORDER BY id LIMIT 1")
-                if not dropped:
-                    dropped, freed = self._drop("ORDER BY id LIMIT 1")
-                rows, size = rows - dropped, size - freed
-            self._now = rows, size
+            self._now = self._insert(record, *(self._now or self._counted()))
+            if self._is_full():
+                self._make_room()
+
+    def _is_full(self) -> bool:
+        rows, size = self._now or self._counted()
+        return rows > MAX_ROWS or size > MAX_BYTES
+
+    def _make_room(self) -> None:
+        """Drop the oldest rows, but not the newest one, until there is room."""
+        newest = self._connection.execute("SELECT max(id) FROM decisions").fetchone()[0]
+        while self._is_full():
+            dropped, freed = self._drop("WHERE ended AND id < ? ORDER BY id LIMIT 1", newest)
+            if not dropped:
+                dropped, freed = self._drop("WHERE id < ? ORDER BY id LIMIT 1", newest)
+            if not dropped:  # others have deleted rows: without this, a wrong count would keep us here for ever
+                self._now = self._counted()
+                return
+            rows, size = self._now or self._counted()
+            self._now = rows - dropped, size - freed
 
     def end(self, lives: Iterable[str]) -> None:
         """The containers *lives* are gone: their records may make room for others."""
@@ -113,7 +127,7 @@ class History:
         query = "SELECT 1 FROM decisions WHERE life = ? AND ended LIMIT 1"
         return self._connection.execute(query, (record.life,)).fetchone() is not None
 
-    def _drop(self, which: str, *arguments: str) -> tuple[int, int]:
+    def _drop(self, which: str, *arguments: str | int) -> tuple[int, int]:
         """Delete the rows *which*; returns how many there were, and their bytes."""
         found = self._connection.execute(f"SELECT id, {_SIZE} FROM decisions {which}", arguments).fetchall()  # noqa: S608
         if found:
@@ -197,7 +211,7 @@ def _row(record: Record) -> tuple[Any, ...]:
 
 def _size(row: tuple[Any, ...]) -> int:
     _, key, container, _, reasons, life, facts = row
-    return sum(map(len, (key, container, reasons, life, facts)))
+    return sum(len(text.encode()) for text in (key, container, reasons, life, facts))
 
 
 def _record(row: tuple[Any, ...]) -> Record:

@@ -16,7 +16,7 @@ from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
-from criproxy.store.database import NAME, read_node
+from criproxy.store.database import NAME, read_node, read_saved_s
 from criproxy.store.history import find, newest, refusals, titles
 from criproxy.store.schema import VERSION, version_of
 
@@ -32,10 +32,10 @@ class Reader:
     Everything that it raises is a `StoreError`.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, changed_s: float) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, touched_s: float) -> None:
         self.path = path
-        self.changed_s = changed_s
-        """When the database was changed last, in seconds since the epoch."""
+        self.saved_s = read_saved_s(connection) or touched_s
+        """When the node was saved last, in seconds since the epoch; the files may be newer, by a write that failed."""
         self._connection = connection
 
     def node(self, topology: Topology) -> Node:

@@ -92,7 +92,7 @@ def _to_pod(row: Row) -> Pod:
 def _texts(document: str) -> dict[str, str]:
     texts = json.loads(document)
     if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
-        raise ValueError(f"{document[:100]!r} is no map of texts")
+        raise ValueError(f"{document[:100]!r} is not a map of strings")
     return texts
 
 
@@ -194,8 +194,9 @@ APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_appli
 
 KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
 INCIDENTS = Table("incidents", 2, lambda node: node.incidents, _incident_row, _to_incident)
+FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, INCIDENTS)
+    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS)

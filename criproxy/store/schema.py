@@ -69,6 +69,12 @@ MIGRATIONS = (
     ALTER TABLE containers ADD COLUMN desired TEXT NOT NULL DEFAULT '';
     ALTER TABLE containers ADD COLUMN missed TEXT NOT NULL DEFAULT '';
     """,
+    """
+    CREATE TABLE former (
+        key TEXT PRIMARY KEY, cpus TEXT NOT NULL, mems TEXT NOT NULL, exclusive TEXT NOT NULL, pool TEXT NOT NULL,
+        home TEXT NOT NULL, home_mems TEXT NOT NULL, quota TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
     "CREATE TABLE incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID;",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""

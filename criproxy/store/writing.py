@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from criproxy.model.node import Node
-from criproxy.store.rows import APPLIED, CONTAINERS, GRANTS, Table, changes
+from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, Table, changes
 
 MAX_REASON = 200
 """Characters that are kept of why a row cannot be written."""
 _OF_VALUES = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
-_HANGING = frozenset({GRANTS.name, APPLIED.name})
+_HANGING = frozenset({GRANTS.name, APPLIED.name, FORMER.name})
 """Tables whose rows say nothing without that of their container."""
 
 

@@ -77,9 +77,9 @@ def _leavers(leaving: Leavers) -> Values:
 def _sentence(leaving: Leavers) -> str:
     count = len(leaving.containers) + leaving.omitted
     if not count and leaving.shortest:
-        return "it would not fit if all containers of other pods left"
+        return "it would not fit even without the containers of all other pods"
     if not count:
-        return f"no list of containers was found within {leaving.steps} steps of search whose leaving makes room"
+        return f"a search of {leaving.steps} steps found no list of containers whose removal makes room"
     whom = "this container" if count == 1 else f"these {count} containers"
-    sure = "no shorter list would do" if leaving.shortest else "a shorter list may do: the search was cut short"
-    return f"it would fit if {whom} left; {sure}"
+    sure = "no shorter list makes room" if leaving.shortest else "a shorter list may exist: the search was cut short"
+    return f"it would fit without {whom}; {sure}"

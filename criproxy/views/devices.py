@@ -198,7 +198,7 @@ def _health(card: PublishedCard | None) -> Values:
 def name(container: Container) -> Values:
     """Who it is, in the words of `status`."""
     return {
-        "id": "" if container.key == container.reservation else container.key,
+        "id": container.key if container.has_id else "",
         "namespace": container.namespace,
         "pod": container.pod_name,
         "container": container.name,

@@ -10,6 +10,7 @@ from criproxy.devices.holdings import allocated_of, ids_of, source_of
 from criproxy.engine.choice import Choice
 from criproxy.engine.shortfalls import shortfall
 from criproxy.errors import CriproxyError
+from criproxy.model.bounded import bounded, bounded_text
 from criproxy.model.node import Node
 from criproxy.model.notices import Values, timestamp
 from criproxy.model.record import LAST, Kind, Record
@@ -21,6 +22,8 @@ from criproxy.views.status import row
 
 CANDIDATES = 8
 """So many an error names."""
+MAX_NAME_CHARS = 200
+"""Of a name in an error."""
 EARLIER = 100
 """So many earlier containers of the same name are told of."""
 
@@ -45,7 +48,7 @@ class Life:
     @property
     def id(self) -> str:
         """The runtime's id; empty while it has none, or where it never got one."""
-        if self.container and self.container.key != self.container.reservation:
+        if self.container and self.container.has_id:
             return self.container.key
         return next((record.key for record in reversed(self.records) if record.key != self.name), "")
 
@@ -109,7 +112,7 @@ def choose(node: Node, records: Iterable[Record], text: str, known: Iterable[str
     if len(found) > 1 and found[0].title != text:
         names = [f"{life.id[:SHORT_ID] or life.name} ({life.title}, {life.state})" for life in found]
         raise CriproxyError(
-            f"{text!r} is the beginning of {len(found)} ids: {_listed(names)}; give more of the id, or "
+            f"{_quoted(text)} is the beginning of {len(found)} ids: {_listed(names)}; give more of the id, or "
             "NAMESPACE/POD/CONTAINER"
         )
     return found[0]
@@ -213,7 +216,7 @@ def _unknown(node: Node, text: str, known: Iterable[str]) -> str:
 
     titles = sorted({container.title for container in node.containers.values()} | set(known))
     near = [title for title in titles if text and text in title] or get_close_matches(text, titles, CANDIDATES, 0.5)
-    said = f"criproxy knows no container {text!r}"
+    said = f"criproxy knows no container {_quoted(text)}"
     if not near:
         return f"{said}; `criproxy status` lists those that it knows"
     return f"{said}; did you mean {_listed(near)}?"
@@ -221,4 +224,8 @@ def _unknown(node: Node, text: str, known: Iterable[str]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - CANDIDATES} more" if len(names) > CANDIDATES else ""
-    return ", ".join(names[:CANDIDATES]) + more
+    return ", ".join(bounded(names[:CANDIDATES], MAX_NAME_CHARS)) + more
+
+
+def _quoted(text: str) -> str:
+    return repr(bounded_text(text, MAX_NAME_CHARS))

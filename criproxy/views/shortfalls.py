@@ -32,13 +32,13 @@ def refusals(node: Node, told: Mapping[str, Refusal] = NOBODY) -> list[Refusal]:
 
 def _refusal(container: Container, desired: Desired, told: Refusal | None) -> Refusal:
     has = "is placed for" if desired.in_force else "has"
-    sizes = f"{_size(desired.sizes)}, and {has} {_size(container.sizes, desired.sizes)}"
+    sizes = f"{_size(desired.sizes)}, but {has} {_size(container.sizes, desired.sizes)}"
     text, since = f"{container.title} should have {sizes}", _since(desired.since_s)
     if desired.told:
         text = f"{text}{since}: {_IN_FORCE if desired.in_force else _GROWS}"
     else:
         why = f": {told.text}" if told else ""
-        text = f"{text}: its resize is refused{since}{why}"
+        text = f"{text}: its resize has been refused{since}{why}"
     return Refusal(container.title, text, told.times if told else 1, told.at_s if told else desired.since_s)
 
 
@@ -80,14 +80,14 @@ def unplaced_sentence(node: Node, key: str, policy: Policy | None) -> str:
     missed = container.missed
     assert missed is not None  # what makes it one of them
     why = _because(_missed(missed), refusal(node, key, policy) if policy else "")
-    return f"{container.title} shares{_since(missed.since_s)} without having been placed: {why}"
+    return f"{container.title} has shared CPUs{_since(missed.since_s)} without having been placed: {why}"
 
 
 def sentence(short: Shortfall) -> str:
     """One sentence for people."""
-    now = "shares" if not short.has else f"has {short.has}"
+    now = "has shared CPUs" if not short.has else f"has {short.has}"
     title, count = short.container.title, counted(short.cpus, "exclusive CPU")
-    return f"{title} should have {count}, {now}{_since(_since_s(short))}: {_why(short)}"
+    return f"{title} should have {count}, but {now}{_since(_since_s(short))}: {_why(short)}"
 
 
 def to_json(short: Shortfall) -> Values:
@@ -102,14 +102,16 @@ def _since_s(short: Shortfall) -> float:
 
 
 def _why(short: Shortfall) -> str:
-    return _because(_missed(short.missed) if short.missed else _other(short.container), short.refusal)
+    return _because(_missed(short.missed) if short.missed else _other(short), short.refusal)
 
 
 def _because(why: str, refused: str) -> str:
     return f"{why}; {refused}" if refused else why
 
 
-def _other(container: Container) -> str:
-    if not container.reservation:
+def _other(short: Shortfall) -> str:
+    if short.pod_cpu_milli is not None:
+        return f"it shares the CPUs of its pod, which asks for {format_milli(short.pod_cpu_milli)} as a whole"
+    if not short.container.reservation:
         return "criproxy found it running, and leaves it where it is"
     return "it was placed without exclusive CPUs, under another policy or for lack of room"

@@ -17,6 +17,8 @@ class Situation:
     node: Node
     policy: str = ""
     """Its name in the policy file; empty where it is not known."""
+    follows: bool = True
+    """Whether calls are held or watched, so that the node knows all containers."""
     reserved: CpuSet = NO_CPUS
     reserved_later: Mapping[str, CpuSet] = field(default_factory=dict)
     """Which of *reserved* were exclusive to pods already when the policy file began to reserve them."""
@@ -27,6 +29,8 @@ class Situation:
     notices: Sequence[Notice] = ()
     refusals: Sequence[Refusal] = ()
     """Of creates, the newest first."""
+    refusals_omitted: int = 0
+    """How many more there are."""
     resizes: Mapping[str, Refusal] = field(default_factory=dict)
     """What the kubelet was told of refused resizes, by container key."""
     placer: Policy | None = None

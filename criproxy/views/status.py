@@ -59,7 +59,7 @@ def row(situation: Situation, container: Container) -> Values:
     key, node = container.key, situation.node
     grant, applied, trouble = node.grants.get(key), node.applied.get(key), situation.troubles.get(key)
     return {
-        "id": "" if key == container.reservation else key,
+        "id": key if container.has_id else "",
         "reservation": container.reservation,
         "namespace": container.namespace,
         "pod": container.pod_name,
@@ -95,6 +95,7 @@ def summary(situation: Situation) -> Values:
         "policy": situation.policy,
         "notices": [notice.to_json() for notice in (*situation.notices, *notices_of_node(situation))],
         "refusals": [refusal.to_json() for refusal in (*refusals(node, situation.resizes), *situation.refusals)],
+        "refusals_omitted": situation.refusals_omitted,
         "cpus": {
             "allowed": format_cpuset(topology.cpus),
             "exclusive": format_cpuset(node.exclusive_cpus),

@@ -37,11 +37,13 @@ def notices_of_node(situation: Situation) -> Iterator[Notice]:
     """Notices that follow from the node itself."""
     node = situation.node
     if node.released:
-        yield Notice("released", f"the node is released, no container is placed: {node.released}", wrong=False)
+        yield Notice("released", f"the node is released, so no container is placed: {node.released}", wrong=False)
     for text in situation.lacking():
         yield Notice("machine", text)
     if situation.policy == "none":
-        yield Notice("policy-none", "policy none: no container is placed", wrong=False)
+        unseen = "; criproxy does not see who comes and goes: the list has those that it knew before"
+        text = f"policy none: no container is placed{unseen if node.containers and not situation.follows else ''}"
+        yield Notice("policy-none", text, wrong=False)
     short = shortfalls(node, situation.placer)
     yield from _unplaced(situation, {each.container.key for each in short})
     yield from _reserved_later(situation)
@@ -65,7 +67,7 @@ def _unplaced(situation: Situation, told: Collection[str]) -> Iterator[Notice]:
     found = [key for key in unplaced(node) if key not in told]
     yield from (Notice("shares", unplaced_sentence(node, key, policy)) for key in found[:MAX_NAMED])
     if left := len(found[MAX_NAMED:]):
-        more = "1 more container shares" if left == 1 else f"{left} more containers share"
+        more = "1 more container shares CPUs" if left == 1 else f"{left} more containers share CPUs"
         yield Notice("shares", f"{more} without having been placed, for similar reasons")
 
 
@@ -77,7 +79,7 @@ def _shares(found: Sequence[Shortfall]) -> Iterator[Notice]:
     if left := known[MAX_NAMED:]:
         yield Notice(
             "shares",
-            f"{len(left)} more containers should have exclusive CPUs and share, for similar reasons",
+            f"{len(left)} more containers should have exclusive CPUs, but share CPUs, for similar reasons",
             wrong=False,
         )
 
@@ -106,11 +108,11 @@ def misplaced(situation: Situation) -> list[tuple[str, bool]]:
 
 def _difference(grant: Grant, applied: Applied | None) -> str:
     if applied is None:
-        return f"should be on CPUs {format_cpuset(grant.cpus)}, and criproxy does not know where it is"
+        return f"should be on CPUs {format_cpuset(grant.cpus)}, but criproxy does not know where it is"
     if applied.cpus != grant.cpus:
-        return f"should be on CPUs {format_cpuset(grant.cpus)} and is on {format_cpuset(applied.cpus)}"
+        return f"should be on CPUs {format_cpuset(grant.cpus)} but is on {format_cpuset(applied.cpus)}"
     return (
-        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} and has memory of {format_cpuset(applied.mems)}"
+        f"should have memory of NUMA nodes {format_cpuset(grant.mems)} but has memory of {format_cpuset(applied.mems)}"
     )
 
 

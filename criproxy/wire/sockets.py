@@ -31,7 +31,7 @@ def unix_path(address: str, what: str) -> str:
     """
     path = address.removeprefix("unix:").removeprefix("//") if address.startswith("unix:") else address
     if not path.startswith("/"):
-        raise UsageError(f"{what}: {address!r} is no Unix socket; use unix:///PATH, such as unix:///run/x.sock")
+        raise UsageError(f"{what}: {address!r} is not a Unix socket; use unix:///PATH, such as unix:///run/x.sock")
     if path.endswith("/") or "\0" in path:
         raise UsageError(f"{what}: {address!r} does not name a file; use unix:///PATH, such as unix:///run/x.sock")
     if len(os.fsencode(path)) > PATH_MAX_BYTES:
@@ -69,6 +69,7 @@ def listen(path: str, mode: int) -> Listener:
     """
     try:
         _own_directory(Path(path).parent)
+        _is_socket(path)  # before a lock file is made beside another file
         lock_fd = _lock(path)
     except OSError as error:
         raise CriproxyError(f"cannot listen on {path}: {error.strerror}: {error.filename}") from error
@@ -104,15 +105,22 @@ def _lock(path: str) -> int:
 
 def _remove_stale(path: str) -> None:
     """Remove the socket of a dead process; with the lock held nobody else does."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
+    if not _is_socket(path):
         return
-    if not stat.S_ISSOCK(found.st_mode):
-        raise CriproxyError(f"cannot listen on {path}: it exists and is not a socket")
     if _answers(path):
         raise CriproxyError(f"{path} is in use by another process; stop it or choose another path")
     Path(path).unlink()
+
+
+def _is_socket(path: str) -> bool:
+    """Whether a socket is at *path*, or nothing; raises CriproxyError if something else is."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(found.st_mode):
+        raise CriproxyError(f"cannot listen on {path}: it exists and is not a socket")
+    return True
 
 
 def _answers(path: str) -> bool:

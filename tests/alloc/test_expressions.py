@@ -57,7 +57,7 @@ def test_joint_keys(key: str, value: str | None) -> None:
     ("data", "says"),
     [
         ("name", "an expression is"),
-        ({"key": "name", "operator": "Like", "values": []}, "unknown operator 'Like'; there are Equals"),
+        ({"key": "name", "operator": "Like", "values": []}, "unknown operator 'Like'; operators are: Equals"),
         ({"key": "name", "operator": "Equals", "values": []}, "Equals takes one value, but has 0"),
         ({"key": "name", "operator": "Exists", "values": ["x"]}, "Exists takes no values"),
         ({"operator": "In", "values": ["x"]}, "In needs a key"),

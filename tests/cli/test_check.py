@@ -312,6 +312,25 @@ def test_a_directory(tmp_path: Path, host: Path, arguments: list[str], chosen: s
     assert result.stdout.startswith(f"{tmp_path}/policies/{chosen}: fine (")
 
 
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        pytest.param("--group", "a b", id="group"),
+        pytest.param("--group", "", id="no group"),
+        pytest.param("--hostname", "", id="no host name"),
+        pytest.param("--hostname", "../x", id="host name"),
+    ],
+)
+def test_a_name_that_no_node_can_have_is_wrong_use(tmp_path: Path, host: Path, option: str, name: str) -> None:
+    """It is no mistake in a file."""
+    write(tmp_path / "policies" / "default.yaml", "policy: none\n")
+
+    result = check(host, tmp_path / "policies", option, name)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Invalid value for '{option}': {name!r} cannot be part of the name of a policy file" in result.stderr
+
+
 def test_a_directory_without_a_file(tmp_path: Path, host: Path) -> None:
     """What was looked for is named."""
     result = check(host, tmp_path, "--hostname", "n", "--group", "g")
@@ -337,7 +356,7 @@ def test_what_each_class_of_devices_finds(tmp_path: Path, host: Path) -> None:
 
     card = "/dev/nvidia0 (GPU-a, NUMA node 0)"
     assert check(host, file).stdout.endswith(
-        f"  devices of this machine:\n    nvidia: {card}; for all: /dev/nvidiactl\n    amd: none\n"
+        f"  devices of this machine:\n    nvidia: {card}; shared nodes: /dev/nvidiactl\n    amd: none\n"
     )
     place = {"pci": "0000:3b:00.0", "bridges": [], "numa_node": 0, "local_cpus": ""}
     described = {"number": 0, "nodes": ["/dev/nvidia0"], "id": "GPU-a"} | place

@@ -177,7 +177,10 @@ def test_what_can_be_asked(host: Path, tmp_path: Path, policy: str) -> None:
     ("name", "nodes", "found"),
     [
         pytest.param(
-            "gpu-node", ["nvidia0", "nvidia1", "nvidiactl"], "nvidia: /dev/nvidia0, /dev/nvidia1; for all", id="gpu"
+            "gpu-node",
+            ["nvidia0", "nvidia1", "nvidiactl"],
+            "nvidia: /dev/nvidia0, /dev/nvidia1; shared nodes",
+            id="gpu",
         ),
         pytest.param(
             "gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0", id="plugin"

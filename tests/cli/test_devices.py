@@ -98,13 +98,14 @@ def test_eight_cards_fit_the_terminal(width: int) -> None:
     shown = lines(tell(web=given(EIGHT[5].id), api=given(EIGHT[5].id, source="nodes")), width)
 
     assert max(map(len, shown)) <= width
-    assert "nvidia: 8 cards, 7 idle; for all: /dev/nvidiactl" in shown
+    assert "nvidia: 8 cards, 7 idle; shared nodes: /dev/nvidiactl" in shown
     (at,) = [number for number, line in enumerate(shown) if "0000:67:00.0" in line]
     assert "shop/api/main (nodes)" in shown[at]
     assert "shop/web/main (podresources)" in shown[at + 1]
     assert sum(line.endswith("none") for line in shown) == 7
     assert "  0      -     PIX   NODE  NODE  SYS   SYS   SYS   SYS" in shown
-    assert "PIX one PCIe switch, NODE host bridges of a NUMA node, SYS NUMA nodes, or unknown" in " ".join(shown)
+    legend = "PIX = within one PCIe switch, NODE = across the host bridges of a NUMA node, SYS = across NUMA nodes"
+    assert f"{legend}, or unknown" in " ".join(shown)
     assert "no cards: amd" in shown
 
 
@@ -121,7 +122,7 @@ def test_what_is_odd_is_told() -> None:
         )
     )
 
-    assert "  shop/gone/main was given GPU-gone, which is no card of this machine (checkpoint)" in shown
+    assert "  shop/gone/main was given GPU-gone, which is not a card of this machine (checkpoint)" in shown
     assert "  shop/some/main was given an unknown card (cdi)" in shown
     assert "  shop/asks/main may see more than it was given: no-evidence" in shown
     assert "exempt, so that nothing is hidden: shop/dcgm/main" in shown
@@ -162,8 +163,8 @@ def test_the_driver_knows_links_and_parts() -> None:
 
     assert values["classes"][0]["links"][0] == {"from": 0, "to": 1, "link": "NV4", "distance": "SYS", "nvlinks": 4}
     assert any("shop/web/main (MIG-a, podresources)" in line for line in shown)
-    assert "  shop/odd/main was given MIG-a, MIG-gone, which is no card of this machine (podresources)" in shown
-    assert any("between two cards: NV# that many NVLinks, PIX " in line for line in shown)
+    assert "  shop/odd/main was given MIG-a, MIG-gone, which is not a card of this machine (podresources)" in shown
+    assert any("between two cards: NV# = that many NVLinks, PIX = " in line for line in shown)
 
 
 def test_who_has_ended_has_no_card() -> None:
@@ -195,7 +196,7 @@ async def test_the_daemon_tells(tmp_path: Path) -> None:
     assert (holder["pod"], holder["ids"], holder["evidence"]) == ("pod-0", ["GPU-b"], "podresources")
     assert held["nodes"] == ["/dev/nvidia1"]
     assert [notice["kind"] for notice in values["notices"]] == ["nvml"]  # no driver here
-    assert "nvidia: 2 cards, 1 idle; for all: /dev/nvidiactl" in shown.output
+    assert "nvidia: 2 cards, 1 idle; shared nodes: /dev/nvidiactl" in shown.output
     assert shown.exit_code == 0
 
 

@@ -187,7 +187,7 @@ async def test_who_would_have_to_leave_is_listed(tmp_path: Path) -> None:
         await world.kubelet.create(pod, sandbox_id, pod.containers[0])
 
     assert "\n  the machine  lacks 2 CPUs\n" in result.output
-    assert "  default/trader/main\n  it would fit if this container left; no shorter list would do\n" in result.output
+    assert "  default/trader/main\n  it would fit without this container; no shorter list makes room\n" in result.output
     assert choice["decision"] == "refused"
     assert choice["candidates"]["rows"][0]["lacks"] == "2 CPUs"
     assert choice["leavers"]["containers"] == ["default/trader/main"]

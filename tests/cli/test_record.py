@@ -143,7 +143,7 @@ def test_wrong_use(tmp_path: Path, arguments: list[str], exit_code: int, said: s
     ("text", "said"),
     [
         ("", ": is empty: it must be a trace"),
-        ("{}\n", ":1: this is no trace of version 1"),
+        ("{}\n", ":1: this is not a trace of version 1"),
         ('{"criproxy_trace": 1, "topology": {}}\n', ":1: Header.topology.cpus is missing"),
     ],
 )

@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 import structlog
 
+from criproxy.emulator.kubelet import MiniKubelet
+from criproxy.model.record import Kind
 from criproxy.observe.control_socket import ControlServer
 from criproxy.offline_release import release
 from criproxy.simulate.machines import machine
+from criproxy.store.store import Store
 from criproxy.wire.sockets import listen
 from tests.control.node.test_disk import QUICK
 from tests.control.world import World, owner, sharer
@@ -114,6 +117,24 @@ async def test_the_daemon_lets_everybody_go_and_places_them_again(tmp_path: Path
         assert (await call(tmp_path, "--undo")).stdout == "Nothing to undo: the node is not released.\n"
 
 
+async def test_a_daemon_that_ends_before_it_answers_may_have_ended_the_release(tmp_path: Path, world: World) -> None:
+    """What the state says then may be what the call has done: it is not said that there was nothing to do."""
+    await world.run(owner("first"))
+    await world.controller.policy_switch.release("somebody asked")
+
+    async def killed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        await world.controller.policy_switch.undo()
+        await world.stop_criproxy()
+        writer.close()
+
+    async with await asyncio.start_unix_server(killed, tmp_path / "control.sock"):
+        result = await call(tmp_path, "--undo")
+
+    ended = "The node is not released: the daemon ended before it answered, and may have ended the release."
+    assert (result.exit_code, result.stdout) == (0, f"{ended} Containers are placed when criproxy starts.\n")
+
+
 async def test_what_is_left_is_said(tmp_path: Path, world: World) -> None:
     """With the runtime away, the exit status is 1."""
     await world.run(owner("first"))
@@ -153,6 +174,35 @@ async def test_without_a_daemon(tmp_path: Path, world: World) -> None:
     await world.start_criproxy()
     second = await world.run(owner("second"))
     assert (world.cpus(first), world.cpus(second)) == ("0-3", "0-3")
+
+
+async def test_without_a_daemon_the_story_says_where_a_container_was(tmp_path: Path, world: World) -> None:
+    """It is updated once, from its place to all CPUs."""
+    first = await world.run(owner("first"))
+    await world.stop_criproxy()
+    await called(tmp_path)
+
+    with closing(Store(tmp_path / "state")) as store:
+        released = [record for record in await store.find(first) if record.kind is Kind.RELEASED]
+
+    assert [record.sentences[0] for record in released] == ["CPUs 1 → 0-3, because the node was released; read back"]
+
+
+async def test_without_a_daemon_nobody_is_narrowed_first(tmp_path: Path, world: World) -> None:
+    """One that came while no daemon ran had all CPUs, and the table says so."""
+    await world.run(owner("first"))
+    await world.stop_criproxy()
+    late = (await MiniKubelet(world.direct).run_pod(sharer("late")))[1]["main"]
+
+    answer = await called(tmp_path)
+
+    assert {row["container"]: row["cpus_before"] for row in answer["containers"]} == {
+        "default/first/main": "1",
+        "default/late/main": "0-3",
+    }
+    with closing(Store(tmp_path / "state")) as store:
+        told = [record.sentences[0] for record in await store.find(late)]
+    assert not [text for text in told if "→ 0,2-3" in text], told
 
 
 async def test_undone_without_a_daemon(tmp_path: Path, world: World) -> None:
@@ -195,11 +245,19 @@ async def test_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
     write_sysfs(tmp_path, machine(nodes=1, cores=4, threads=1))
     with small_disk(tmp_path / "state") as disk:
         async with World(tmp_path, settings=QUICK) as world, answering(world, tmp_path):
+            await world.run(owner("first"))
+            await world.run(sharer("shared"))
             await called(tmp_path)
             fill(disk)
             undone, released = await call(tmp_path, "--undo"), await call(tmp_path)
 
     assert (undone.exit_code, released.exit_code) == (1, 1)
+    assert [line.split(maxsplit=3)[1:] for line in undone.stdout.splitlines()[1:3]] == [
+        ["0-3", "0-3", "shares: the policy was not asked where to place it, and is asked as soon as it can be"]
+    ] * 2
+    assert (
+        "The release is over: 0 containers placed again, 2 sharing without having been placed, 0 left." in undone.stdout
+    )
     end = "The end of the release could not be stored, and until it is, a restart may bring the release back: "
     assert end in undone.stdout
     assert "The release could not be stored" not in undone.stdout
@@ -294,7 +352,7 @@ async def test_an_address_that_is_none(tmp_path: Path) -> None:
     result = await call(tmp_path, "--runtime-endpoint", "containerd")
 
     assert result.exit_code == 2
-    assert "--runtime-endpoint: 'containerd' is no Unix socket; use unix:///PATH" in result.stderr
+    assert "--runtime-endpoint: 'containerd' is not a Unix socket; use unix:///PATH" in result.stderr
 
 
 async def test_a_directory_in_which_criproxy_has_not_run_is_not_made(tmp_path: Path, world: World) -> None:

@@ -63,7 +63,7 @@ def test_a_scenario_file_that_cannot_be_read(strange: Path, name: str, sentence:
         ("folder.jsonl", "folder.jsonl: is a folder: it must be a trace, as criproxy record writes it"),
         ("binary.jsonl", "binary.jsonl:2: the byte 0xFF is not UTF-8 text: it must be a trace"),
         ("empty.jsonl", "empty.jsonl: is empty: it must be a trace"),
-        ("odd.jsonl", "odd.jsonl:1: the line is no JSON (from column 1 on)"),
+        ("odd.jsonl", "odd.jsonl:1: the line is not JSON (from column 1 on)"),
         ("folder.yaml", "folder.yaml: is a folder: it must be a load specification"),
         ("binary.yaml", "binary.yaml:2: the byte 0xFF is not UTF-8 text: it must be a load specification"),
     ],
@@ -160,6 +160,25 @@ def test_no_class_guards_no_card(tmp_path: Path, text: str, noted: bool) -> None
     """A section that says enforce and can enforce nothing is noted."""
     status, output = said("check", policy(tmp_path, text), "--no-machine")
     assert (status, "note: devices.classes is empty: no card is known" in output) == (0, noted)
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        pytest.param('checkpoint: ""', "may get those of the former pod (onNoEvidence: keep)", id="keep"),
+        pytest.param('checkpoint: "", onNoEvidence: fail', "are refused", id="fail"),
+        pytest.param('checkpoint: "", onNoEvidence: hide', "get none", id="hide"),
+        pytest.param("onNoEvidence: fail", "", id="with-a-checkpoint"),
+        pytest.param('checkpoint: "", podresources: {socket: ""}', "", id="with-neither"),
+    ],
+)
+def test_what_names_cannot_tell_is_noted(tmp_path: Path, options: str, noted: str) -> None:
+    """Without the checkpoint, podresources is no evidence for a pod that has the name of a former one."""
+    text = f"policy: none\ndevices: {{classes: [nvidia], {options}}}\n"
+    status, output = said("check", policy(tmp_path, text), "--no-machine")
+    note = "note: devices.checkpoint is empty: podresources knows pods by name only"
+    assert (status, note in output) == (0, bool(noted))
+    assert noted in " ".join(output.split())
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ async def test_a_refused_resize_is_listed_with_its_sizes(tmp_path: Path) -> None
         stored = await run(tmp_path, "--check")
         await world.start_criproxy()
 
-    should = "default/growing/main should have 4 CPUs and 1 GiB, and has 1 CPU and 1 GiB: its resize is refused since"
+    should = (
+        "default/growing/main should have 4 CPUs and 1 GiB, but has 1 CPU and 1 GiB: its resize has been refused since"
+    )
     assert "REFUSED 3 times, last " in shown.output
     assert should in joined(shown.output)
     assert checked.exit_code == 1
@@ -55,8 +57,8 @@ async def test_who_should_own_cpus_and_shares_is_named(tmp_path: Path) -> None:
         checked, told = await run(tmp_path, "--check"), await explain(tmp_path, late)
 
     assert checked.exit_code == 1
-    assert checked.output.startswith("default/late/main should have 2 exclusive CPUs, shares since 20")
-    assert "It should have 2 exclusive CPUs, and shares since 20" in told.output
+    assert checked.output.startswith("default/late/main should have 2 exclusive CPUs, but has shared CPUs since 20")
+    assert "It should have 2 exclusive CPUs, but has shared CPUs since 20" in told.output
     assert "it was created during a bypass" in joined(told.output)
     assert "chosen by" not in told.output
 
@@ -68,4 +70,6 @@ async def test_who_was_found_so_is_a_note(tmp_path: Path) -> None:
         shown, checked = await run(tmp_path), await run(tmp_path, "--check")
 
     assert checked.exit_code == 0, checked.output
-    assert "default/found/main should have 2 exclusive CPUs, shares: criproxy found it running" in joined(shown.output)
+    assert "default/found/main should have 2 exclusive CPUs, but has shared CPUs: criproxy found it running" in joined(
+        shown.output
+    )

@@ -139,7 +139,7 @@ def test_a_policy_that_does_not_fit_the_machine(file: Path, tmp_path: Path) -> N
         (["FILE", "--machine", ""], "must be a shape such as 2s/4n/16c/2t"),
         (["FILE", "--machine", "1s/1n/1c/1t", "--host-root", "/"], "give one of them"),
         (["FILE", "--policy", "FILE"], "unknown option 'vectors'"),
-        (["FILE", "--host-root", "FILE"], "is no host root"),
+        (["FILE", "--host-root", "FILE"], "is not a host root"),
         (["FILE", "--host-root", "nowhere"], "does not exist"),
     ],
 )
@@ -203,7 +203,7 @@ def test_each_decision_can_be_explained(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "\nline 8: default/one/onec0\n\nHow the pools compared when it was placed\n" in result.stdout
     assert "  the machine  lacks 2 CPUs\n" in result.stdout
-    assert "\n  default/two/twoc0\n  it would fit if this container left; no shorter list would do\n" in result.stdout
+    assert "\n  default/two/twoc0\n  it would fit without this container; no shorter list makes room\n" in result.stdout
     assert [(each["line"], each["decision"]) for each in case["choices"]] == [
         *((8, "placed"), (9, "placed")),
         (10, "refused"),

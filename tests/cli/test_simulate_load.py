@@ -165,8 +165,8 @@ def test_the_page_tells_which_to_take(spec: Path, policies: list[str], tmp_path:
     text = page.read_text()
     assert text.index("<h2>For this load, take static</h2>") < text.index("<h2>What each does</h2>")
     assert (
-        "<p>Why: its containers are nearest to their memory; "
-        "in measures that count more, no other is noticeably better.</p>" in text
+        "<p>Why: its containers are nearest to their memory, "
+        "and no other policy is noticeably better in a more important measure.</p>" in text
     )
     assert "Exclusive whole CPUs, and one shared pool that is never empty." in text
     assert re.search(r'<td class="best"><span title="best">★</span> 1\d\.\d</td><td>15\.0</td>', text)

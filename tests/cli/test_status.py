@@ -24,6 +24,7 @@ from rich.console import Console
 from criproxy.api.queries import Answers
 from criproxy.api.situation import Situations
 from criproxy.cli import main, status
+from criproxy.cli.render.console import UNLIMITED
 from criproxy.cli.render.status import render
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerStarted, PodCreated, UpdateApplied
 from criproxy.engine.step import step
@@ -100,10 +101,10 @@ def answer(situation: Situation) -> dict[str, Any]:
     return {**head, **times, **summary(situation), "containers": list(rows(situation)), "omitted": 0}
 
 
-def lines(values: dict[str, Any], width: int, height: int | None = None) -> list[str]:
+def lines(values: dict[str, Any], width: int, height: int | None = None, *, every: bool = False) -> list[str]:
     """What a terminal of that size shows, line by line."""
     screen = Console(file=io.StringIO(), width=width, highlight=False)
-    screen.print(render(values, width, height))
+    screen.print(render(values, width, height, every_refusal=every))
     assert isinstance(screen.file, io.StringIO)
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]
 
@@ -118,6 +119,19 @@ def test_two_hundred_containers_fit_the_terminal(width: int) -> None:
     assert all(any(whole.format(number) in line for line in shown) for number in range(200))
     assert sum(" exclusive " in line and line.endswith("running") for line in shown) == 10
     assert "200 pods, 200 containers: 10 with exclusive CPUs, 190 sharing" in shown
+
+
+def test_a_terminal_that_has_room_for_the_whole_table_shows_it() -> None:
+    """How wide it has to be depends on the names."""
+    values = answer(Situation(node=node_with(3)))
+    values["containers"] = [{**row, "pod": "web"} for row in values["containers"]]
+    needed = max(map(len, lines(values, 160)[-4:]))
+    assert needed < 119
+
+    for width, expected in ((needed, True), (needed - 1, False)):
+        shown = lines(values, width)
+        assert any(line.split()[:2] == ["CONTAINER", "ID"] for line in shown) is expected
+        assert max(map(len, shown)) <= width
 
 
 def test_a_file_gets_a_line_for_each_container() -> None:
@@ -156,6 +170,49 @@ def test_who_cannot_be_created_is_told_with_the_reason() -> None:
     assert shown[1] == "REFUSED 12 times, last 2 min 10 s ago: container shop/a/main asks for 4"
     assert shown[2] == "REFUSED 1 h ago: no room"
     assert shown[6] == "REFUSED: 2 more containers; --refused shows all"
+
+
+def test_a_namespace_does_not_hide_the_refusals_of_others() -> None:
+    """Of the five that are shown, the newest of each namespace come first."""
+    newest = [Refusal(f"team/b{number}/main", f"team {number}", 1, time.time() - 60) for number in range(6)]
+    older = [Refusal("shop/a/main", "shop asks for 64", 1, time.time() - 120)]
+    values = answer(Situation(node=node_with(1), refusals=[*newest, *older]))
+
+    shown = [line.partition("ago: ")[2] for line in lines(values, 160) if line.startswith("REFUSED ")]
+    assert shown == ["team 0", "shop asks for 64", "team 1", "team 2", "team 3"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "omitted", "every", "last"),
+    [
+        pytest.param(6, 40, False, "REFUSED: 41 more containers; --refused shows 1 of them", id="newest"),
+        pytest.param(6, 40, True, "REFUSED: 40 more containers; criproxy keeps the reasons of", id="all-that-it-has"),
+        pytest.param(6, 0, True, "REFUSED 1 h ago: no room", id="all"),
+        pytest.param(2, 1, False, "REFUSED: 1 more container; criproxy keeps the reasons of", id="nothing-to-show"),
+    ],
+)
+def test_who_was_left_out_is_counted(listed: int, omitted: int, *, every: bool, last: str) -> None:
+    """`--refused` promises only what it shows, and JSON has the number."""
+    refusals = [Refusal(f"shop/b{number}/main", "no room", 1, time.time() - 3600) for number in range(listed)]
+    values = answer(Situation(node=node_with(1), refusals=refusals, refusals_omitted=omitted))
+    assert values["refusals_omitted"] == omitted
+
+    shown = lines(values, 160, every=every)
+    assert [line for line in shown if line.startswith("REFUSED")][-1].startswith(last)
+
+
+@pytest.mark.parametrize("width", [80, 160, UNLIMITED])
+def test_a_very_long_name_makes_no_other_line_long(width: int) -> None:
+    """Its cell has the beginning and the end of each part; JSON has all of it."""
+    node = node_with(50)
+    long = replace(node.containers[f"{1:064x}"], pod_name=f"web-{'x' * 1500}-7d4b9", name="y" * 1500)
+    values = answer(Situation(node=node.replace(containers={**node.containers, long.key: long})))
+    text = "\n".join(lines(values, width))
+
+    assert len(text) < 50 * 200 + 5000
+    if width == UNLIMITED:
+        assert f"/web-{'x' * 38}…{'x' * 14}-7d4b9/{'y' * 42}…{'y' * 20}" in text
+    assert max(len(row["pod"]) for row in values["containers"]) > 1500
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 60), (160, 24)])
@@ -202,12 +259,13 @@ async def test_without_a_daemon_its_state_is_read(tmp_path: Path) -> None:
         await world.start_criproxy()
 
     assert beside.exit_code == down.exit_code == 0
-    assert f"its process {os.getpid()} runs, but does not answer" in beside.output
+    has = f"process {os.getpid()} has the state directory {tmp_path}/state"
+    assert f"{has}: it hangs, or listens on another control socket" in beside.output
     for result in (beside, down):
         assert "the daemon does not answer" in result.output
         assert f"no criproxy daemon listens on {tmp_path}/control.sock" in result.output
         assert "1-2 exclusive" in result.output
-    assert "but does not answer" not in down.output
+    assert "listens on another control socket" not in down.output
     assert checked.exit_code == 1
     assert checked.output.startswith("no criproxy daemon listens on")
 
@@ -340,3 +398,14 @@ def test_watch_on_a_terminal_ends_with_ctrl_c(tmp_path: Path) -> None:
     assert said.rstrip().endswith(b"\x1b[?25h") or b"\x1b[?1049l" in said
     assert b"Traceback" not in said
     assert b"Aborted" not in said
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "devices", "release", "bypass"])
+def test_an_empty_control_socket_is_wrong_use(command: str) -> None:
+    """A script's variable is not set."""
+    arguments = {"explain": ["web"], "bypass": ["status"]}.get(command, [])
+
+    result = CliRunner().invoke(main, [command, *arguments, "--control-socket", ""])
+
+    assert result.exit_code == 2
+    assert "Invalid value for '--control-socket': must not be empty" in result.output

@@ -108,8 +108,8 @@ devices:
         ),
         pytest.param(
             "devices: {classes: [nvida]}",
-            "2:21: devices.classes[0].name: there is no class 'nvida'; built in are nvidia, ascend, amd, intel-gpu, "
-            "intel-npu, habana, cambricon; did you mean 'nvidia'?; one of your own needs resources",
+            "2:21: devices.classes[0].name: there is no class 'nvida' (did you mean 'nvidia'?); built-in classes are: "
+            "nvidia, ascend, amd, intel-gpu, intel-npu, habana, cambricon; a class of your own needs resources",
             id="class",
         ),
         pytest.param(

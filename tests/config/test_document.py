@@ -152,4 +152,4 @@ def test_json_is_read_as_it_is(value: Any) -> None:  # noqa: ANN401 (JSON is any
     if not document.mistakes:
         assert document.data == value
     else:
-        assert all(re.search("option is missing|is no character", mistake.text) for mistake in document.mistakes)
+        assert all(re.search("option is missing|is not a character", mistake.text) for mistake in document.mistakes)

@@ -8,6 +8,7 @@ import pytest
 
 from criproxy.control.calls.create import Creates
 from criproxy.control.calls.start import Starts
+from criproxy.control.containers.in_flight import InFlight, StartEvent
 from criproxy.control.settings import OnError, Promote, Settings
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -20,9 +21,10 @@ from criproxy.model.workload import Container, ContainerState
 from criproxy.observe.bypass import FAILURES, HANGS, Bypass, BypassMode
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
+from criproxy.views import status_check as report
 from criproxy.wire.calls import Call, Outcome
 from tests.control.reconcile.test_trouble import overlaps
-from tests.control.world import FAST, STATIC, Slow, World, owner, sharer
+from tests.control.world import FAST, STATIC, Slow, World, owner, sharer, situation
 
 LIMIT_S = 20.0
 HURRY = replace(FAST, handler_timeout_s=1.5, bypass_timeout_s=1.0)
@@ -141,7 +143,7 @@ async def test_a_start_at_which_we_failed_goes_on_only_where_nothing_has_to_be_d
 ) -> None:
     """A container that is where it belongs starts; one whose CPUs another must leave first is refused till then."""
 
-    async def broken(_starts: Starts, _key: str) -> None:
+    async def broken(_starts: Starts, _key: str, _until_s: float) -> None:
         raise ZeroDivisionError
 
     stuck = RuntimeOptions(missing=frozenset({"UpdateContainerResources"}))
@@ -283,3 +285,55 @@ async def test_a_passed_create_gets_its_cpus_before_it_starts(tmp_path: Path) ->
         passed = await world.run(sharer("passed"))
 
         assert (world.cpus(owned), world.cpus(passed)) == ("1-2", "0,3")
+
+
+async def test_a_failure_of_what_handles_failures_counts_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each create is refused in our words and gives its place back; `--check` names both causes, and bypass comes."""
+
+    async def broken(_creates: Creates, *_arguments: object, **_keys: object) -> None:
+        raise LookupError("planted")
+
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        await world.run(owner("owner", 2))
+        world.fragile.broken = True
+        with monkeypatch.context() as patched:
+            patched.setattr(Creates, "without_place", broken)
+            for number in range(FAILURES):
+                with pytest.raises(RuntimeCallError, match="the policy failed; criproxy's log has the cause") as caught:
+                    await world.run(owner(f"n{number}", 1))
+                assert caught.value.code is StatusCode.UNAVAILABLE
+
+        assert world.bypass.mode is BypassMode.AUTOMATIC
+        assert len(world.controller.node.containers) == 1
+        assert world.counters.fallbacks == {"refuse": FAILURES}
+        assert world.counters.refusals == {"UNAVAILABLE": FAILURES}
+        problems = report.problems(situation(world.controller))["problems"]
+        assert any("planted" in text and "default/n9/main" in text for text in problems)
+        assert any("ZeroDivisionError" in text for text in problems)
+        assert world.cpus(await world.run(owner("late", 1))) == "0,3"
+
+
+async def test_a_start_at_which_its_fallback_fails_frees_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet may start it again."""
+    start, left = InFlight.start, [ZeroDivisionError("planted")] * 2
+
+    def fails_twice(in_flight: InFlight, key: str, event: StartEvent) -> None:
+        if left and event is StartEvent.SEND:
+            raise left.pop()
+        start(in_flight, key, event)
+
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path) as world:
+        pod = owner("owner", 2)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.rested()
+        monkeypatch.setattr(InFlight, "start", fails_twice)
+        with pytest.raises(RuntimeCallError, match="criproxy failed; its log has the cause"):
+            await world.kubelet.start(owned)
+
+        assert not left
+        await world.kubelet.start(owned)
+        assert world.cpus(owned) == "1-2"

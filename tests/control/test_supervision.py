@@ -46,7 +46,7 @@ ENDLESS = {
     "control/configuration/policy_switch.py:PolicySwitch._follow_quotas": "supervised",
     "control/configuration/policy_switch.py:PolicySwitch._idle": "supervised",
     "control/reconcile/promotion.py:Promotions.watch": "supervised",
-    "control/configuration/last_good.py:Keeping.run": "supervised",
+    "control/configuration/last_good.py:PolicyFileKeeper.run": "supervised",
     "control/configuration/reload.py:Reload.run": "supervised",
     "control/sync/resync.py:Resync.run": "supervised",
     "control/devices/kubelet.py:Kubelet._until_back": "supervised",

@@ -17,6 +17,7 @@ from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import Explanations
 from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Outbox
+from criproxy.control.node.refusals import Refusals
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import asked
@@ -38,7 +39,8 @@ QUIET = replace(FAST, policy_name="static", exit_list_s=60.0, drift_period_s=0.0
 TELLING = (journal, log_line, considering, choice, asked, failure_notices)
 """Modules that do nothing but tell: all their functions are planted."""
 TELLERS: dict[type, set[str]] = {
-    History: {"refusals"},
+    History: set(),
+    Refusals: {"listed", "omitted"},
     Explanations: {"settled", "close"},
     Outbox: {"put", "drain", "settled", "close"},
     Recorder: {"command"},

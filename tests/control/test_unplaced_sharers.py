@@ -119,7 +119,7 @@ async def test_who_shares_is_placed_once_the_policy_answers(tmp_path: Path) -> N
     async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=QUICK, policy=policy) as world:
         container_id = await late(world)
         (text,) = unplaced(world)
-        assert text.startswith("default/late/main shares since 20")
+        assert text.startswith("default/late/main has shared CPUs since 20")
         assert text.endswith("without having been placed: criproxy failed while the container was created")
         policy.fails = False
         await world.poll(lambda: world.cpus(container_id) == "1")
@@ -169,7 +169,7 @@ async def test_who_came_during_a_bypass_is_told_of_where_nobody_is_promoted(
         await come_during(trouble, world, owner("late"), tmp_path)
         await world.poll(lambda: world.controller.ready)
         (text,) = wrong(world)
-        assert text.startswith("default/late/main shares since 20")
+        assert text.startswith("default/late/main has shared CPUs since 20")
         assert text.endswith("without having been placed: it was created during a bypass")
         assert measure(world.controller).unpromoted == 1
 
@@ -183,7 +183,7 @@ async def test_of_many_a_few_are_named(tmp_path: Path) -> None:
             await come(world, sharer(f"n{number}"))
         told = unplaced(world)
         assert len(told) == MAX_NAMED + 1
-        assert told[-1] == "2 more containers share without having been placed, for similar reasons"
+        assert told[-1] == "2 more containers share CPUs without having been placed, for similar reasons"
         assert measure(world.controller).unpromoted == MAX_NAMED + 2
 
 
@@ -195,7 +195,7 @@ NONE = {"balloonTypes": [{"name": "default", "maxCPUs": -1}]}
 @pytest.mark.parametrize(
     ("types", "why"),
     [
-        pytest.param(FEW, "no suitable balloon instance available of type few", id="no-room"),
+        pytest.param(FEW, "no balloon of type few", id="no-room"),
         pytest.param(NONE, "maxCPUs of balloon type default is -1", id="no-default-place"),
     ],
 )

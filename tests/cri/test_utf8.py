@@ -113,6 +113,6 @@ async def test_a_runtime_lists_what_is_not_utf8(tmp_path: Path) -> None:
 
 async def test_a_reply_that_cannot_be_read_is_a_failed_call(tmp_path: Path) -> None:
     """It is reported like any other failure of the runtime, and asked for again."""
-    with pytest.raises(RuntimeCallError, match=r"the reply is no runtime.v1.ListPodSandboxResponse") as caught:
+    with pytest.raises(RuntimeCallError, match=r"the reply is not a runtime.v1.ListPodSandboxResponse") as caught:
         await listed(tmp_path / "runtime.sock", b"\xff\xff\xff")
     assert caught.value.code is StatusCode.INTERNAL

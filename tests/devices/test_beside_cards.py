@@ -26,7 +26,7 @@ def test_what_no_plugin_passes_goes(own: str) -> None:
 
     assert envs(enforced) == [CARD]
     assert words(enforced) == [Word.ALLOCATED, Word.STRIPPED, Word.NODES_ADDED]
-    assert f"{own.partition('=')[0]} of its own taken out" in enforced.findings[1].sentence
+    assert f"criproxy removed {own.partition('=')[0]}" in enforced.findings[1].sentence
     assert envs(reported) == [CARD, own]
     assert words(reported) == [Word.ALLOCATED, Word.OVERRIDE, Word.NODES_ADDED]
 
@@ -56,7 +56,7 @@ def test_the_channel_that_the_plugin_passes_as_a_mount_stays() -> None:
     given_one, none = at_create(create, GPU_B), at_create(create, NOTHING)
 
     assert [mount.container_path for mount in given_one.asked.mounts] == [f"{MOUNTS}/GPU-b", f"{MOUNTS}/imex/0"]
-    assert f"it asked for more than was allocated to it: mount {MOUNTS}/imex/1 of its own" in (
+    assert f"it asked for more than was allocated to it: criproxy removed mount {MOUNTS}/imex/1" in (
         given_one.findings[1].sentence
     )
     assert not none.asked.mounts

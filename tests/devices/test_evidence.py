@@ -1,5 +1,7 @@
 """Who was given what, by which source."""
 
+from dataclasses import replace
+
 import pytest
 
 from criproxy.devices.asked import Asked
@@ -69,6 +71,16 @@ def test_variables_grant_nothing() -> None:
     assert of(NVIDIA, asked("PATH=/bin")) == Allocation(Given.NONE, (), "request")
     assert of(NVIDIA, asked(mounts=("/var/run/nvidia-container-devices/0",))).given is Given.UNKNOWN
     assert of(AMD, asked("AMD_VISIBLE_DEVICES=all")) == Allocation(Given.NONE, (), "request")
+
+
+def test_an_answer_in_doubt_comes_last() -> None:
+    """It limits who asks for cards by a variable, and grants nothing to who asks for none."""
+    doubtful, wants = replace(GPU_A, certain=False), "NVIDIA_VISIBLE_DEVICES=all"
+
+    assert of(NVIDIA, asked(wants), doubtful) == Allocation(Given.CARDS, ("GPU-a",), "podresources")
+    assert of(NVIDIA, asked(wants), replace(NOTHING, certain=False)) == Allocation(Given.NONE, (), "podresources")
+    assert of(NVIDIA, asked(), doubtful) == Allocation(Given.NONE, (), "request")
+    assert of(NVIDIA, asked(wants, devices=("/dev/nvidia1",)), doubtful) == Allocation(Given.CARDS, ("GPU-b",), "nodes")
 
 
 def test_a_source_that_knows_only_some() -> None:

@@ -124,7 +124,7 @@ def test_limits_stay_on_who_was_given_a_card() -> None:
     done = at_create(asked("NVIDIA_VISIBLE_DEVICES=GPU-b", "CUDA_DISABLE_CONTROL=true"), GPU_B)
 
     assert envs(done) == ["NVIDIA_VISIBLE_DEVICES=GPU-b"]
-    assert "CUDA_DISABLE_CONTROL of its own taken out" in done.findings[1].sentence
+    assert "criproxy removed CUDA_DISABLE_CONTROL" in done.findings[1].sentence
 
 
 @pytest.mark.parametrize("mode", ["keep", "report"])
@@ -171,7 +171,7 @@ def test_who_asks_by_a_mount_is_said_to_do_so() -> None:
     (finding,) = at_create(asked("A=1", mounts=("/var/run/nvidia-container-devices/all",))).findings
 
     assert finding.word is Word.NO_EVIDENCE
-    assert "it asks for one by mount /var/run/nvidia-container-devices/all" in finding.sentence
+    assert "it asks for one with mount /var/run/nvidia-container-devices/all" in finding.sentence
     assert "NVIDIA_VISIBLE_DEVICES" not in finding.sentence
 
 

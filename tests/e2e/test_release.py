@@ -68,7 +68,7 @@ async def test_nobody_stays_pinned_when_criproxy_was_killed(scene: Scene) -> Non
 
     await scene.serve.spawn()
     status = await scene.serve.message("READY=1")
-    assert any(line.startswith("STATUS=RELEASED, no container is placed: criproxy release, ") for line in status)
+    assert any(line.startswith("STATUS=RELEASED, so no container is placed: criproxy release, ") for line in status)
     late = await run(scene, "late", 500)
     assert await scene.sets(late) == (ALL, MEMS)
 

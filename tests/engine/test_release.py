@@ -1,5 +1,7 @@
 """Letting everybody go, and placing them again."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -12,20 +14,23 @@ from criproxy.engine.events import (
     ContainerResized,
     ContainerStarted,
     Event,
+    Found,
     PolicyChanged,
+    Present,
     Released,
     TopologyChanged,
     UpdateApplied,
 )
+from criproxy.engine.fallback import Fallback
 from criproxy.engine.invariants import violations
 from criproxy.engine.release import outcome_of, successor
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Grant
+from criproxy.model.grant import Applied, Grant
 from criproxy.model.node import Node
 from criproxy.model.notices import Trouble
 from criproxy.model.topology import Topology
-from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.model.workload import Container, ContainerState, Miss, Missed, QosClass, Sizes
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
@@ -137,6 +142,18 @@ def test_a_resize_and_another_machine_place_nobody() -> None:
     assert node.containers["a"].cpu_milli == 3000
 
 
+def test_who_has_been_let_go_gets_the_cpus_that_come() -> None:
+    """It may run on all CPUs, of which there are more now; one that another program restricts is left alone."""
+    small = after(Node(machine(1, 4, 1)), *started("a", 2), *started("b", 0.5))
+    free = after(small, ASKED, *(UpdateApplied(key, frozenset(range(4)), frozenset({0})) for key in "ab"))
+    restricted = after(free, UpdateApplied("b", frozenset({3}), frozenset({0})))
+
+    decision = step(restricted, TopologyChanged(MACHINE), STATIC)
+
+    assert decision.node.grants == {"a": WHOLE}
+    assert [update.key for update in decision.updates] == ["a"]
+
+
 def test_a_machine_that_shrinks_changes_what_is_left_to_do() -> None:
     """Nobody can be given CPUs that are no more."""
     node = after(RUNNING, ASKED, TopologyChanged(machine(1, 4, 1)))
@@ -145,23 +162,113 @@ def test_a_machine_that_shrinks_changes_what_is_left_to_do() -> None:
 
 
 def test_undone_everybody_is_placed_by_size() -> None:
-    """As under a new policy for all; memory stays where it is by now."""
+    """As under a new policy for all, with the memory of before."""
     decision = step(released(), PolicyChanged(apply_all=True), STATIC)
 
     assert cpus(decision.node) == {"a": "1-2", "b": "0,3-7"}
-    assert {grant.mems for grant in decision.node.grants.values()} == {frozenset()}
+    assert {key: grant.mems for key, grant in decision.node.grants.items()} == {
+        key: grant.mems for key, grant in RUNNING.grants.items()
+    }
     assert {update.key for update in decision.updates} == {"a", "b"}
     assert decision.node.released == ""
 
 
-def test_a_new_policy_for_newcomers_ends_it_too() -> None:
-    """Who is here shares what nobody owns, so that newcomers can own CPUs alone."""
-    decision = step(released(), PolicyChanged(), STATIC)
-    node = after(decision.node, *started("c", 2))
+MOVED = after(RUNNING, *started("c", 2), *started("d", 1), ContainerGone("a"))
+"""A node on which the first free CPUs are not those of the containers that came first."""
 
-    assert cpus(decision.node) == {"a": "0-7", "b": "0-7"}
-    assert {update.key for update in decision.updates} == {"a", "b"}
-    assert cpus(node) == {"a": "0,3-7", "b": "0,3-7", "c": "1-2"}
+
+@pytest.mark.parametrize("apply_all", [pytest.param(True, id="undone"), pytest.param(False, id="another file")])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(STATIC, id="static"),
+        pytest.param(TopologyAwarePolicy(TopologyAwareOptions()), id="topology-aware"),
+    ],
+)
+def test_who_was_released_goes_back_to_where_it_was(policy: Policy, *, apply_all: bool) -> None:
+    """Its CPUs are free, so it gets the same, and its memory stays where the kernel has it."""
+    first = after(Node(MACHINE), *started("a", 2), *started("b", 0.5), *started("c", 2), policy=policy)
+    before = after(first, *started("d", 1), ContainerGone("a"), policy=policy)
+
+    node = after(released(before), PolicyChanged(apply_all=apply_all), policy=policy)
+
+    assert node.grants == before.grants
+    assert node.former == {}
+
+
+def test_who_came_during_a_release_takes_no_cpu_from_those_before() -> None:
+    """It is placed when the release ends, beside those who go back."""
+    node = after(released(MOVED), *started("e", 2), *[applied("e")], PolicyChanged())
+
+    assert {key: cpus(node)[key] for key in ("c", "d")} == {key: cpus(MOVED)[key] for key in ("c", "d")}
+    assert cpus(node)["e"] == "1-2"
+
+
+def test_a_second_release_remembers_what_was_before_the_first() -> None:
+    """The whole machine is no place to go back to."""
+    node = after(released(released(MOVED)), PolicyChanged())
+
+    assert cpus(node) == cpus(MOVED)
+
+
+def test_nobody_goes_back_to_cpus_that_are_no_more() -> None:
+    """It is placed as one that comes now."""
+    node = after(released(MOVED), TopologyChanged(machine(1, 4, 1)), PolicyChanged())
+
+    assert violations(node) == []
+    assert len(node.grants["d"].exclusive) == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        pytest.param(
+            {0, 1}, [" may run only on CPUs 0-1: another program has restricted it since the release"], id="less"
+        ),
+        pytest.param(MACHINE.cpus, [], id="all"),
+        pytest.param({*MACHINE.cpus, 8}, [], id="more than pods may use"),
+    ],
+)
+def test_the_check_says_which_released_container_is_restricted_again(seen: set[int], expected: list[str]) -> None:
+    """What it has is followed, though it has no place."""
+    node = after(released(), UpdateApplied("a", frozenset(seen), MACHINE.mems))
+
+    assert violations(node) == [f"{node.containers['a'].title}{text}" for text in expected]
+
+
+def test_under_the_policy_none_nobody_asks_what_others_make_of_a_container() -> None:
+    """Its cpuset is another program's affair."""
+    node = after(RUNNING, PolicyChanged(apply_all=True), policy=NonePolicy(Options()))
+    node = after(node, applied("a"), applied("b"), UpdateApplied("a", frozenset({3}), MACHINE.mems))
+
+    assert (node.applied, violations(node)) == ({}, [])
+
+
+def test_one_that_ends_during_a_release_is_forgotten() -> None:
+    """What it had is free."""
+    assert after(released(MOVED), ContainerExited("c")).former.keys() == {"b", "d"}
+
+
+def test_a_release_that_ended_without_a_daemon_is_remembered_until_containers_are_placed() -> None:
+    """The command leaves the placing to the daemon that starts next."""
+    unplaced = after(released(MOVED), PolicyChanged(), policy=NonePolicy(Options()))
+    assert (unplaced.grants, unplaced.released) == ({}, "")
+
+    assert cpus(after(unplaced, PolicyChanged(apply_all=True))) == cpus(MOVED)
+    assert cpus(after(released(unplaced), PolicyChanged())) == cpus(MOVED)
+
+
+def test_a_container_that_was_found_goes_back_as_well() -> None:
+    """It has no create of ours, and is not taken for one that is only watched."""
+    found = Container(key="f", pod="s", name="f", qos=QosClass.BURSTABLE, state=ContainerState.RUNNING)
+    before = after(MOVED, Found(containers=(Present(found, Applied(MACHINE.cpus, MACHINE.mems)),)))
+
+    node = released(before)
+
+    assert not node.is_watched("f")
+    assert cpus(after(node, PolicyChanged())) == cpus(before)
+    assert "f" in after(node, PolicyChanged(apply_all=True), policy=Fallback(STATIC.options)).grants
+    assert "f" in after(node, TopologyChanged(machine(1, 4, 1)), PolicyChanged()).grants
 
 
 def test_the_policy_none_leaves_alone_who_has_no_place() -> None:
@@ -212,6 +319,28 @@ def test_an_update_that_has_not_failed_is_under_way() -> None:
     assert (there["outcome"], there["cpus"]) == ("placed", "1-2")
 
 
+@pytest.mark.parametrize(
+    ("why", "expected"),
+    [
+        pytest.param(None, ("placed", ""), id="placed"),
+        pytest.param(Miss.UNFIT, ("shares", "the policy has no place for it"), id="no room"),
+        pytest.param(
+            Miss.BYPASSED,
+            ("shares", "the policy was not asked where to place it, and is asked as soon as it can be"),
+            id="not asked",
+        ),
+    ],
+)
+def test_who_was_not_placed_is_not_said_to_be_placed(why: Miss | None, expected: tuple[str, str]) -> None:
+    """It shares, and the row says why."""
+    known = replace(RUNNING.containers["a"], missed=Missed(why=why) if why else None)
+    node = after(RUNNING.replace(containers={**RUNNING.containers, "a": known}), applied("a", RUNNING.grants["a"]))
+
+    row = outcome_of(known, released(), node, "placed", {})
+
+    assert (row["outcome"], row["error"]) == expected
+
+
 def test_a_container_that_got_its_id_meanwhile_is_the_same() -> None:
     """It is found by its reservation."""
     creating = after(Node(MACHINE), ContainerCreating(asking("a", 2)))
@@ -224,7 +353,7 @@ def test_a_container_that_got_its_id_meanwhile_is_the_same() -> None:
 
 @given(machines(), lives_with_found)
 def test_a_release_and_its_end_keep_every_promise(topology: Topology, life: list[Event]) -> None:
-    """At any moment of any life: free after the release, and after its end as if placed for the first time."""
+    """At any moment of any life: free after the release, and placed after its end, with the memory of before."""
     policy = TopologyAwarePolicy(TopologyAwareOptions())
     node = Node(topology)
     for _, event, state in live(topology, policy, life):
@@ -238,4 +367,4 @@ def test_a_release_and_its_end_keep_every_promise(topology: Topology, life: list
         alive = {key for key in node.containers if key in free.grants}
         assert violations(back) == []
         assert back.grants.keys() == alive
-        assert list(memory_stays(free, back)) == []
+        assert node.released or list(memory_stays(node, back)) == []

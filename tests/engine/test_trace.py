@@ -71,9 +71,9 @@ def test_a_population_comes_again(topology: Topology, life: list[Event]) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "the line is no JSON"),
+        ("{", "the line is not JSON"),
         ("[]", "the line must be an object"),
-        ('{"at": 1}', "there is no event None; there are PodCreated"),
+        ('{"at": 1}', "there is no event None; events are: PodCreated"),
         ('{"at": 1, "event": "Released"}', "there is no event 'Released'"),
         ('{"event": "PodGone", "key": "s"}', "'at' must be seconds"),
         ('{"at": 1, "event": "PodGone"}', "PodGone.key is missing"),
@@ -91,7 +91,7 @@ def test_another_version() -> None:
     """It is not read."""
     header = json.loads(header_line(Header(machine()))) | {"criproxy_trace": 2}
 
-    with pytest.raises(ValueError, match="no trace of version 1: 'criproxy_trace' is 2"):
+    with pytest.raises(ValueError, match="not a trace of version 1: 'criproxy_trace' is 2"):
         parse_header(json.dumps(header))
 
 

@@ -123,8 +123,8 @@ class Ledger:
 
     def reloads(self, policy: str, *, everybody: bool) -> None:
         """Another policy file is in force."""
-        self.policy, self.released = policy, False
-        if everybody:
+        was_released, self.released, self.policy = self.released, False, policy
+        if everybody or (was_released and policy != "none"):
             self._all(NOBODY if policy == "none" else policy)
         elif policy == "none":
             self._all(STAYS)

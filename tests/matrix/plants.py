@@ -99,7 +99,7 @@ def check_complains(patch: pytest.MonkeyPatch) -> None:
 
     def broken(situation: Situation) -> dict[str, Any]:
         found = problems(situation)
-        return found | {"problems": [*found["problems"], "default/first/main should be on CPUs 1-2 and is on 1-2"]}
+        return found | {"problems": [*found["problems"], "default/first/main should be on CPUs 1-2 but is on 1-2"]}
 
     patch.setattr(report, "problems", broken)
 

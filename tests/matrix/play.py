@@ -18,7 +18,7 @@ from tests.matrix.scene import OURS, RESERVED, Asks, Ran, Scene, pod
 CARD = "NVIDIA_VISIBLE_DEVICES"
 EXPECTED_ERRORS = {
     "disk full": {
-        "state cannot be stored; going on in memory",
+        "state cannot be stored; criproxy continues in memory",
         "call not handled",
         "state lost: the runtime is asked at the next start",
     }

@@ -16,7 +16,7 @@ from criproxy.control.calls.start import Locked, Starts
 from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
 from criproxy.control.configuration import load as configuration
-from criproxy.control.devices.guard import DeviceGuard, Guarded
+from criproxy.control.devices.guard import DeviceGuard, GuardResult
 from criproxy.control.node import history as journal
 from criproxy.control.node.outbox import Outbox
 from criproxy.control.sync.exit_events import ExitEvents
@@ -181,8 +181,8 @@ def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
 def the_fallback_has_what_failed(patch: pytest.MonkeyPatch) -> None:
     """The rule about devices fails the create, and its fallback, since that asks the rule again."""
 
-    async def broken(self: DeviceGuard, request: api.CreateContainerRequest, container: Any) -> Guarded:  # noqa: ANN401
-        return await self._guard(self.rules, request, container) if self.rules else Guarded()
+    async def broken(self: DeviceGuard, request: api.CreateContainerRequest, container: Any) -> GuardResult:  # noqa: ANN401
+        return await self._guard(self.rules, request, container) if self.rules else GuardResult()
 
     plant(patch, DeviceGuard, "guard", broken)
 
@@ -223,8 +223,8 @@ def mounts_need_a_slash(patch: pytest.MonkeyPatch) -> None:
 def who_is_found_has_no_cards(patch: pytest.MonkeyPatch) -> None:
     """Nobody asks which cards those have at whose create nobody looked."""
 
-    async def broken(self: DeviceGuard, item: Any, info: Any) -> Guarded:  # noqa: ANN401
-        return Guarded()
+    async def broken(self: DeviceGuard, item: Any, info: Any) -> GuardResult:  # noqa: ANN401
+        return GuardResult()
 
     plant(patch, DeviceGuard, "found", broken)
 

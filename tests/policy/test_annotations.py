@@ -164,8 +164,8 @@ def test_a_pod_with_thousands_of_annotations_is_told_of_in_a_few_words() -> None
     """The first are named, the others counted."""
     notes = wishes_of({f"x{number:04d}.criproxy.io/pod": "1" for number in range(8000)}).notes()
     assert len(notes) == 9
-    assert notes[0].startswith("annotation x0000.criproxy.io/pod is not acted on")
-    assert notes[-1] == "7992 more annotations are not acted on"
+    assert notes[0].startswith("annotation x0000.criproxy.io/pod has no effect")
+    assert notes[-1] == "7992 more annotations have no effect"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
         ),
         pytest.param(
             [{"name": "a", "components": ["b", "c"]}, {"name": "b"}],
-            "balloonTypes.0.components.1: there is no balloon type 'c'; there are a, b",
+            "balloonTypes.0.components.1: there is no balloon type 'c'; types are: a, b",
             id="unknown-component",
         ),
         pytest.param(
@@ -57,7 +57,7 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
         ),
         pytest.param(
             [{"name": "a", "loads": ["avx"]}],
-            "balloonTypes.0.loads.0: there is no load class 'avx'; there are none",
+            "balloonTypes.0.loads.0: there is no load class 'avx'; load classes are: none",
             id="unknown-load",
         ),
         pytest.param(
@@ -85,12 +85,12 @@ def mistakes(*types: dict[str, Any], **options: Any) -> list[str]:  # noqa: ANN4
         ),
         pytest.param(
             [{"name": "a", "matchExpressions": [{"key": ":name:nam", "operator": "Exists"}]}],
-            "balloonTypes.0.matchExpressions.0: no container has the key 'nam'; there are name, namespace, qosclass",
+            "balloonTypes.0.matchExpressions.0: no container has the key 'nam'; keys are: name, namespace, qosclass",
             id="unknown-key",
         ),
         pytest.param(
             [{"name": "a", "groupBy": "${pod/labels/app}-$pod/label"}],
-            "balloonTypes.0.groupBy: no container has the key 'pod/label'; there are name",
+            "balloonTypes.0.groupBy: no container has the key 'pod/label'; keys are: name",
             id="unknown-group",
         ),
         pytest.param(
@@ -215,6 +215,6 @@ def test_what_has_no_effect_is_noted() -> None:
     options = BalloonsOptions.model_validate({"idleCPUClass": "low", "balloonTypes": [{"name": "a", "cpuClass": "x"}]})
 
     assert [(note.path, note.text) for note in options.notes()] == [
-        (("idleCPUClass",), "is not acted on: criproxy sets no frequencies"),
-        (("balloonTypes", 0, "cpuClass"), "is not acted on: criproxy sets no frequencies"),
+        (("idleCPUClass",), "has no effect: criproxy does not set CPU frequencies"),
+        (("balloonTypes", 0, "cpuClass"), "has no effect: criproxy does not set CPU frequencies"),
     ]

@@ -9,7 +9,7 @@ from tests.policy.tables import shown, shown_resize, text
 from tests.policy.test_balloons import ANNOTATION, world
 
 LIMIT = "its type allows 2 CPUs"
-FULL = "a new two -a place: there are 2, as many as maxBalloons says"
+FULL = "a new two -a place: maxBalloons allows no more than 2"
 
 
 def newcomer(milli: int, namespace: str = "shop", pod: str = "new") -> Container:

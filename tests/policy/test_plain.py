@@ -52,7 +52,7 @@ def test_plain_data(text: str, data: object) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        pytest.param("a: [", "it is no YAML: .* in line 2, column", id="broken"),
+        pytest.param("a: [", "it is not YAML: .* in line 2, column", id="broken"),
         pytest.param("a: &x [1]\nb: *x", "aliases", id="alias"),
         pytest.param("[" * 5000, "nested deeper than 16", id="deep"),
         pytest.param("!!binary aGk=", "tags", id="binary"),
@@ -60,8 +60,8 @@ def test_plain_data(text: str, data: object) -> None:
         pytest.param("? [a]\n: b", "keys of its maps must be texts", id="list-as-key"),
         pytest.param("a: 1\n---\nb: 2", "several documents", id="documents"),
         pytest.param("[" + "x," * 5000 + "]", "more than 4096 parts", id="many"),
-        pytest.param("\x00", "it is no YAML", id="nul"),
-        pytest.param("\ud800", "it is no YAML", id="surrogate"),
+        pytest.param("\x00", "it is not YAML", id="nul"),
+        pytest.param("\ud800", "it is not YAML", id="surrogate"),
     ],
 )
 def test_what_is_no_plain_data_is_told(text: str, says: str) -> None:

@@ -13,17 +13,19 @@ from criproxy.policy.topology_aware import TopologyAwareOptions
 from criproxy.policy.unheeded import annotation_notes
 from criproxy.simulate.machines import machine
 
-IS_NOT = "is not acted on"
-CLASSES = "criproxy sets no classes for caches, memory bandwidth or disks"
-SCHEDULING = "criproxy sets no scheduling classes, because CRI has no field for them"
+IS_NOT = "has no effect"
+CLASSES = "criproxy does not set classes for caches, memory bandwidth or disks"
+SCHEDULING = "criproxy does not set scheduling classes, because CRI has no field for them"
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         pytest.param("scheduling-class.resource-policy.nri.io/pod", SCHEDULING, id="of-the-pod"),
-        pytest.param("cpu-class.criproxy.io", "criproxy sets no frequencies", id="without-scope"),
-        pytest.param("irq-affinity.criproxy.io/container.main", "criproxy moves no interrupts", id="of-the-container"),
+        pytest.param("cpu-class.criproxy.io", "criproxy does not set CPU frequencies", id="without-scope"),
+        pytest.param(
+            "irq-affinity.criproxy.io/container.main", "criproxy does not move interrupts", id="of-the-container"
+        ),
         pytest.param("cri-resource-manager.intel.com/rdtclass", CLASSES, id="the-old-form"),
         pytest.param(
             "prefer-isolated-cpu.criproxy.io/pod",
@@ -81,7 +83,7 @@ def test_options_without_effect() -> None:
 
     assert [note.path for note in notes] == [(name,) for name in said]
     assert {note.text for note in notes} == {
-        f"{IS_NOT}: criproxy sets no frequencies",
+        f"{IS_NOT}: criproxy does not set CPU frequencies",
         f"{IS_NOT}: {SCHEDULING}",
-        f"{IS_NOT}: criproxy moves no interrupts",
+        f"{IS_NOT}: criproxy does not move interrupts",
     }

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.events import ContainerCreating
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.guard import Guarded
 from criproxy.engine.step import step
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
 from criproxy.model.node import Node
@@ -221,7 +221,7 @@ POLICIES: Mapping[str, Policy] = {
 def test_policies_keep_to_what_is_available(name: str) -> None:
     """Nobody gets a CPU or memory beyond it, and nobody owns the reserved one."""
     policy: Policy = (
-        Guarded(POLICIES["static"], "x", Options.model_validate(CHOSEN)) if name == "guarded" else POLICIES[name]
+        CheckedPolicy(POLICIES["static"], "x", Options.model_validate(CHOSEN)) if name == "guarded" else POLICIES[name]
     )
     node = Node(n4c16())
     for number, qos in enumerate([QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT, QosClass.GUARANTEED]):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.events import ContainerCreating, ContainerGone, PodCreated
-from criproxy.engine.guard import Guarded
 from criproxy.engine.step import step
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Pod, QosClass
@@ -42,8 +42,8 @@ def test_a_step_leaves_a_policy_as_it_was(name: str) -> None:
 def test_who_checks_a_policy_keeps_nothing_either(name: str) -> None:
     """The same question, the same answer, the same faults."""
     inner, node = build(name), Node(machine(cores=8, threads=2))
-    guard = Guarded(inner, name, options_of(inner))
+    guard = CheckedPolicy(inner, name, options_of(inner))
     event = ContainerCreating(Container(key="a", pod="s", name="a", qos=QosClass.GUARANTEED, cpu_milli=2000))
 
     assert step(node, event, guard) == step(node, event, guard)
-    assert guard == Guarded(inner, name, options_of(inner))
+    assert guard == CheckedPolicy(inner, name, options_of(inner))

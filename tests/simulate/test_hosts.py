@@ -74,7 +74,7 @@ def test_what_is_no_host(tmp_path: Path) -> None:
         (text, "it is neither a folder nor an archive that tar knows"),
         (huge, "more than 1024 MiB"),
     ):
-        with pytest.raises(UsageError, match=f"{path} is no host root: .*{said}"):
+        with pytest.raises(UsageError, match=f"{path} is not a host root: .*{said}"):
             of_host(path)
 
 

@@ -155,6 +155,14 @@ class TestTraces:
 
         assert (load.topology, load.events, load.duration_s) == (TWO, tuple(events), 5)
 
+    @pytest.mark.parametrize("name", ["node", "node.json", "node.jsonl.1", "node.yaml"])
+    def test_a_trace_is_one_whatever_its_name(self, tmp_path: Path, name: str) -> None:
+        """Its first line says so."""
+        file = tmp_path / name
+        file.write_text("\n".join([header_line(Header(TWO)), *map(line, arrival(1, guaranteed("a")))]))
+
+        assert read_load(file).events == tuple(arrival(1, guaranteed("a")))
+
     def test_a_made_load_written_as_a_trace_ends_the_same(self, file: Path, tmp_path: Path) -> None:
         """A trace has all that matters to a policy."""
         made, trace = read_load(file), tmp_path / "made.jsonl"

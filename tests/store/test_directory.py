@@ -12,7 +12,7 @@ from criproxy.store.store import Store
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories away")
 OURS = ("lock", "criproxy.db")
-FOREIGN = "is used by other programs, too: name one of criproxy's own with --state-dir"
+FOREIGN = "is also used by other programs: name one of criproxy's own with --state-dir"
 ELSE = "is criproxy's, else name another one with --state-dir"
 
 

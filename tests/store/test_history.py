@@ -1,6 +1,8 @@
 """The history keeps what explains those who live, whatever comes and goes beside them."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,35 @@ def test_the_oldest_make_room(database: Database, monkeypatch: pytest.MonkeyPatc
     remember(again, entry("x" * 140))
     assert told(again, "r-1") == ["7", "x" * 140]
     again.close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", [pytest.param("a\0" + "b" * 500, id="NUL"), pytest.param("ü" * 500, id="umlauts")])
+def test_what_is_written_counts_as_what_is_dropped(
+    database: Database, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Any text that a pod brings: else the table would seem full for ever, and no drop would end that."""
+    monkeypatch.setattr(history, "MAX_BYTES", 4_000)
+    for number in range(40):
+        remember(database, entry(f"{number} {text}", life=f"r-{number}"))
+
+    assert told(database, "r-39") == [f"39 {text}"]
+    assert told(database, "r-1") == []
+
+
+@pytest.mark.timeout(60)
+def test_rows_that_others_deleted_end_no_write(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An operator emptied the table: what was counted is not there any more."""
+    monkeypatch.setattr(history, "MAX_BYTES", 4_000)
+    remember(database, *(entry("x" * 500, life=f"r-{number}") for number in range(7)))
+    with closing(sqlite3.connect(tmp_path / "criproxy.db")) as other, other:
+        other.execute("DELETE FROM decisions")
+
+    remember(database, entry("y" * 500, life="r-8"))
+
+    assert told(database, "r-8") == ["y" * 500]
 
 
 def test_those_who_ended_make_room_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

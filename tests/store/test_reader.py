@@ -1,6 +1,7 @@
 """The database can be read beside the one who has it, and without anybody, and nothing changes by that."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -34,6 +35,12 @@ def digest(directory: Path) -> tuple[bytes, int]:
     return path.read_bytes(), path.stat().st_mtime_ns
 
 
+def touch(directory: Path, at_s: float) -> None:
+    """Make the files as new as *at_s* says."""
+    for part in directory.glob("criproxy.db*"):
+        os.utime(part, (at_s, at_s))
+
+
 async def test_while_it_is_in_use(tmp_path: Path) -> None:
     """What the daemon has written is seen at once, and the daemon goes on writing."""
     store = await filled(tmp_path)
@@ -54,9 +61,20 @@ async def test_after_its_end(tmp_path: Path) -> None:
     before = digest(tmp_path)
     with open_reader(tmp_path) as reader:
         assert reader.node(MACHINE) == NODE
-        assert before[1] / 1e9 == pytest.approx(reader.changed_s, abs=60)
+        assert before[1] / 1e9 == pytest.approx(reader.saved_s, abs=60)
         Store(tmp_path).close()
     assert digest(tmp_path)[0] == before[0]
+
+
+async def test_a_write_that_fails_does_not_make_the_state_newer(tmp_path: Path) -> None:
+    """It is as old as the last write that succeeded, whenever its files were touched."""
+    (await filled(tmp_path)).close()
+    with open_reader(tmp_path) as reader:
+        saved_s = reader.saved_s
+    touch(tmp_path, 2e9)
+
+    with open_reader(tmp_path) as reader:
+        assert reader.saved_s == saved_s < 1.9e9
 
 
 async def test_who_was_refused(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_version_12_is_carried_over(tmp_path: Path) -> None:
     }
     assert node.applied == {"id1": Applied(own, both, lifted=True), "id2": Applied(shared, frozenset())}
     assert not node.kept
+    assert not node.former
     assert (node.configuration, node.released) == ("abc", "true")
     assert history == [
         Record(1.5, "id1", "shop/web/main", Kind.GRANTED, ("because", "its card"), "r1", {"cpus": "1-2", "moved": 3}),

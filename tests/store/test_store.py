@@ -14,7 +14,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, Event, PodCreated, PodStopped
+from criproxy.engine.events import (
+    ContainerCreated,
+    ContainerCreating,
+    ContainerGone,
+    ContainerStarted,
+    Event,
+    PodCreated,
+    PodStopped,
+    Released,
+)
 from criproxy.engine.step import step
 from criproxy.errors import StoreError
 from criproxy.model.kept import Kept
@@ -111,9 +120,18 @@ async def test_everything_is_remembered(store: Store) -> None:
     assert reopened(store) == node
 
 
+async def test_what_was_before_a_release_is_remembered(store: Store) -> None:
+    """Containers that were released go back to where they were, also by a daemon that starts later."""
+    node = await keep(store, EMPTY, *LIFE, Released("somebody asked"))
+    assert node.former
+
+    assert reopened(store) == node
+
+
 async def test_what_is_gone_is_forgotten(store: Store) -> None:
     """Rows of a container that went are removed; what is kept for its pod is not before that has ended."""
-    node = await keep(store, EMPTY, *LIFE, ContainerGone("id1"), ContainerGone("r2"))
+    ended = ContainerStarted("id1"), ContainerGone("id1"), ContainerGone("r2")
+    node = await keep(store, EMPTY, *LIFE, *ended)
 
     assert reopened(store) == node == EMPTY.replace(pods={"s": POD}, kept={"u": Kept({"main": frozenset({1, 9})})})
 
@@ -168,8 +186,8 @@ def test_only_what_differs_is_written() -> None:
 
     nothing: tuple[list[str], list[str]] = ([], [])
     new: tuple[list[str], list[str]] = (["new"], [])
-    unchanged = {"pods": nothing, "kept": nothing, "incidents": nothing}
-    assert touched == {"containers": new, "grants": new, "applied": new, **unchanged}
+    others = {"pods": nothing, "kept": nothing, "former": nothing, "incidents": nothing}
+    assert touched == {"containers": new, "grants": new, "applied": new, **others}
 
 
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:
@@ -361,7 +379,7 @@ def execute(path: Path, statement: str) -> None:
         pytest.param(spoil_version, f"version {VERSION + 1} is newer than {VERSION}", id="newer"),
         pytest.param(spoil_tables, "no such table: grants", id="other-tables"),
         pytest.param(spoil_values, "table grants cannot be read", id="unreadable-row"),
-        pytest.param(spoil_texts, "table pods cannot be read: .* is no map of texts", id="no-labels"),
+        pytest.param(spoil_texts, "table pods cannot be read: .* is not a map of strings", id="no-labels"),
         pytest.param(spoil_columns, "table pods already exists", id="somebody-elses"),
     ],
 )

@@ -52,19 +52,21 @@ def test_candidates_as_json() -> None:
     ("leavers", "said"),
     [
         pytest.param(
-            Leavers(("a",), shortest=True), "it would fit if this container left; no shorter list would do", id="one"
+            Leavers(("a",), shortest=True), "it would fit without this container; no shorter list makes room", id="one"
         ),
         pytest.param(
             Leavers(("a", "b"), omitted=3),
-            "it would fit if these 5 containers left; a shorter list may do: the search was cut short",
+            "it would fit without these 5 containers; a shorter list may exist: the search was cut short",
             id="many",
         ),
         pytest.param(
-            Leavers(shortest=True), "it would not fit if all containers of other pods left", id="larger-than-the-node"
+            Leavers(shortest=True),
+            "it would not fit even without the containers of all other pods",
+            id="larger-than-the-node",
         ),
         pytest.param(
             Leavers(steps=100),
-            "no list of containers was found within 100 steps of search whose leaving makes room",
+            "a search of 100 steps found no list of containers whose removal makes room",
             id="cut-short",
         ),
     ],

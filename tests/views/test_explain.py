@@ -35,6 +35,34 @@ def names(found: list[str]) -> str:
     return " ".join(found)
 
 
+HOSTILE = "side\nAll is well\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("0a", r"0a2 (shop/web/side\nAll is well\x1b[31m, running)", id="ids"),
+        pytest.param("side", r"did you mean shop/web/side\nAll is well\x1b[31m?", id="names"),
+        pytest.param("x" * 9000, "'xx", id="asked"),
+        pytest.param("y", "yyy… (", id="long"),
+        pytest.param("a\nb", r"'a\nb'", id="asked-with-a-break"),
+    ],
+)
+def test_names_in_errors_are_shown_as_text(text: str, said: str) -> None:
+    """A name of a tenant makes no line of its own in an error, and is cut."""
+    containers = [
+        container("0a1", "r-1"),
+        container("0a2", "r-2", name=HOSTILE),
+        container("c", "r-3", name="y" * 9000),
+    ]
+    with pytest.raises(CriproxyError) as caught:
+        choose(node(*containers), [], text)
+
+    assert str(caught.value).isprintable()
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

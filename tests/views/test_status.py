@@ -186,9 +186,9 @@ def test_an_update_under_way_is_told_apart_from_one_that_fails() -> None:
     trouble = {"a" * 64: Trouble("UpdateContainerResources: UNAVAILABLE: no", 3)}
     found = problems(situation(after(), troubles=trouble))
 
-    assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 and is on 0-7"]
+    assert found["under_way"] == ["kube-system/dns/main should be on CPUs 0,3-7 but is on 0-7"]
     assert found["problems"] == [
-        "shop/web/side should be on CPUs 0,3-7 and is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
+        "shop/web/side should be on CPUs 0,3-7 but is on 0-7 (3 times: UpdateContainerResources: UNAVAILABLE: no)"
     ]
 
 
@@ -198,7 +198,7 @@ def test_memory_that_is_elsewhere_is_told() -> None:
     node = step(node, UpdateApplied("c" * 64, parse_cpuset("1-2"), frozenset({1})), POLICY).node
 
     assert problems(situation(node))["under_way"] == [
-        "shop/trader/main should have memory of NUMA nodes 0 and has memory of 1"
+        "shop/trader/main should have memory of NUMA nodes 0 but has memory of 1"
     ]
 
 
@@ -222,6 +222,22 @@ def test_the_policy_none_is_told(policy: str, kinds: list[str]) -> None:
     notices = summary(Situation(node=EMPTY, policy=policy))["notices"]
 
     assert [notice["kind"] for notice in notices] == kinds
+
+
+@pytest.mark.parametrize(
+    ("node", "follows", "expected"),
+    [
+        pytest.param(after(), False, True, id="nobody follows who comes and goes"),
+        pytest.param(after(), True, False, id="calls are followed"),
+        pytest.param(EMPTY, False, False, id="nobody is known"),
+    ],
+)
+def test_a_list_that_is_not_kept_up_to_date_says_so(node: Node, follows: bool, expected: bool) -> None:
+    """Under the policy none calls pass unseen, once no container has a place."""
+    (notice,) = summary(Situation(node=node, policy="none", follows=follows))["notices"]
+
+    text = "; criproxy does not see who comes and goes: the list has those that it knew before"
+    assert (text in notice["text"]) is expected
 
 
 def test_a_released_node_says_so() -> None:

@@ -105,6 +105,16 @@ def test_a_live_socket_with_a_full_backlog_is_alive(tmp_path: Path) -> None:
             listen(path, 0o660)
 
 
+def test_nothing_is_left_beside_a_file_that_is_no_socket(tmp_path: Path) -> None:
+    """A typing mistake makes no lock file either."""
+    (tmp_path / "policy.yaml").write_text("policy: none")
+
+    with pytest.raises(CriproxyError, match="it exists and is not a socket"):
+        listen(str(tmp_path / "policy.yaml"), 0o660)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
+
+
 def test_two_of_us_cannot_share(tmp_path: Path) -> None:
     """The lock is held as long as the socket is, and not longer."""
     path = str(tmp_path / "x.sock")

@@ -17,7 +17,7 @@ HEADINGS = {
     "refused": "How the {of} compared when it was refused",
     "resized": "How the {of} compared when it was resized",
     "resize refused": "How the {of} compared when its resize was refused",
-    "now": "How the {of} compare now (how they did is not remembered)",
+    "now": "How the {of} compare now (the earlier comparison was not kept)",
 }
 
 
@@ -30,7 +30,7 @@ def render_choices(choices: Iterable[Values]) -> Iterator[RenderableType]:
             yield from _heading(f"{title}{at}")
             yield from _candidates(choice["candidates"])
         if choice["leavers"]:
-            yield from _heading(f"Who would have to leave for it to fit{at}")
+            yield from _heading(f"Which containers would have to leave for it to fit{at}")
             yield _lines([*choice["leavers"]["containers"], *_more(choice["leavers"]), choice["leavers"]["text"]])
 
 
@@ -46,7 +46,7 @@ def _candidates(candidates: Values) -> Iterator[RenderableType]:
     notes = [candidates["note"]] if candidates["note"] else []
     legend = [f"{number}  {criteria[place]['name']}{_better(criteria[place])}" for number, place in _numbered(columns)]
     alike = [each["name"] for place, each in enumerate(criteria) if place not in columns]
-    same = [f"alike in: {', '.join(alike)}"] if alike and len(columns) < len(criteria) and len(rows) > 1 else []
+    same = [f"the same for all: {', '.join(alike)}"] if alike and len(columns) < len(criteria) and len(rows) > 1 else []
     yield _lines([*notes, *legend], QUIET)
     yield _table(candidates, columns)
     yield _lines([*_more(candidates), *same], QUIET)

@@ -21,11 +21,11 @@ WIDE = 120
 MOST_NAMES = 10
 """Of those about whom there is nothing to tell."""
 MEANINGS = {
-    Distance.PIX.name: "one PCIe switch",
-    Distance.PXB.name: "several PCIe switches",
-    Distance.PHB.name: "a host bridge",
-    Distance.NODE.name: "host bridges of a NUMA node",
-    Distance.SYS.name: "NUMA nodes, or unknown",
+    Distance.PIX.name: "within one PCIe switch",
+    Distance.PXB.name: "across several PCIe switches",
+    Distance.PHB.name: "across a host bridge",
+    Distance.NODE.name: "across the host bridges of a NUMA node",
+    Distance.SYS.name: "across NUMA nodes, or unknown",
 }
 
 
@@ -55,7 +55,7 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
     cards = kind["cards"]
     idle = sum(not card["containers"] for card in cards)
     state = f", {idle} idle" if known else ""
-    shared = f"; for all: {' '.join(kind['shared_nodes'])}" if kind["shared_nodes"] else ""
+    shared = f"; shared nodes: {' '.join(kind['shared_nodes'])}" if kind["shared_nodes"] else ""
     yield Text(f"{kind['name']}: {count(len(cards), 'card')}{state}{shared}", style=HEADING)
     yield from device_plugin.advertised(kind)
     if cards:
@@ -63,12 +63,12 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
     if len(cards) > 1:
         yield _links(cards, kind["links"])
         used = {one["link"] for one in kind["links"]}
-        linked = ["NV# that many NVLinks"] if any(one["nvlinks"] for one in kind["links"]) else []
-        named = [f"{word} {text}" for word, text in MEANINGS.items() if word in used]
+        linked = ["NV# = that many NVLinks"] if any(one["nvlinks"] for one in kind["links"]) else []
+        named = [f"{word} = {text}" for word, text in MEANINGS.items() if word in used]
         yield Text(f"  between two cards: {', '.join([*linked, *named])}", style=QUIET)
     for held in kind["elsewhere"]:
         ids = ", ".join(held["ids"])
-        what = f"{ids}, which is no card of this machine" if ids else "an unknown card"
+        what = f"{ids}, which is not a card of this machine" if ids else "an unknown card"
         yield Text(f"  {words.title(held)} was given {what} ({held['evidence']})", style=NOTE)
     for seen in kind["may_see_more"]:
         yield Text(f"  {words.title(seen)} may see more than it was given: {', '.join(seen['findings'])}", style=NOTE)
@@ -99,7 +99,7 @@ def _holders(card: Values) -> Text:
 
 def _holder(card: Values, held: Values) -> str:
     """Who it is, what part of the card if that is known, and by which evidence."""
-    return f"{words.title(held)} ({device_plugin.parts_of(card, held)}{held['evidence']})"
+    return f"{words.short_title(held)} ({device_plugin.parts_of(card, held)}{held['evidence']})"
 
 
 def _links(cards: Sequence[Values], links: Sequence[Values]) -> Table:

@@ -32,7 +32,9 @@ def render(values: Values) -> RenderableType:
     if short := values.get("should_own"):  # a daemon of an earlier version does not say it
         parts.append(Text(_should_have(short), style=TROUBLE))
     if values["waits_for"]:
-        parts.append(Text(f"It cannot start before others leave its CPUs: {', '.join(values['waits_for'])}", TROUBLE))
+        parts.append(
+            Text(f"It cannot start until others have left its CPUs: {', '.join(values['waits_for'])}", TROUBLE)
+        )
     if values["asked"]:
         parts += _section("What it asked for, as the kubelet sent it", values["asked"]["read_as"])
     if values["why"]:
@@ -83,8 +85,8 @@ def _place(row: Values) -> str:
 
 def _should_have(short: Values) -> str:
     since = f" since {short['since']}" if short["since"] else ""
-    now = f"has {short['owns_cpus']}" if short["owns_cpus"] else "shares"
-    return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, and {now}{since}: {short['why']}"
+    now = f"has {short['owns_cpus']}" if short["owns_cpus"] else "has shared CPUs"
+    return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, but {now}{since}: {short['why']}"
 
 
 def _cards(kind: Values) -> str:
@@ -125,7 +127,7 @@ def _indented(columns: int) -> Table:
 
 def _story(events: list[Values]) -> Iterator[RenderableType]:
     if not events:
-        yield from _section("What happened", ["nothing is remembered of it"])
+        yield from _section("What happened", ["its history was not kept"])
     for day, told in groupby(events, key=lambda each: each["time"][:10]):
         yield Text()
         yield Text(f"What happened on {day} (UTC)", style=HEADING)

@@ -37,13 +37,13 @@ def reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"They are equal in every measure that decides: {_listed(titles)}."
         return
     last = max((measure for _, measure in rest), key=DECIDING.index)
-    yield f"Why: {last.wins}; in measures that count more, no other is noticeably better."
+    yield f"Why: {last.wins}, and no other policy is noticeably better in a more important measure."
     yield from (f"{_lost(outcome, measure, first)}." for outcome, measure in rest)
     if first.refused:
         share = f"{100 * first.refused_share:.1f} % of the containers"
         yield f"Even so, {first.refused:,} were refused, {share}: the node may be too small for this load."
     better = [text for each in MEASURES if (text := _beaten(each, first, outcomes))]
-    yield f"Others are better at: {'; '.join(better)}." if better else "It is the best at everything."
+    yield f"Others are better at {'; '.join(better)}." if better else "It is the best at everything."
 
 
 def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> str:
@@ -52,13 +52,13 @@ def _beaten(measure: Measure, first: Outcome, outcomes: Sequence[Outcome]) -> st
     if not winners or first in winners:
         return ""
     names = _listed([outcome.name for outcome in winners])
-    has = "has" if len(winners) == 1 else "have"
-    return f"{measure.title}, {_value(measure, first)} where {names} {has} {_value(measure, winners[0])}"
+    return f"'{measure.title}' ({_value(measure, winners[0])} with {names}, compared with {_value(measure, first)})"
 
 
 def _lost(outcome: Outcome, measure: Measure, first: Outcome) -> str:
     """At what another falls behind."""
-    return f"With {outcome.name}, {measure.title} is {_value(measure, outcome)}, not {_value(measure, first)}"
+    lost, won = _value(measure, outcome), _value(measure, first)
+    return f"With {outcome.name}, '{measure.title}' is {lost}, compared with {won}"
 
 
 def _value(measure: Measure, outcome: Outcome) -> str:

@@ -18,7 +18,7 @@ CSS = (
     "text{fill:#1f2937} .b{font-weight:600} .n{font-size:10px;fill:#57606a} .m{text-anchor:middle} "
     ".node{fill:#eef1f5} .shared{fill:#6ba3dd} .own{fill:#f0b429;stroke:#7a5200} .memory{fill:#2f7d5b}"
 )
-SEVERAL = {"comes": "come", "ends": "end", "is refused": "are refused"}
+SEVERAL = {"starts": "start", "ends": "end", "is refused": "are refused"}
 """What happens to a pod, and how that is said of several."""
 LEGEND = (
     ("own", "these CPUs are exclusive to it"),
@@ -75,7 +75,7 @@ def _labels(placed: Mapping[str, Placed]) -> dict[str, str]:
 
 
 def _heading(moment: Moment) -> str:
-    """Such as ``dns, web come; night ends``."""
+    """Such as ``dns, web start; night ends``."""
     groups: list[tuple[str, list[str]]] = []
     for each in moment.happened:
         who, what = next(

@@ -1,10 +1,12 @@
 """`criproxy status` on a terminal."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,8 +22,11 @@ from criproxy.model.workload import SHORT_ID
 
 Values = dict[str, Any]
 WIDE = 120
-"""From so many columns on there is room for ids and memory."""
+"""From so many columns on each container has one line, with its id and memory; on a smaller screen if that fits."""
 MOST_FAILURES = 5
+_LIMITED = "criproxy keeps the reasons of a limited number for each pod and for the node"
+_GAP = 2
+"""Blanks between two columns of a table."""
 MOST_NARROW = 24
 """Columns of one column, where there is little room."""
 
@@ -55,11 +60,13 @@ def render(
         Text(),
     ]
     rows = values["containers"]
-    kept = rows if height is None else _most_interesting(rows, height - _height(head, width) - 4, width)
+    whole = _whole(rows, values["cpus"]["shared"], full=width == UNLIMITED)
+    is_wide = width >= WIDE or _width(rows, whole) <= width
+    room = 0 if height is None else height - _height(head, width) - 4
+    kept = rows if height is None else _most_interesting(rows, room if is_wide else room // 2)
     parts: list[RenderableType] = [*head, _totals(values)]
     if kept:
-        shared = values["cpus"]["shared"]
-        parts += [_wide(kept, width, shared)] if width >= WIDE else _narrow(kept, shared)
+        parts += [_table(kept, whole)] if is_wide else _narrow(kept, values["cpus"]["shared"])
     if chosen and not rows:
         parts.append(Text(f"No container {chosen} is known.", style=NOTE))
     if missing := len(rows) - len(kept) + values["omitted"]:
@@ -69,16 +76,30 @@ def render(
 
 def _refusals(values: Values, *, every: bool) -> Iterator[Text]:
     """The containers that cannot be created, the newest first, as far as there is room."""
-    most = len(values["refusals"]) if every else MOST_FAILURES
-    for refusal in values["refusals"][:most]:
+    told = values["refusals"]
+    most = len(told) if every else MOST_FAILURES
+    for refusal in told if every else _of_each_namespace(told)[:most]:
         times = f"{refusal['times']} times, last " if refusal["times"] > 1 else ""
         yield Text(f"REFUSED {times}{words.ago(refusal['time'])} ago: {refusal['text']}", style=TROUBLE)
-    if missing := len(values["refusals"][most:]):
-        yield Text(f"REFUSED: {count(missing, 'more container')}; --refused shows all", style=TROUBLE)
+    shown_later = len(told[most:])
+    omitted = values.get("refusals_omitted", 0)  # a daemon of an earlier version does not say it
+    if missing := shown_later + omitted:
+        how = f"--refused shows {'all' if not omitted else f'{shown_later} of them'}" if shown_later else _LIMITED
+        yield Text(f"REFUSED: {count(missing, 'more container')}; {how}", style=TROUBLE)
+
+
+def _of_each_namespace(refusals: Sequence[Values]) -> list[Values]:
+    """The newest of each namespace first, then the second of each, and so on: none hides those of others."""
+    seen, ranked = Counter[str](), list[tuple[int, Values]]()
+    for refusal in refusals:
+        namespace = refusal["container"].partition("/")[0]
+        ranked.append((seen[namespace], refusal))
+        seen[namespace] += 1
+    return [refusal for _, refusal in sorted(ranked, key=lambda each: each[0])]
 
 
 def _numa(values: Values) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for name in ("NUMA NODE", "CPUS", "EXCLUSIVE", "SHARED", "FREE", "MEMORY"):
         table.add_column(name, overflow="fold", justify="right" if name == "MEMORY" else "left", header_style="bold")
     for node in values["numa_nodes"]:
@@ -124,7 +145,7 @@ def _totals(values: Values) -> Text:
         if totals[name]:
             parts.append(f"{totals[name]} {meaning}")
     text = Text(f"{count(totals['pods'], 'pod')}, {count(totals['containers'], 'container')}: {', '.join(parts)}")
-    for name, meaning in (("not_in_place", "not in place"), ("unknown", "of unknown outcome")):
+    for name, meaning in (("not_in_place", "not in place"), ("unknown", "with unknown outcome")):
         if totals[name]:
             text.append(f", {totals[name]} {meaning}", style=TROUBLE)
     return text
@@ -141,9 +162,9 @@ def _failures(values: Values) -> Iterator[Text]:
         yield Text(f"WRONG: updates of {len(failed) - MOST_FAILURES} more containers failed", style=TROUBLE)
 
 
-def _most_interesting(rows: Sequence[Values], lines: int, width: int) -> Sequence[Values]:
-    """As many as fit into *lines*: those in trouble first, then owners; in their own order."""
-    room = max(0, lines if width >= WIDE else lines // 2)
+def _most_interesting(rows: Sequence[Values], room: int) -> Sequence[Values]:
+    """As many as there is *room* for: those in trouble first, then owners; in their own order."""
+    room = max(0, room)
     if len(rows) <= room:
         return rows
     chosen = sorted(rows, key=lambda row: (not _in_trouble(row), not row["exclusive_cpus"]))[:room]
@@ -176,31 +197,37 @@ def _columns(shared: str, *, full: bool) -> list[_Column]:
     ]
 
 
-def _wide(rows: Sequence[Values], width: int, shared: str) -> Table:
-    """One line for each container."""
-    columns = [_Column("CONTAINER", words.title), *_columns(shared, full=width == UNLIMITED)]
+def _whole(rows: Sequence[Values], shared: str, *, full: bool) -> list[_Column]:
+    """The columns of one line for each container."""
+    columns = [_Column("CONTAINER", words.short_title), *_columns(shared, full=full)]
     columns[1:1] = [_Column("ID", lambda row: row["id"][:SHORT_ID])]
     columns[4:4] = [_Column("MEMORY", words.memory, right=True)]
     if any(row["pool"] for row in rows):
-        columns[6:6] = [_Column("POOL", lambda row: row["pool"])]
-    return _table(rows, columns)
+        columns[6:6] = [_Column("POOL", lambda row: words.short(row["pool"]))]
+    return columns
+
+
+def _width(rows: Sequence[Values], columns: Sequence[_Column]) -> int:
+    """So many columns of a terminal a table of *rows* takes."""
+    widths = (max([len(each.name), *(cell_len(each.cell(row)) for row in rows)]) for each in columns)
+    return sum(widths) + _GAP * (len(columns) - 1)
 
 
 def _narrow(rows: Sequence[Values], shared: str) -> Iterator[RenderableType]:
     """One line for each pod, then one for each of its containers."""
-    columns = [_Column("CONTAINER", lambda row: f"  {row['container']}"), *_columns(shared, full=False)]
+    columns = [_Column("CONTAINER", lambda row: f"  {words.short(row['container'])}"), *_columns(shared, full=False)]
     widths = [max(len(c.name), *(len(c.cell(row)) for row in rows)) for c in columns[:-1]]
     widths = [min(width, MOST_NARROW) for width in widths]
     yield _table([], columns, widths)
     for pod, members in groupby(rows, key=lambda row: (row["namespace"], row["pod"])):
-        yield Text("/".join(filter(None, pod)) or "(no pod)", overflow="fold")
+        yield Text("/".join(map(words.short, filter(None, pod))) or "(no pod)", overflow="fold")
         yield _table(list(members), columns, widths, header=False)
 
 
 def _table(
     rows: Sequence[Values], columns: Sequence[_Column], widths: Sequence[int] = (), *, header: bool = True
 ) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=header)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=header)
     for column, width in zip_longest(columns, widths):
         justify: Literal["left", "right"] = "right" if column.right else "left"
         table.add_column(column.name, justify=justify, overflow="fold", width=width)

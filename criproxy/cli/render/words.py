@@ -7,6 +7,9 @@ from typing import Any
 from criproxy.model.amounts import format_bytes, format_milli
 
 Values = dict[str, Any]
+MOST_NAME = 63
+"""Characters of a name in a cell: no name of a namespace or container that Kubernetes takes is longer."""
+_NAMES = ("namespace", "pod", "container")
 QOS = {"Guaranteed": "Guar", "Burstable": "Burst", "BestEffort": "Best"}
 
 
@@ -14,6 +17,19 @@ def title(row: Values) -> str:
     """NAMESPACE/POD/CONTAINER, without the parts that nobody sent."""
     parts = (row["namespace"], row["pod"], row["container"])
     return "/".join(part for part in parts if part) or row["id"]
+
+
+def short_title(row: Values) -> str:
+    """The same for a cell of a table, each part of it cut: as many columns as the longest name make all lines long."""
+    return title({key: short(value) if key in _NAMES else value for key, value in row.items()})
+
+
+def short(name: str) -> str:
+    """*name*, without its middle where it is too long for a cell: names of one owner often differ at the end alone."""
+    if len(name) <= MOST_NAME:
+        return name
+    begin = MOST_NAME * 2 // 3
+    return f"{name[:begin]}…{name[begin + 1 - MOST_NAME :]}"
 
 
 def cpu(row: Values) -> str:

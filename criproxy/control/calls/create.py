@@ -20,7 +20,6 @@ from criproxy.cri.methods import BY_PATH
 from criproxy.cri.stamp import MISSED, missed_text
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreated, ContainerCreating, ContainerGone, PodCreated, PodGone, PodResized
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.promotion import as_before
 from criproxy.errors import NotEnough, Refused, StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -83,7 +82,7 @@ class Creates:
             if guarded.hints or guarded.stays:
                 asking = replace(container, hints=guarded.hints, stays=guarded.stays)
             decision = await self._place(asking)
-        except (Refused, PolicyFault) as error:
+        except Refused as error:
             self.context.log.warning("container refused", container=container.title, error=str(error))
             self.context.state.note(container, Kind.REFUSED, str(error))
             return Refuse(error.code, str(error))
@@ -91,7 +90,7 @@ class Creates:
             self.context.in_flight.end_create(creating.place)
             creating.place = decision.key
             self.context.in_flight.create(creating.place)
-        if self._takes_something(container, decision):
+        if _takes_something(container, decision):
             await self.context.persister.durable(creating.place)  # else nothing comes of it: see `_give_back`
         grant = decision.grant
         if grant is None:
@@ -115,7 +114,7 @@ class Creates:
             confirmed = self.context.state.submit(ContainerCreated(place, container_id))
             # What its message said may be outdated: others were placed while it had no id.
             confirmed.add_done_callback(lambda _: self.reconciler.enqueue([container_id]))
-        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._has_id(place):
+        elif outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN) and not self._is_made(place):
             self.outcomes.create_unknown(place, sandbox_id)
         elif self._only_reserved(place):
             self._give_back(call.context, is_last=is_last)
@@ -135,12 +134,9 @@ class Creates:
         """
         container = self.container_of(call, message)
         hung = isinstance(call.context, HeldCreate) and call.context.guarding  # what the rule raises, it catches
-        self._abandon(call)
+        self.abandon(call)
         if message is None:
             return Proceed()
-        cpus = self.context.state.node.shared_cpus
-        if shared and not cpus:  # an empty set would mean all that its pod may use, exclusive CPUs included
-            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         request = translate.read(api.CreateContainerRequest, message)
         try:
             if hung:  # it does not run again: every card is hidden
@@ -149,6 +145,9 @@ class Creates:
                 await self.devices.guard(request, container)
         except Refused as error:
             return Refuse(error.code, str(error))
+        cpus = self.context.state.node.shared_cpus  # now: the rule may have taken seconds
+        if shared and not cpus:  # an empty set would mean all that its pod may use, exclusive CPUs included
+            return Refuse(StatusCode.RESOURCE_EXHAUSTED, "criproxy failed, and every CPU of this node is exclusive")
         if shared:
             request.config.linux.resources.cpuset_cpus = format_cpuset(cpus)
         # When it is adopted, this says that criproxy failed at its create: it is placed later.
@@ -164,7 +163,7 @@ class Creates:
             return translate.container(translate.read(api.CreateContainerRequest, message), place)
         return None
 
-    def _abandon(self, call: Call) -> None:
+    def abandon(self, call: Call) -> None:
         """Give back what a create that we failed at had reserved; at its end its container is adopted."""
         if isinstance(call.context, HeldCreate):
             creating, call.context = call.context, None
@@ -222,26 +221,27 @@ class Creates:
         # The size was refused while it ran; what ran must not be down because of that.
         return await state.apply(ContainerCreating(smaller))
 
-    def _takes_something(self, container: Container, decision: Decision) -> bool:
-        """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
-
-        Who only shares is known again by its stamp, and adopted where it runs: docs/decisions/0038.
-        """
-        if self.context.state.bypassed:
-            return False
-        grant = decision.grant
-        return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
-
-    def _has_id(self, place: str) -> bool:
+    def _is_made(self, place: str) -> bool:
         """Whether *place* is that of a container which the runtime has made."""
         container = self.context.state.node.containers.get(place)
-        return container is not None and container.key != container.reservation
+        return container is not None and container.has_id
 
     def _only_reserved(self, place: str) -> bool:
         """Whether only the ended create held the place: it has no id, and no other create nor its outcome is open."""
         container, in_flight = self.context.state.node.containers.get(place), self.context.in_flight
         reserved = container is None or container.state is ContainerState.CREATING
         return reserved and not in_flight.is_creating(place) and not in_flight.is_asked(place)
+
+
+def _takes_something(container: Container, decision: Decision) -> bool:
+    """Whether others lose CPUs by a create, or it repeats one: then the runtime must not hear of it unstored.
+
+    Who only shares is known again by its stamp, and adopted where it runs: docs/decisions/0038.
+    """
+    if decision.in_bypass:  # then nobody newly gets exclusive CPUs, and the disk may be what fails
+        return False
+    grant = decision.grant
+    return bool(decision.updates or decision.key != container.key or (grant and grant.exclusive))
 
 
 def _new_reservation() -> str:

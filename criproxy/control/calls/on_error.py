@@ -35,10 +35,20 @@ class CallFallback:
         start.
         """
         container = self.creates.container_of(call, message)
-        verdict = await self._verdict(call, message, error)
+        try:
+            verdict: Verdict = await self._verdict(call, message, error)
+        except Exception as second:  # noqa: BLE001 (whatever it was: the call gets an answer of ours)
+            verdict = self._without_verdict(call, error, second)
         with self.context.failures.harmless("what became of a call"):
             self._report(call, container, error, verdict)
         return verdict
+
+    def _without_verdict(self, call: Call, error: Exception, second: Exception) -> Refuse:
+        """The answer where what decides after *error* has failed as well; nothing of the call stays reserved."""
+        note_failed(self.context, call, second, "it was refused")
+        self.context.log.error("call not handled after a failure", method=call.method, exc_info=second)
+        self.creates.abandon(call)
+        return _refusal(error)
 
     def _report(self, call: Call, container: Container | None, error: Exception, verdict: Verdict) -> None:
         context, refused = self.context, isinstance(verdict, Refuse)

@@ -7,7 +7,8 @@ once more.
 
 Why not later: the container is created, and the kubelet waits. So the start waits for no grow of its own, no memory
 node and no container that shares nothing with it; it goes on with the node's next change after which no blocker is
-left; and after ``barrier_timeout_s`` the kubelet gets UNAVAILABLE with the blockers' names, and repeats the start.
+left; and after ``barrier_timeout_s``, which all its waits share, the kubelet gets UNAVAILABLE with the blockers' names,
+and repeats the start.
 
 Which containers block it, and why, is in `reconcile.start_blockers`.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from criproxy.control.containers.in_flight import StartEvent
+from criproxy.control.containers.locks import Busy
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.reconcile.start_blockers import is_in_the_way
@@ -25,6 +27,7 @@ from criproxy.control.sync.resync import Resync
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerStarted, UnknownOutcome
 from criproxy.errors import StatusCode
 from criproxy.model.cpuset import format_cpuset
@@ -33,12 +36,13 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import SHORT_ID, ContainerState, Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
+_START = "the kubelet's StartContainer"
 _NAMED = 3
 """How many blockers the history and a refused start name; the status of a call has little room."""
 
 
 class Blocked(Exception):
-    """Others did not give up CPUs in time; the text names them."""
+    """Others did not give up CPUs, or the lock of the container, in time; the text names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,10 @@ class Starts:
             if key not in context.state.node.containers:
                 await self.resync.adopt_before_start(key)
                 key = self._key(message)
+            until_s = asyncio.get_running_loop().time() + context.settings.barrier_timeout_s
             while key in context.state.node.grants:
-                await self._wait_for_cpus(key)
-                if await self._enter(key):
+                await self._wait_for_cpus(key, until_s)
+                if await self._enter(key, until_s):
                     call.context = Locked(key)
                     return Proceed()
             if given_up := await self._given_up(key):  # maybe while it waited
@@ -111,20 +116,20 @@ class Starts:
         grant, applied = context.state.node.grants.get(key), context.state.node.applied.get(key)
         if grant is None or not in_place(grant, applied) or context.locks.busy(key) or self.reconciler.blockers(key):
             return False
-        await context.locks.enter(key)  # at once: it is not busy
+        await context.locks.enter(key, _START)  # at once: it is not busy
+        call.context = Locked(key)  # whatever fails from here on, the call's end gives the lock back
         context.in_flight.start(key, StartEvent.SEND)
-        call.context = Locked(key)
         return True
 
-    async def _wait_for_cpus(self, key: str) -> None:
+    async def _wait_for_cpus(self, key: str, until_s: float) -> None:
         """Return when no other container can be running on CPUs that it must give up and *key* gets.
 
         Raises:
-            Blocked: after ``barrier_timeout_s``.
+            Blocked: not by *until_s*, on the event loop's clock.
         """
         begun_s, waited_for, enqueued = monotonic(), self._named(self.reconciler.blockers(key)), set[str]()
         try:
-            async with asyncio.timeout(self.context.settings.barrier_timeout_s):
+            async with asyncio.timeout_at(until_s):
                 while blockers := self.reconciler.blockers(key):
                     for blocker in set(blockers) - enqueued:
                         self.reconciler.enqueue([blocker], read=self.context.in_flight.is_unread(blocker))
@@ -158,22 +163,32 @@ class Starts:
             names = [f"{name} ({trouble})" for name, trouble in zip(names, troubles, strict=False)]
         return ", ".join(names) + (f" and {rest} others" if rest > 0 else "")
 
-    async def _enter(self, key: str) -> bool:
-        """Take the lock with everything in order; False (without the lock) if something changed meanwhile."""
-        context, is_ready = self.context, False
-        await context.locks.enter(key)
+    async def _enter(self, key: str, until_s: float) -> bool:
+        """Take the lock with everything in order; False (without the lock) if something changed meanwhile.
+
+        Raises:
+            Blocked: it is not free by *until_s*, on the event loop's clock.
+        """
+        context, is_sent = self.context, False
+        try:
+            await context.locks.enter(key, _START, until_s)
+        except Busy as error:
+            if (container := context.state.node.containers.get(key)) is None:  # it has gone meanwhile
+                return False
+            after = f"after {context.settings.barrier_timeout_s:g} s {error} has not ended in the runtime"
+            raise Blocked(f"container {container.title} cannot start yet: {after}") from None
         try:
             await self.reconciler.bring_into_place(key)
-            is_ready = key in context.state.node.grants and not self.reconciler.blockers(key)
+            if key in context.state.node.grants and not self.reconciler.blockers(key):
+                context.in_flight.start(key, StartEvent.SEND)
+                is_sent = True
         finally:
-            if not is_ready:
+            if not is_sent:
                 context.locks.leave(key)
-        if is_ready:
-            context.in_flight.start(key, StartEvent.SEND)
-        return is_ready
+        return is_sent
 
     def done(self, call: Call, outcome: Outcome) -> None:
-        """Apply what came of the start, and give the lock back when that is stored."""
+        """Apply what came of the start, and give the lock back when that is decided."""
         if isinstance(call.context, Locked):
             self._ended(call.context.key, outcome.kind)
         if call.request is None:
@@ -183,31 +198,41 @@ class Starts:
         known = self.context.state.node.containers.get(key)
         if outcome.kind is OutcomeKind.OK and known and known.state is ContainerState.EXITED:
             self.resync.soon()  # it was given up for a later attempt meanwhile, and runs
-        is_unplaced = not isinstance(call.context, Locked)  # it had no place when the start began
+        had_no_place = not isinstance(call.context, Locked)  # it had no place when the start began
         may_run = outcome.kind in (OutcomeKind.OK, OutcomeKind.UNKNOWN)
-        if is_unplaced and may_run and key in self.context.state.node.containers:  # it may have been adopted since
+        if had_no_place and may_run and key in self.context.state.node.containers:  # it may have been adopted since
             self.outcomes.ask(key)
 
     def _ended(self, key: str, outcome: OutcomeKind) -> None:
-        state = self.context.state
+        """Apply *outcome*; whatever fails at that, the lock is given back afterwards."""
+        decided: asyncio.Future[Decision] | None = None
+        try:
+            decided = self._apply(key, outcome)
+        finally:
+            if decided:
+                decided.add_done_callback(lambda _: self._leave(key))
+            else:
+                self._leave(key)
+
+    def _apply(self, key: str, outcome: OutcomeKind) -> "asyncio.Future[Decision] | None":
+        """Submit what came of the start; None where nothing has to be decided."""
+        state, in_flight = self.context.state, self.context.in_flight
         if outcome is OutcomeKind.OK:
-            state.submit(ContainerStarted(key)).add_done_callback(lambda _: self._answered(key))
-        elif outcome is OutcomeKind.UNKNOWN:
+            started = state.submit(ContainerStarted(key))
+            started.add_done_callback(lambda _: in_flight.start(key, StartEvent.ANSWER))
+            return started
+        if outcome is OutcomeKind.UNKNOWN:
             self.context.counters.unknown_outcomes += 1
             self.outcomes.start_unknown(key)
-            state.submit(UnknownOutcome(key)).add_done_callback(lambda _: self._leave(key))
-        else:
-            self._answered(key)
-            if outcome is OutcomeKind.FAILED:  # it has exited then: the runtime says so
-                self.outcomes.ask(key)
-
-    def _answered(self, key: str) -> None:
-        self.context.in_flight.start(key, StartEvent.ANSWER)
-        self._leave(key)
+            return state.submit(UnknownOutcome(key))
+        in_flight.start(key, StartEvent.ANSWER)
+        if outcome is OutcomeKind.FAILED:  # it has exited then: the runtime says so
+            self.outcomes.ask(key)
+        return None
 
     def _leave(self, key: str) -> None:
+        self.context.locks.leave(key)  # first: whatever fails here, nobody waits for it for ever
         self.context.state.stir()
-        self.context.locks.leave(key)
         self.reconciler.enqueue([key], read=True)
 
     def _key(self, message: bytes) -> str:

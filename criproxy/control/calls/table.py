@@ -159,7 +159,7 @@ class Handlers:
             key, is_unknown = container.key, container.state is ContainerState.UNKNOWN
             if in_flight.outlasts_stop(key):
                 self.context.state.submit(UnknownOutcome(key))
-            elif not is_unknown or key == container.reservation:
+            elif not is_unknown or not container.has_id:
                 continue
             in_flight.stop(key)
             if not in_flight.is_starting(key):
@@ -168,7 +168,7 @@ class Handlers:
     def _ask(self, key: str, outcome: Outcome) -> None:
         """Ask for the state of a container after a call that should have ended it did not say so."""
         container = self.context.state.node.containers.get(key)
-        if container and key != container.reservation and outcome.kind is not OutcomeKind.NOT_SENT:
+        if container and container.has_id and outcome.kind is not OutcomeKind.NOT_SENT:
             self.outcomes.ask(key)
 
     def _watch(self, kind: type[translate.M], handler: Callable[[translate.M, Outcome], None]) -> Rule:

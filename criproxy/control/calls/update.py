@@ -4,11 +4,13 @@ Both kinds come here: a resize comes without a cpuset; the kubelet's CPU manager
 replaced with ours, and a notice says so.
 """
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from time import gmtime, strftime, time
 
 from criproxy.control.calls.start import Locked
+from criproxy.control.containers.locks import Busy
 from criproxy.control.containers.refused_resizes import RefusedResizes, warn
 from criproxy.control.context import Context
 from criproxy.control.node.persister import CannotBeStored
@@ -20,12 +22,11 @@ from criproxy.cri import rewrite, translate
 from criproxy.cri.asked import asked_anew
 from criproxy.cri.sizes import sizes_after
 from criproxy.engine.events import ContainerResized, ResizeRefused
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.target import quota_for
-from criproxy.errors import NotEnough, Refused, StoreError
+from criproxy.errors import NotEnough, Refused, StatusCode, StoreError
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.record import Kind
-from criproxy.model.workload import Container, Sizes
+from criproxy.model.workload import SHORT_ID, Container, Sizes
 from criproxy.wire.calls import Call, Outcome, OutcomeKind, Proceed, Refuse, Verdict
 
 
@@ -45,7 +46,7 @@ class Foreign:
         """What is wrong, and what would be right."""
         when = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(self.at_s))
         return (
-            "the kubelet's CPU manager, or another criproxy on this runtime, sets cpusets, too "
+            "the kubelet's CPU manager, or another criproxy on this runtime, also sets cpusets "
             f"({self.times} times, last at {when}: CPUs {self.cpus} for {self.title}); "
             "criproxy replaces them with its own: set cpuManagerPolicy: none in the kubelet's configuration"
         )
@@ -75,7 +76,9 @@ class Updates:
             return Proceed()
         try:
             await self._resize(call, key, request)
-        except (Refused, PolicyFault) as error:
+        except Busy as error:
+            return self._busy(key, error)
+        except Refused as error:
             await self._refuse(call, request, error)
             return Refuse(error.code, str(error))
         ours = self.reconciler.now(key)
@@ -87,6 +90,16 @@ class Updates:
         context.in_flight.send(key, ours.cpus)
         quota = quota_for(context.state.node, key, ours)
         return Proceed(rewrite.repin(request, format_cpuset(ours.cpus), format_cpuset(ours.mems), quota))
+
+    def _busy(self, key: str, error: Busy) -> Refuse:
+        """The answer to a resize of *key* beside something else that hangs in the runtime; the kubelet repeats it."""
+        context, after_s = self.context, self.context.settings.barrier_timeout_s
+        container = context.state.node.containers.get(key)
+        title = container.title if container else key[:SHORT_ID]
+        said = f"container {title} cannot be resized yet: after {after_s:g} s {error} has not ended in the runtime"
+        context.log.warning("resize refused: the container is busy", container=title, error=said)
+        context.state.note(key, Kind.RESIZED, f"the resize was refused: {said}")
+        return Refuse(StatusCode.UNAVAILABLE, said)
 
     async def _refuse(self, call: Call, request: api.UpdateContainerResourcesRequest, error: Exception) -> None:
         """Remember the size that was refused; note it unless the kubelet only repeats it."""
@@ -107,23 +120,25 @@ class Updates:
         """Take the lock of *key* and place it anew if it asks for another size.
 
         Raises:
+            Busy: something else about the container has not ended for ``barrier_timeout_s``.
             NotEnough: it does not fit, even with the places of containers that have ended meanwhile.
-            PolicyFault: the policy gave a place that no container may have.
+            Fault: the policy failed.
         """
+        until_s = asyncio.get_running_loop().time() + self.context.settings.barrier_timeout_s
         try:
-            await self._place(call, key, request, is_first=True)
+            await self._place(call, key, request, until_s, is_first=True)
         except NotEnough:
             # Without the lock: this container itself may have ended, and that is found out there.
             call.context = None
             self.context.locks.leave(key)
             await self.outcomes.release_exited()
-            await self._place(call, key, request, is_first=False)
+            await self._place(call, key, request, until_s, is_first=False)
 
     async def _place(
-        self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, *, is_first: bool
+        self, call: Call, key: str, request: api.UpdateContainerResourcesRequest, until_s: float, *, is_first: bool
     ) -> None:
         state = self.context.state
-        await self.context.locks.enter(key)
+        await self.context.locks.enter(key, "the kubelet's UpdateContainerResources", until_s)
         call.context = Locked(key)
         if (container := state.node.containers.get(key)) is None:
             return
@@ -166,7 +181,7 @@ class Updates:
         self.foreign = Foreign(title, cpus, times, time())
         if times == 1:
             self.context.log.warning(
-                "the kubelet sets cpusets, too: switch its CPU manager off (cpuManagerPolicy: none)",
+                "the kubelet also sets cpusets: switch its CPU manager off (cpuManagerPolicy: none)",
                 container=title,
                 cpus=cpus,
             )

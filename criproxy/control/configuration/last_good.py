@@ -17,7 +17,7 @@ CLOSE_S = 1.0
 
 
 @dataclass(slots=True, repr=False)
-class Keeping:
+class PolicyFileKeeper:
     """Writes the last good file in the background, again and again while the disk fails, and anew where it was lost."""
 
     state_dir: Path
@@ -62,7 +62,7 @@ class Keeping:
         except OSError as error:
             problem = f"{self.state_dir / NAME} cannot be written: {error.strerror}"
             if problem != self.problem:
-                self.log.warning("the policy file in force is not kept for a start with a bad one", error=problem)
+                self.log.warning("the policy file in force cannot be kept for a start with a bad file", error=problem)
             self.problem = problem
         else:
             self.problem = ""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from criproxy.control.settings import Adopt, OnError, Promote, Settings
 from criproxy.discovery.named import host_reader
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.guard import Guarded
 from criproxy.errors import ConfigError
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import Topology
@@ -179,7 +179,7 @@ def _made(report: "Report", topology: Topology, base: Settings, good: Collection
         devices=common.devices.rules() if common.devices is not None else None,
         configuration=file.digest(),
     )
-    policy = Guarded(policy, common.policy, file.options) if file.external else policy
+    policy = CheckedPolicy(policy, common.policy, file.options) if file.external else policy
     kept = GoodFile() if misfits else _kept(file, report.text or "")  # what is kept was good on all of the machine
     return Configuration(policy, settings, file.source, misfits, kept)
 

@@ -118,10 +118,15 @@ class PolicySwitch:
     async def release(self, reason: str) -> dict[str, Any]:
         """Release all containers; returns what became of each, as plain data, after `SETTLE_S` at the latest."""
         async with self._one:
-            if not self.active:
-                await self._learn()
-            before = self._node
-            decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
+            self.reconciler.holds = not self.active  # nobody is moved for what is found now: all are released next
+            try:
+                if not self.active:
+                    await self._learn()
+                before = self._node
+                decision = await self.context.state.apply(Released(reason, self.context.settings.configuration))
+            finally:
+                self.reconciler.holds = False
+                self.reconciler.enqueue([*self._node.grants])
             self.changed()
             await self._stored()
         answer = await self._answer(before, decision.node)

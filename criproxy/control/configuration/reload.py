@@ -12,7 +12,6 @@ from pathlib import Path
 from criproxy.control.configuration.load import FALLBACK, Configuration, load_configuration, log_mistakes
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.context import Context
-from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.errors import CriproxyError
 from criproxy.model.amounts import counted
 from criproxy.observe.systemd import Notifier
@@ -78,7 +77,7 @@ class Reload:
         if same and self.context.settings.policy_name != FALLBACK:
             self._now_in_force(new)
             if asked or problem:
-                self.context.log.info("the policy file says what is in force", file=str(new.source))
+                self.context.log.info("the policy file matches the configuration in force", file=str(new.source))
             return problem is not None
         if not asked:
             self.manager.reloading()
@@ -87,7 +86,7 @@ class Reload:
     async def _use(self, new: Configuration) -> bool:
         try:
             decision = await self.policy_switch.change(new.policy, new.settings)
-        except (CriproxyError, PolicyFailed) as error:
+        except CriproxyError as error:
             return self._failed(f"{new.source}: {error}", asked=True)
         self._now_in_force(new)
         self.context.counters.reloads_ok += 1

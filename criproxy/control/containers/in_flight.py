@@ -36,7 +36,7 @@ class StartEvent(Enum):
     """What changes that."""
 
     SEND = "criproxy sends StartContainer to the runtime"
-    ANSWER = "criproxy has stored the answer"
+    ANSWER = "criproxy has applied the answer to the node"
     CUT = "the call ended without an answer, or was in flight when this criproxy started"
     RESOLVE = "criproxy has asked the runtime for the outcome"
     END = "the container has ended"
@@ -158,8 +158,7 @@ class InFlight:
         """All CPUs on which *key*, one of the node's containers, may be running now."""
         container, record, applied = node.containers[key], self._at(key), node.applied.get(key)
         in_flight = record.sent_cpus | record.start_cpus
-        created = key != container.reservation  # before that it has no id, and no call can start it
-        if record.start is Start.NONE and not (container.state in MAY_RUN and created):
+        if record.start is Start.NONE and not (container.state in MAY_RUN and container.has_id):
             return NO_CPUS
         has = node.topology.cpus if applied is None else applied.cpus
         return has | in_flight if in_flight else has
@@ -176,7 +175,7 @@ class InFlight:
             The keys of those that may be being started.
         """
         for key in node.grants:
-            if key != node.containers[key].reservation:
+            if node.containers[key].has_id:
                 self.send(key, node.topology.cpus)
         return unseen_starts(node)
 
@@ -263,9 +262,14 @@ class InFlight:
         self._rest(key)
 
     def retain(self, node: Node) -> None:
-        """Forget what has ended by *node*: a container that has no grant any more runs nowhere."""
+        """Forget what counts no more by *node*: the updates of a container without a grant, and all of one that ended.
+
+        One that is only watched, or was released, has no grant either, and its start of unknown outcome goes on.
+        """
         for key in [key for key in self._records if key not in node.grants]:
-            self.start(key, StartEvent.END)
+            container = node.containers.get(key)
+            if container is None or container.state is ContainerState.EXITED:
+                self.start(key, StartEvent.END)
             self.has_read(key)
             self._change(key).stop_requested &= key in node.containers
             if not self.is_left(key):
@@ -293,4 +297,4 @@ def unseen_starts(node: Node) -> list[str]:
     """
     unsure = (ContainerState.CREATED, ContainerState.UNKNOWN)
     placed = (node.containers[key] for key in node.grants)
-    return [each.key for each in placed if each.key != each.reservation and each.state in unsure]
+    return [each.key for each in placed if each.has_id and each.state in unsure]

@@ -9,27 +9,51 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
+class Busy(Exception):
+    """The lock of a container was not given back in time; the text says what its holder waits for."""
+
+
 class Locks:
     """Locks by container id that exist only while a task holds one or waits for it."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
         self._users: dict[str, int] = {}
+        self._holders: dict[str, str] = {}
+        """What goes on under each lock, for those who wait for it in vain."""
 
-    async def enter(self, key: str) -> None:
-        """Wait for the lock of *key* and take it; `leave` gives it back, from any task."""
+    async def enter(self, key: str, what: str, until_s: float | None = None) -> None:
+        """Wait for the lock of *key* and take it; `leave` gives it back, from any task.
+
+        A call of the kubelet may hold it for minutes, while it hangs in the runtime.
+
+        Args:
+            key: the container.
+            what: the call or the work that takes it, as the subject of a sentence.
+            until_s: when to give up, on the event loop's clock.
+
+        Raises:
+            Busy: it is not free at *until_s*.
+        """
+        limit_s = until_s if self.busy(key) else None  # a timer costs more than a lock that is free
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
         try:
-            await lock.acquire()
+            async with asyncio.timeout_at(limit_s):
+                await lock.acquire()
+        except TimeoutError:
+            holder = self._holders[key]
+            self._forget(key)
+            raise Busy(holder) from None
         except asyncio.CancelledError:
             self._forget(key)
             raise
+        self._holders[key] = what
 
     async def free(self, key: str) -> None:
         """Return once the lock of *key* was free: for callers that take a scarce slot before the lock."""
         if self.busy(key):
-            async with self.of(key):
+            async with self.of(key, "an update of criproxy"):
                 pass
 
     def busy(self, key: str) -> bool:
@@ -42,9 +66,9 @@ class Locks:
         self._forget(key)
 
     @asynccontextmanager
-    async def of(self, key: str) -> AsyncIterator[None]:
-        """Hold the lock of *key* for a block."""
-        await self.enter(key)
+    async def of(self, key: str, what: str) -> AsyncIterator[None]:
+        """Hold the lock of *key* for a block; *what* as in `enter`."""
+        await self.enter(key, what)
         try:
             yield
         finally:
@@ -54,3 +78,4 @@ class Locks:
         self._users[key] -= 1
         if not self._users[key]:
             del self._users[key], self._locks[key]
+            self._holders.pop(key, None)

@@ -76,5 +76,5 @@ class MachineCards:
             self.context.counters.device_evidence["driver", "hanging"] += 1
             self.context.log.warning("a scan of devices hangs", at=name)
         for name in sorted(self._hanging - hanging):
-            self.context.log.info("a scan of devices hangs no more", at=name)
+            self.context.log.info("a scan of devices no longer hangs", at=name)
         self._hanging = hanging

@@ -1,17 +1,20 @@
 """Evidence on what a container was given: by its create, and by the kubelet, which is asked beside it."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.kubelet import Kubelet
+from criproxy.control.devices.pod_names import PodNames
 from criproxy.devices.asked import Asked
 from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.patience import Patience
+from criproxy.model.workload import Pod
 
 SOURCE_TIMEOUT_S = 1.5
 """How long a create waits for the source at all; it ends before by a bound of its own, to report what it has."""
@@ -42,8 +45,11 @@ class EvidenceGatherer:
     source: Source = field(init=False)
     _files: KubeletFiles = field(default_factory=KubeletFiles)
     """Those of which the source was made."""
+    names: PodNames = field(init=False)
+    """Outlives the source: a reload makes another one."""
 
     def __post_init__(self) -> None:
+        self.names = PodNames(self._pods)
         self.source = self._kubelet()
 
     def of(self, rules: DeviceRules) -> Source:
@@ -54,7 +60,11 @@ class EvidenceGatherer:
             self.source = self._kubelet()
         return self.source
 
-    async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked) -> Gathered:
+    def look_at_pods(self) -> None:
+        """Remember which pods have which names."""
+        self.names.look()
+
+    async def gather(self, rules: DeviceRules, subject: Subject, asked: Asked, *, runs: bool = False) -> Gathered:
         """What *subject* was given, by the source and by what its create asks for.
 
         The source has `SOURCE_TIMEOUT_S`, and a scan of the machine's cards its own bound. Not earlier: the kubelet
@@ -67,6 +77,8 @@ class EvidenceGatherer:
         with suppress(TimeoutError):
             async with asyncio.timeout(SOURCE_TIMEOUT_S):
                 known = await self.of(rules).known(subject)
+        if runs and known:  # it has what it has; to leave it its cards costs nothing where it is another's answer
+            known = replace(known, certain=True)
         if self.cards.scanned != rules.classes:
             await self.cards.scan(rules.classes)
         given = self.weighed(rules, asked, known)
@@ -78,13 +90,16 @@ class EvidenceGatherer:
     def weighed(self, rules: DeviceRules, asked: Asked, known: Known | None = None) -> Gathered:
         """What follows from a create and from what is *known* beside it, with where the cards are."""
         topology, stocks = self.context.state.node.topology, self.cards.found
+        if known and not known.certain and rules.on_no_evidence != "keep":
+            known = None  # with keep, nothing would limit what a container sees whose name was used before
         told = [known] if known else []
         evidence = weigh(rules.classes, asked, told, stocks)
         cards = whereabouts(rules.classes, asked, evidence, told, stocks, topology)
         return Gathered(evidence, cards, is_known=known is not None)
 
+    def _pods(self) -> Iterable[Pod]:
+        return self.context.state.node.pods.values()
+
     def _kubelet(self) -> Kubelet:
-        context = self.context
-        return Kubelet(
-            self._files, context.settings.host_root, context.counters, context.log, context.tasks, self.patience
-        )
+        context, root = self.context, self.context.settings.host_root
+        return Kubelet(self._files, root, context.counters, context.log, context.tasks, self.patience, self.names)

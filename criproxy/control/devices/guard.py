@@ -54,7 +54,7 @@ class DeviceFault(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardResult:
     """The result for one create."""
 
     changed: bool = False
@@ -134,12 +134,15 @@ class DeviceGuard:
             if self.rules is None or self._begun:
                 return
             await self.cards.scan(self.rules.classes)
+            self.evidence.look_at_pods()
             node = self.context.state.node
             lives = [container.life for container in node.containers.values()]
             try:
                 self.holdings.recall(node, await self.context.persister.newest(Kind.DEVICES, lives))
             except StoreError as error:
-                self.context.log.warning("cannot recall which container had which cards", error=str(error))
+                self.context.log.warning(
+                    "cannot read from the history which container had which cards", error=str(error)
+                )
             self._begun = True
 
     async def unseen(self, items: Sequence[api.Container]) -> list[api.Container]:
@@ -176,7 +179,7 @@ class DeviceGuard:
         """No create will come any more."""
         await self.evidence.source.close()
 
-    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> Guarded:
+    async def guard(self, request: api.CreateContainerRequest, container: Container | None) -> GuardResult:
         """Let the container of *request* see what it may, and find out where its cards are.
 
         Args:
@@ -189,7 +192,7 @@ class DeviceGuard:
         """
         rules = self.rules
         if rules is None:
-            return Guarded()
+            return GuardResult()
         try:
             return await self._guard(rules, request, container)
         except DeviceRefused:
@@ -200,7 +203,7 @@ class DeviceGuard:
                 raise DeviceFault(f"{_FAILED}: it is tried again (onError: refuse)") from error
             return self.hide(request, container, error)
 
-    def hide(self, request: api.CreateContainerRequest, container: Container | None, error: Exception) -> Guarded:
+    def hide(self, request: api.CreateContainerRequest, container: Container | None, error: Exception) -> GuardResult:
         """Let the container of *request* see no card, after the rule has failed or hung: nothing of it runs here.
 
         Args:
@@ -213,7 +216,7 @@ class DeviceGuard:
         """
         self._failed("deciding what it may see", container, error)
         if (rules := self.rules) is None:
-            return Guarded()
+            return GuardResult()
         who = devices.who(request, self._runtimes.get(request.pod_sandbox_id, ""))
         exempt = rules.exempt(who)
         if who.privileged and rules.privileged == "deny" and not exempt:
@@ -224,11 +227,11 @@ class DeviceGuard:
         left = exempt or "it sees no card but those of CDI devices and nodes in its create"
         done = Boundary(Asked(), (Finding("", Word.EXEMPT if exempt else Word.FAILED, f"{_FAILED}: {left}"),))
         self._publisher.publish(rules, container, done, Gathered({}))
-        return Guarded(changed=request.SerializeToString(deterministic=True) != before)
+        return GuardResult(changed=request.SerializeToString(deterministic=True) != before)
 
     async def _guard(
         self, rules: DeviceRules, request: api.CreateContainerRequest, container: Container | None
-    ) -> Guarded:
+    ) -> GuardResult:
         asked = devices.read(request)
         who = devices.who(request, await self._runtime(request, rules))
         subject = devices.subject_in(request.sandbox_config, request.pod_sandbox_id, request.config.metadata.name)
@@ -252,7 +255,7 @@ class DeviceGuard:
         lacking = any(finding.word is Word.NO_NODES for finding in done.findings)
         return _guarded(rules, given, lacking=lacking, changed=done.asked != asked)
 
-    async def found(self, item: api.Container, info: Mapping[str, str]) -> Guarded:
+    async def found(self, item: api.Container, info: Mapping[str, str]) -> GuardResult:
         """Find out and remember the cards of a container whose create criproxy did not see.
 
         Args:
@@ -260,8 +263,8 @@ class DeviceGuard:
             info: verbose information of the runtime: the device nodes that it made, and whether it is privileged.
         """
         if (rules := self.rules) is None:
-            return Guarded()
-        given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item))
+            return GuardResult()
+        given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or given.is_joined or words:
             self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards, {}))
@@ -309,6 +312,6 @@ def _checked(done: Boundary, checked: Asked | Refusal) -> Boundary:
     return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 
 
-def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> Guarded:
+def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> GuardResult:
     """The result; a container whose cards lack nodes stays where it is unless the rules say otherwise."""
-    return Guarded(changed, hints(given.cards), lacking and not rules.update_without_nodes)
+    return GuardResult(changed, hints(given.cards), lacking and not rules.update_without_nodes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from criproxy.control.devices.pod_names import PodNames
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
 from criproxy.devices.evidence import Known, Subject
@@ -49,12 +50,16 @@ class _Inquiry:
     """What the checkpoint said, as far as it was read."""
     absent: bool = False
     """The kubelet does not know the pod yet."""
+    doubted: bool = False
+    """The answer of podresources may be about a former pod of that name."""
     waited: bool = False
     """One create has waited as long as one may: no other one does."""
 
     def may_be_repeated(self, now_s: float) -> bool:
         """Whether it is over and has found nothing that is certain."""
-        if not (self.asking.done() and self.reading.done()) or self.devices is not None or self.checkpoint.current:
+        if not (self.asking.done() and self.reading.done()) or self.checkpoint.current:
+            return False
+        if self.devices is not None and not self.doubted:
             return False
         return self.absent or now_s - self.begun_s >= RETRY_S
 
@@ -68,8 +73,9 @@ class Kubelet:
         host_root: prefix of them.
         counters: count what came of each question.
         log: has when a source fails, and when it is there again.
-        tasks: run what waits for podresources to come back.
+        tasks: run what asks, and what waits for podresources to come back.
         patience: for what may hang.
+        names: of pods.
     """
 
     files: KubeletFiles
@@ -78,6 +84,7 @@ class Kubelet:
     log: Log
     tasks: Tasks
     patience: Patience = field(default_factory=Patience)
+    names: PodNames = field(default_factory=PodNames)
     _client: PodresourcesClient = field(init=False)
     _checkpoint: CheckpointFile = field(init=False)
     _inquiries: dict[str, _Inquiry] = field(default_factory=dict)
@@ -106,7 +113,7 @@ class Kubelet:
         for name, task in (("podresources", inquiry.asking), ("checkpoint", inquiry.reading)):
             if task in pending:
                 self.counters.device_evidence[name, "late"] += 1
-        return self._weigh(container, inquiry.devices, inquiry.checkpoint)
+        return self._weigh(container, inquiry)
 
     def sandboxes(self) -> set[str]:
         """Those that were asked for."""
@@ -161,25 +168,40 @@ class Kubelet:
         if self._closed:
             return None
         now_s = asyncio.get_running_loop().time()
+        self.names.see(pod.namespace, pod.pod, pod.pod_uid)
         inquiry = self._inquiries.get(pod.sandbox_id)
         if inquiry is None or inquiry.may_be_repeated(now_s):
             inquiry = self._inquiries[pod.sandbox_id] = _Inquiry(now_s)
             asking, reading = self._ask(pod, inquiry), self._read(inquiry)
-            inquiry.asking = asyncio.create_task(asking, name=f"ask podresources of {pod.sandbox_id}")
-            inquiry.reading = asyncio.create_task(reading, name=f"read the checkpoint for {pod.sandbox_id}")
+            inquiry.asking = self.tasks.begin(f"ask podresources of {pod.sandbox_id}", asking)
+            inquiry.reading = self.tasks.begin(f"read the checkpoint for {pod.sandbox_id}", reading)
         return inquiry
 
-    def _weigh(self, who: Subject, devices: Devices | None, reading: Reading) -> Known | None:
-        """What the answers say together: podresources first, unless the checkpoint knows that it means another pod."""
-        checkpoint, name = reading.checkpoint or Checkpoint(), who.container
+    def _weigh(self, who: Subject, inquiry: _Inquiry) -> Known | None:
+        """What the answers say together: podresources first, unless the checkpoint knows that it means another pod.
+
+        Where no checkpoint tells, the answer about a name that several pods had may mean any of them.
+        """
+        devices, reading, name = inquiry.devices, inquiry.checkpoint, who.container
+        checkpoint = reading.checkpoint or Checkpoint()
         if devices is not None and name in devices:
-            if not checkpoint.belies(who.pod_uid, name, devices[name], current=reading.current):
-                return Known("podresources", devices[name], complete=True, near=checkpoint.near)
+            inquiry.doubted = self._is_in_doubt(who, checkpoint, current=reading.current)
+            belied = checkpoint.belies(who.pod_uid, name, devices[name], current=reading.current)
+            if inquiry.doubted:
+                self.counters.device_evidence["podresources", "doubtful"] += 1
+            if not belied:
+                sure = not inquiry.doubted
+                return Known("podresources", devices[name], complete=True, near=checkpoint.near, certain=sure)
             self.counters.device_evidence["podresources", "another-pod"] += 1
         if reading.checkpoint is None:
             return None
         known = checkpoint.of(who.pod_uid, name)
         return Known("checkpoint", known, complete=reading.current, near=checkpoint.near)
+
+    def _is_in_doubt(self, who: Subject, checkpoint: Checkpoint, *, current: bool) -> bool:
+        if current or checkpoint.of(who.pod_uid, who.container):
+            return False
+        return self.names.is_reused(who.namespace, who.pod, who.pod_uid)
 
     async def _ask(self, pod: Subject, inquiry: _Inquiry) -> None:
         if not self.files.socket:

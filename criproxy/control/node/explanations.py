@@ -80,7 +80,7 @@ class Explanations:
         while self._waiting:
             await self._quiet()
             if self._lost:
-                self._log.warning("decisions cannot be explained: too many waited", decisions=self._lost)
+                self._log.warning("decisions cannot be explained: too many were waiting", decisions=self._lost)
                 self._lost = 0
             some = [self._waiting.pop(key) for key in list(self._waiting)[:TOGETHER]]
             for answer in await asyncio.to_thread(self._answers, some):

@@ -235,7 +235,7 @@ class Persister:
         """Everybody goes on in memory, and whoever waits for the disk is told."""
         if self.error is None:
             self.failing_since_s = monotonic()
-            self._log.error("state cannot be stored; going on in memory", error=str(error))
+            self._log.error("state cannot be stored; criproxy continues in memory", error=str(error))
         self._counters.store_failures += 1
         failed = error if isinstance(error, StoreError) else StoreError(f"the state could not be stored: {error!r}")
         self.error = failed

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from criproxy.engine.checked_policy import PolicyFault
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event, can_be_refused, kind_of
 from criproxy.engine.fallback import Fallback
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused
 from criproxy.model.node import Node
@@ -62,7 +62,7 @@ class Asking:
                 self._faults += 1
                 self._texts.append(str(error))
             if not can_be_refused(event) and not is_new:
-                self._texts.append(f"the policy failed{_about(node, event)}, and nobody moved: {error!r}")
+                self._texts.append(f"the policy failed{_about(node, event)}, and no container moved: {error!r}")
                 self._unmoved = kind_of(event), error
                 return step(node, event, Fallback(options_of(policy)))
             if isinstance(error, CriproxyError):
@@ -81,7 +81,7 @@ class Asking:
             failures.add("policy", text)
         if self._unmoved:
             kind, error = self._unmoved
-            log.error("policy failed; nobody moves", event_kind=kind, exc_info=error)
+            log.error("policy failed; no container moves", event_kind=kind, exc_info=error)
 
 
 def _about(node: Node, event: Event) -> str:

@@ -15,6 +15,7 @@ from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Heard, Outbox
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.policy_failures import Asking
+from criproxy.control.node.refusals import Refusals
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import (
     ContainerCreating,
@@ -99,7 +100,8 @@ class NodeState:
         self._failures = failures
         self._log = log
         self._persister = persister
-        self._history = History()
+        self._refusals = Refusals()
+        self._history = History(self._refusals)
         self._outbox = Outbox(persister.add, self._history, log, failures, tasks)
         self._behind: deque[_Job] = deque()
         """An event about the whole node that is worked out in a thread, and those that came after it."""
@@ -197,21 +199,26 @@ class NodeState:
     def refusals(self) -> list[Refusal]:
         """Who cannot be created at present, the newest first."""
         self._outbox.drain()
-        return self._history.refusals()
+        return self._refusals.listed()
+
+    def refusals_omitted(self) -> int:
+        """How many more cannot be created than `refusals` has."""
+        self._outbox.drain()
+        return self._refusals.omitted()
 
     def refused_in(self) -> set[str]:
         """The sandboxes of those who cannot be created at present."""
         self._outbox.drain()
         refused = set[str]()
         with self._failures.harmless("who was refused"):
-            refused |= self._history.refused_in()
+            refused |= self._refusals.sandboxes()
         return refused
 
     def forget_refused(self, sandboxes: Collection[str]) -> None:
         """These *sandboxes* are gone, and whoever was refused in them with them."""
         self._outbox.drain()
         with self._failures.harmless("who was refused"):
-            self._history.forget_refused(sandboxes)
+            self._refusals.forget(sandboxes)
 
     async def find_history(self, text: str) -> list[Record]:
         """The history of all containers that *text* may mean; raises StoreError."""
@@ -284,7 +291,7 @@ class NodeState:
         """What the event of *job* leads to; what has happened already counts, whatever the policy does."""
         event = job.event
         if self.bypassed:
-            return step(node, _bypassed(event), Fallback(options_of(self.policy)))
+            return replace(step(node, _bypassed(event), Fallback(options_of(self.policy))), in_bypass=True)
         asked = job.policy or self.policy
         is_undone = node.released and isinstance(event, PolicyChanged) and not isinstance(asked, NonePolicy)
         if is_undone and self._persister.error is not None:  # nobody newly owns what cannot be stored

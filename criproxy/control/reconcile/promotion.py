@@ -14,8 +14,8 @@ from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
 from criproxy.control.node.policy_failures import PolicyFailed
 from criproxy.control.settings import Promote
+from criproxy.engine.checked_policy import PolicyFault
 from criproxy.engine.events import ContainerResized, Promoted
-from criproxy.engine.guard import PolicyFault
 from criproxy.engine.shortfalls import shortfall
 from criproxy.engine.step import step
 from criproxy.model.entries import changed_keys
@@ -122,7 +122,7 @@ class Promotions:
             return False
         if container.desired and container.desired.told:
             return True
-        if container.is_unplaced:
+        if container.is_owed_a_place:
             return wanted is not Promote.OFF
         if wanted is not Promote.WHEN_FREE or container.cpu_milli // 1000 <= len(grant.exclusive):
             return False

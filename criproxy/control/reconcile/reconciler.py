@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 
-from criproxy.control.containers.cgroups import LEFT_RUNNING, Seen
+from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
+from criproxy.control.reconcile.lost_updates import UpdateLost
 from criproxy.control.reconcile.start_blockers import ExcessCpus, in_the_way
 from criproxy.cri import rewrite
 from criproxy.cri.runtime import RuntimeCallError, if_reported
@@ -26,9 +27,10 @@ from criproxy.engine.events import (
     PodStopped,
     UpdateApplied,
 )
-from criproxy.engine.history import cause, told_quota, told_update
+from criproxy.engine.history import cause, sets, told_update
+from criproxy.engine.release import before_release
 from criproxy.engine.target import quota_for, target
-from criproxy.errors import CriproxyError, StatusCode, StoreError, for_kubelet
+from criproxy.errors import CriproxyError, StoreError, for_kubelet
 from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import Applied, CpuQuota, in_place
 from criproxy.model.node import Node
@@ -37,10 +39,6 @@ from criproxy.model.record import Kind
 from criproxy.model.workload import ContainerState
 
 _NO_TROUBLE = Trouble("", 0)
-
-
-class UpdateLost(RuntimeCallError):
-    """The runtime answered OK to an update, and the cgroup says otherwise."""
 
 
 @dataclass(slots=True)
@@ -60,6 +58,8 @@ class Reconciler:
     """Sends updates of ours; everything here runs on the event loop's thread."""
 
     context: Context
+    holds: bool = False
+    """Whether nothing is to be updated now: what is decided meanwhile is enqueued by whoever set this."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
     _causes: dict[str, str] = field(default_factory=dict)
     """What brought containers out of their places, for the history; from the decision to the end of their workers.
@@ -84,7 +84,7 @@ class Reconciler:
             keys: containers; those that have no grant are left out.
             read: read their cgroups first, instead of believing what was applied last.
         """
-        count = self.context.settings.concurrent_updates
+        count = 0 if self.holds else self.context.settings.concurrent_updates
         for key in keys[:count]:
             if worker := self._workers.get(key):
                 worker.read |= read
@@ -95,7 +95,7 @@ class Reconciler:
                 self.context.tasks.spawn(f"update {key}", self._work(key, self._workers[key]))
             else:
                 self._causes.pop(key, None)
-        if rest := keys[count:]:
+        if not self.holds and (rest := keys[count:]):
             asyncio.get_running_loop().call_soon(partial(self.enqueue, rest, read=read))
 
     @property
@@ -135,7 +135,7 @@ class Reconciler:
     async def turn(self, key: str) -> AsyncIterator[None]:
         """One of the few slots, and the lock of *key*, which a call of the kubelet may have for minutes."""
         await self.context.locks.free(key)  # before: others need the slot
-        async with self._slots, self.context.locks.of(key):
+        async with self._slots, self.context.locks.of(key, "an update of criproxy"):
             yield
 
     def is_reading(self, key: str) -> bool:
@@ -232,16 +232,17 @@ class Reconciler:
         if not lost and seen.state in (ContainerState.RUNNING, ContainerState.CREATED):
             with self.context.failures.harmless("an update"):  # before the event that goes to the disk with it
                 why = why or self._causes.get(key, "")  # now: the decision may not have been followed when it was sent
+                had = had or before_release(self.context.state.node, key, wanted)
                 texts = [told_update(had, wanted, why, seen.applied is not None)]
                 texts += [f"after {failures} failures"] if failures else []
-                facts = {**_facts("", wanted), **_facts("had_", had), "why": why, "failures": failures}
+                facts = {**sets("", wanted), **sets("had_", had), "why": why, "failures": failures}
                 kind = Kind.RELEASED if self.context.state.node.released else Kind.UPDATED
                 took_ms = round((monotonic() - begun_s) * 1000, 1)
                 self.context.state.note(key, kind, *texts, **facts, took_ms=took_ms)
         await self._apply(key, seen, has)
         if lost and has:
             self.context.counters.updates_lost += 1
-            raise self._lost(key, has, wanted)
+            raise UpdateLost.of(has, wanted, is_lost=self.context.in_flight.is_lost(key))
 
     async def _send(self, key: str, wanted: Applied, had: Applied | None) -> None:
         """Send an update and wait for its answer; raises RuntimeCallError unless the runtime does not know *key*."""
@@ -260,15 +261,6 @@ class Reconciler:
                 raise
         finally:
             counters.updates_in_flight -= 1
-
-    def _lost(self, key: str, has: Applied, wanted: Applied) -> UpdateLost:
-        text = (
-            f"answered OK, but the cgroup has CPUs {format_cpuset(has.cpus)} and memory nodes "
-            f"{format_cpuset(has.mems)}{told_quota(has, wanted)} instead of {format_cpuset(wanted.cpus)} and "
-            f"{format_cpuset(wanted.mems)}"
-        )
-        why = f": {LEFT_RUNNING}" if self.context.in_flight.is_lost(key) else ""
-        return UpdateLost("UpdateContainerResources", StatusCode.ABORTED, text + why)
 
     async def _apply(self, key: str, seen: Seen, has: Applied | None) -> None:
         """Apply to the node that *key* was *seen*, and *has* this as far as that is known: no update is in flight.
@@ -297,13 +289,23 @@ class Reconciler:
         return Applied(grant.cpus if grant and grant.cpus == applied.cpus else applied.cpus, applied.mems, lifted)
 
     def _decided(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        try:
+            self._forget(event)
+        finally:  # whatever fails there: who has to move moves
+            self._carry_out(event, node, done)
+
+    def _forget(self, event: Event) -> None:
+        """Drop what is remembered of those that ended with *event*."""
         context = self.context
         context.in_flight.retain(context.state.node)
         if isinstance(event, ContainerExited | ContainerGone):
             context.cgroups.forget(event.key)
         elif isinstance(event, PodStopped | PodGone):
-            context.cgroups.keep(context.state.node.grants.keys())
-        error = done.exception()
+            now = context.state.node
+            context.cgroups.keep(now.grants.keys() | now.applied.keys())
+
+    def _carry_out(self, event: Event, node: Node, done: "asyncio.Future[Decision]") -> None:
+        context, error = self.context, done.exception()
         if error is None:
             if updates := done.result().updates:
                 keys = [update.key for update in updates]
@@ -319,16 +321,18 @@ class Reconciler:
 
     async def _enqueue_stored(self, keys: Sequence[str]) -> None:
         """Enqueue *keys* when the create for which they move is on disk: its call waits for that, and goes first."""
-        with suppress(StoreError):  # then they have not to move
-            await self.context.persister.durable()
-        self.enqueue(keys)
+        try:
+            with suppress(StoreError):  # then they have not to move
+                await self.context.persister.durable()
+        finally:
+            self.enqueue(keys)
 
     def _updatable(self, key: str) -> bool:
         """Whether the runtime can update *key*: it is known there, alive, and placed by us."""
         container = self.context.state.node.containers.get(key)
         if container is None or container.stays or key not in self.context.state.node.grants:
             return False
-        return key != container.reservation and container.state is not ContainerState.CREATING
+        return container.has_id and container.state is not ContainerState.CREATING
 
     def _target(self, key: str) -> Applied | None:
         """The next step of *key* towards its grant; what it should have already where that may not be in force."""
@@ -337,8 +341,3 @@ class Reconciler:
         if wanted is None and node.containers[key].state is ContainerState.CREATED:
             return node.applied.get(key) if self.context.in_flight.is_unread(key) else None
         return wanted
-
-
-def _facts(prefix: str, sets: Applied | None) -> dict[str, str | int]:
-    cpus, mems = (format_cpuset(sets.cpus), format_cpuset(sets.mems)) if sets else ("", "")
-    return {f"{prefix}cpus": cpus, f"{prefix}mems": mems}

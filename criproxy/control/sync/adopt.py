@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
-from criproxy.control.devices.guard import DeviceGuard, Guarded
+from criproxy.control.devices.guard import DeviceGuard, GuardResult
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import Adopt
 from criproxy.control.sync.bypass_times import BypassTimes
@@ -128,10 +128,11 @@ class Adoption:
             self._note_stays(container)
 
     async def read_watched(self) -> None:
-        """Read where containers are that are only watched; raises RuntimeCallError."""
+        """Read where containers are that are only watched, or released; raises RuntimeCallError."""
         node = self.context.state.node
         for key in node.applied.keys() - node.grants.keys():
-            seen = await if_reported(self.context.cgroups.read(key)) if node.is_watched(key) else None
+            is_followed = node.released or node.is_watched(key)
+            seen = await if_reported(self.context.cgroups.read(key)) if is_followed else None
             if seen and (has := seen.applied):
                 await self.context.state.apply(UpdateApplied(key, has.cpus, has.mems))
 
@@ -174,7 +175,7 @@ class Adoption:
     async def _with_cards(
         self, container: Container, item: api.Container, reply: api.ContainerStatusResponse, until_s: float
     ) -> Container:
-        guarded = Guarded()
+        guarded = GuardResult()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 guarded = await self.devices.found(item, reply.info)
@@ -216,7 +217,9 @@ class Adoption:
         self.context.log.info("adopted running containers", containers=len(adopted), to_be_moved=len(misplaced))
         if contested := NO_CPUS.union(*map(self._contested, misplaced)):
             self.context.counters.conflicts_repaired += len(contested)
-            self.context.log.warning("others used exclusive CPUs, too, and move", cpus=format_cpuset(contested))
+            self.context.log.warning(
+                "other containers used exclusive CPUs, and move away", cpus=format_cpuset(contested)
+            )
         self.reconciler.enqueue(misplaced)
 
     def _contested(self, key: str) -> CpuSet:

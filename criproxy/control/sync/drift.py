@@ -17,7 +17,7 @@ from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.drift import does_harm, is_foreign
 from criproxy.engine.history import told_quota
 from criproxy.model.cpuset import format_cpuset
-from criproxy.model.grant import Applied, CpuQuota, Grant, in_place
+from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.observe.tasks import batches
@@ -27,6 +27,8 @@ _AT_ONCE = 25
 _PATIENCE = 3
 """So many times in a row a container is put back at once, whatever was changed."""
 _LONGEST_PAUSE_S = 300.0
+_RELEASED = Grant(NO_CPUS, NO_CPUS)
+"""What counts as the grant of a released container: it says nothing of its CFS quota, nor of its memory."""
 _CALM_S = 900.0
 """A container that was left alone for so long has no history."""
 
@@ -63,10 +65,9 @@ class Drift:
     def check(self, keys: Sequence[str]) -> None:
         """Read the cgroups of the containers *keys*, and read again those that are not as they should be."""
         context, node = self.context, self.context.state.node
-        if node.released:  # no container has a place then
-            return
         for key in keys:
-            group, grant, applied = context.cgroups.groups.get(key), node.grants.get(key), node.applied.get(key)
+            group, applied = context.cgroups.groups.get(key), node.applied.get(key)
+            grant = _RELEASED if node.released else node.grants.get(key)
             if group is None or grant is None or applied is None or key in self._asked or context.locks.busy(key):
                 continue
             if not as_applied(group, grant, applied):
@@ -109,6 +110,9 @@ class Drift:
     async def _compare(self, key: str) -> float:
         """Read *key* again; the seconds after which it is to be put back, if that was not done yet."""
         context, reconciler, before = self.context, self.reconciler, self.context.state.node
+        if before.released:  # no container has a place to which it could be put back
+            await self._follow(key, before)
+            return 0.0
         if key not in before.grants or reconciler.is_reading(key):
             return 0.0
         seen = await reconciler.read_cgroup(key)
@@ -121,6 +125,19 @@ class Drift:
             grant, now = context.state.node.grants.get(key), context.state.node.applied.get(key)
             context.counters.drift_repaired += grant is None or in_place(grant, now)
         return pause_s
+
+    async def _follow(self, key: str, before: Node) -> None:
+        """Know what another program has made of a released container, and record it."""
+        had, seen = before.applied.get(key), await self.reconciler.read_cgroup(key)
+        if key in before.grants or had is None or seen.applied is None or seen.ended:
+            return
+        if had.cpus & before.topology.cpus <= seen.applied.cpus:  # it has what the machine left of it, or more again
+            return
+        cpus, mems, had_cpus = (format_cpuset(sets) for sets in (seen.applied.cpus, seen.applied.mems, had.cpus))
+        text = f"another program set CPUs {cpus} and memory nodes {mems}; the container is released, and stays there"
+        self.context.state.note(key, Kind.DRIFT, text, cpus=cpus, mems=mems, had_cpus=had_cpus)
+        event = "another program changed the cpuset of a released container"
+        self.context.log.warning(event, container=before.containers[key].title, cpus=cpus, instead_of=had_cpus)
 
     def _note(self, key: str, before: Node, has: Applied) -> float:
         """Report it; the seconds to leave *key* alone if it does no harm and putting it back did not help."""
@@ -149,7 +166,8 @@ class Drift:
 
     def _forget(self) -> None:
         """Remember nothing of containers that are gone, or that were left alone."""
-        self.context.cgroups.keep(self.context.state.node.grants.keys())
+        node = self.context.state.node
+        self.context.cgroups.keep(node.grants.keys() | node.applied.keys())
         now_s = asyncio.get_running_loop().time()
         for key, history in list(self._histories.items()):
             if now_s - history.last_s > _CALM_S or key not in self.context.cgroups.groups:

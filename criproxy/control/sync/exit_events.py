@@ -1,18 +1,18 @@
 """Containers that end without a call of the kubelet: seen in the runtime's event stream, else in lists of exited ones.
 
-Whether a container has really ended where an event or a list is not enough, `outcomes` decides. A third way, cgroups
-that vanish, is noticed in `drift`, which reads them anyway.
+How far events and lists are believed, `ends` says. A third way, cgroups that vanish, is noticed in `drift`, which reads
+them anyway.
 """
 
 import asyncio
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
+from criproxy.control.sync.ends import Evidence, ended, judge_each
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.runtime import RuntimeCallError
-from criproxy.engine.events import ContainerExited, ContainerGone
 from criproxy.errors import StatusCode
 from criproxy.model.workload import MAY_RUN, ContainerState
 
@@ -60,10 +60,9 @@ class ExitEvents:
         if not running and not before.kept:
             return
         try:
-            exited = {item.id for item in await self.context.runtime.list_exited()}
-            for container in running:
-                if container.key in exited and await self.outcomes.has_ended(container):
-                    await self.context.state.end(ContainerExited(container.key), "lists")
+            listed = {item.id for item in await self.context.runtime.list_exited()}
+            exited = [container for container in running if container.key in listed]
+            await judge_each(self.context, [(container, Evidence.LISTED) for container in exited])
             await self.outcomes.release_kept()
         except RuntimeCallError as error:
             self.context.log.warning("cannot ask which containers have exited", error=str(error))
@@ -96,14 +95,13 @@ class ExitEvents:
         return version.runtime_name == "containerd" and version.runtime_version.lstrip("v").startswith("1.")
 
     async def _happened(self, event: api.ContainerEventResponse) -> None:
-        key, state = event.container_id, self.context.state
-        if key not in state.node.containers:
+        key = event.container_id
+        if (container := self.context.state.node.containers.get(key)) is None:
             return
         if event.container_event_type == api.CONTAINER_DELETED_EVENT:
-            await state.end(ContainerGone(key), "events")
+            await ended(self.context, container, Evidence.DELETED)
         elif event.container_event_type == api.CONTAINER_STOPPED_EVENT:
             states = {status.id: translate.state(status) for status in event.containers_statuses}
-            if states.get(key) is ContainerState.EXITED and self.context.in_flight.is_exit_believed(key):
-                await state.end(ContainerExited(key), "events")
-            else:
+            is_exited = states.get(key) is ContainerState.EXITED
+            if not (is_exited and await ended(self.context, container, Evidence.STOPPED)):
                 self.outcomes.ask(key)  # beside the stream: others' events are behind this one

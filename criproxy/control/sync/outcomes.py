@@ -19,12 +19,13 @@ from weakref import WeakValueDictionary
 from criproxy.control.containers.in_flight import StartEvent
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
+from criproxy.control.sync.ends import QUESTION, Claim, Evidence, judge_each
 from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.sizes_in_force import believe
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.listed import never_to_start, stamped
-from criproxy.cri.runtime import RuntimeCallError, if_reported
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.cri.sizes import sizes_of_either
 from criproxy.engine.events import (
     ContainerCreated,
@@ -40,8 +41,6 @@ from criproxy.model.workload import Container, ContainerState, Sizes
 
 LONGEST_PAUSE_S = 60.0
 """Between two questions about a container of which the runtime does not answer any, where no start waits for that."""
-LOCK_S = 0.5
-"""How long others wait for the end of what is in flight at a container that may have ended."""
 AT_ONCE = 16
 """Containers whose outcome is asked for side by side: after a start that may be all there are."""
 Denial = Callable[[], object]
@@ -96,46 +95,20 @@ class Outcomes:
         """Give back the places of containers that have ended, by a list (of one sandbox) requested after *before*."""
         listed = {item.id: item for item in items}
         asked = before.containers_of(sandbox_id) if sandbox_id else before.containers.values()
+        claims = list[Claim]()
         for container in asked:
-            key, item = container.key, listed.get(container.key)
+            item = listed.get(container.key)
             is_exited = item is not None and translate.state(item) is ContainerState.EXITED
             is_news = item is None or (is_exited and container.state is not ContainerState.EXITED)
-            if is_news and key != container.reservation and await self.has_ended(container, left=is_exited):
-                await self.context.state.end(ContainerExited(key) if item else ContainerGone(key), "lists")
+            if is_news and container.has_id:
+                claims.append((container, Evidence.LISTED if item else Evidence.UNLISTED))
+        await judge_each(self.context, claims)
 
     async def judge_created(self, before: Node, lost: Iterable[str]) -> None:
         """Give back the places of *lost* containers: `never_to_start`, by lists requested after *before*."""
-        for container in filter(None, map(before.containers.get, lost)):
-            if container.state is ContainerState.CREATED and await self.has_ended(container, left=False):
-                await self.context.state.end(ContainerExited(container.key), "lists")
-
-    async def has_ended(self, container: Container, *, left: bool = True) -> bool:
-        """Whether a list is to be believed that calls *container* exited or, if nothing is *left* of it, has it not.
-
-        Raises:
-            RuntimeCallError: if the runtime cannot be asked where its cgroup is, in which processes may be left. Where
-                it fails for this one alone, the list is believed of a container whose start had ended well.
-        """
-        if not self.context.in_flight.is_exit_believed(container.key) or not await self.undisturbed(container):
-            return False
-        if not left:
-            return True
-        asked = await if_reported(self.context.cgroups.ask(container.key))
-        ended = container.state is ContainerState.RUNNING if asked is None else asked[0].ended
-        return ended and await self.undisturbed(container)
-
-    async def undisturbed(self, container: Container) -> bool:
-        """Whether nothing has happened to *container* since it looked like this, after what is in flight has ended.
-
-        A start of the kubelet is not waited for: its container is just beginning. Nor is what takes long, such as an
-        update that hangs in the runtime: others wait for this answer, and what holds the lock reads the cgroup then.
-        """
-        if self.context.in_flight.is_sent(container.key):
-            return False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOCK_S), self.context.locks.of(container.key):
-                return self.context.state.node.containers.get(container.key) is container
-        return False
+        known = filter(None, map(before.containers.get, lost))
+        created = [container for container in known if container.state is ContainerState.CREATED]
+        await judge_each(self.context, [(container, Evidence.NEVER_TO_START) for container in created])
 
     def ask(self, key: str) -> None:
         """Find out what became of the container *key*, in the background; cheap to repeat."""
@@ -237,7 +210,7 @@ class Outcomes:
             return
 
         async def look() -> Denial | None:
-            async with self.context.locks.of(key):
+            async with self.context.locks.of(key, QUESTION):
                 in_force = await self._size_in_force(key, asked.sizes, before)
             return partial(believe, self.context, key, in_force) if in_force else None
 

@@ -13,6 +13,7 @@ from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.adopt import Adoption
+from criproxy.control.sync.ends import undisturbed
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.sizes_in_force import follow_sizes
 from criproxy.cri import api_pb2 as api
@@ -285,7 +286,7 @@ class Resync:
         """Find creates whose end nobody waits for, as after a start of criproxy: by their stamp, or by asking."""
         in_flight = self.context.in_flight
         unknown = [item for item in containers if item.id not in before.containers]
-        without_id = [container for container in before.containers.values() if container.key == container.reservation]
+        without_id = [container for container in before.containers.values() if not container.has_id]
         for container in without_id:
             if found := stamped(unknown, container.key):
                 await self.outcomes.created(container.key, found)
@@ -304,7 +305,9 @@ class Resync:
             return
         asked = await if_reported(self.context.cgroups.ask(item.id))
         if asked and asked[0].state is ContainerState.RUNNING and state.node.containers.get(item.id) is known:
-            self.context.log.warning("a container that was given up runs: it is adopted", container=known.title)
+            self.context.log.warning(
+                "a container that was given up is running: criproxy adopts it", container=known.title
+            )
             await state.apply(ContainerGone(item.id))
 
     async def _has_started(self, item: api.Container) -> None:
@@ -312,14 +315,14 @@ class Resync:
         known = self.context.state.node.containers.get(item.id)
         if known is None or known.state in (ContainerState.RUNNING, ContainerState.EXITED):
             return
-        if translate.state(item) is ContainerState.RUNNING and await self.outcomes.undisturbed(known):
+        if translate.state(item) is ContainerState.RUNNING and await undisturbed(self.context, known):
             await self.context.state.apply(ContainerStarted(item.id))
             self.reconciler.enqueue([item.id], read=True)
 
     def _failed(self, error: RuntimeCallError) -> None:
         self.context.counters.resync_failures += 1
         if str(error) != self.error:  # it is tried again every second
-            self.context.log.warning("cannot ask the runtime what runs", error=str(error))
+            self.context.log.warning("cannot ask the runtime which containers run", error=str(error))
         self.error = str(error)
 
     def _succeeded(self) -> None:
@@ -327,5 +330,5 @@ class Resync:
         counters.resyncs += 1
         counters.last_resync_s = monotonic()
         if self.error:
-            self.context.log.info("the runtime can be asked again what runs")
+            self.context.log.info("the runtime lists its containers again")
         self.error, self._is_first = "", False

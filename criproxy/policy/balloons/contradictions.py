@@ -53,7 +53,7 @@ def _sizes(path: Path, kind: BalloonType) -> Iterator[Misfit]:
 def _components(path: Path, kind: BalloonType, types: Types) -> Iterator[Misfit]:
     for place, part in enumerate(kind.components):
         if part.balloon_type not in types:
-            text = f"there is no balloon type {part.balloon_type!r}; there are {', '.join(types)}"
+            text = f"there is no balloon type {part.balloon_type!r}; types are: {', '.join(types)}"
             yield Misfit((*path, "components", place), text)
     if kind.name in _reached(kind, types):
         yield Misfit((*path, "components"), f"{kind.name} contains itself")
@@ -68,7 +68,7 @@ def _components(path: Path, kind: BalloonType, types: Types) -> Iterator[Misfit]
 def _names(path: Path, kind: BalloonType, classes: list[str]) -> Iterator[Misfit]:
     for place, load in enumerate(kind.loads):
         if load not in classes:
-            text = f"there is no load class {load!r}; there are {', '.join(classes) or 'none'}"
+            text = f"there is no load class {load!r}; load classes are: {', '.join(classes) or 'none'}"
             yield Misfit((*path, "loads", place), text)
     for place, device in enumerate(kind.prefer_close_to_devices):
         if not is_device(device):

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from criproxy.alloc.rank import Candidate, Criterion, Unit, ranked
 from criproxy.model.amounts import counted
 from criproxy.policy.annotations import Wishes
+from criproxy.policy.balloons.cpus import Shape, shape_of
 from criproxy.policy.balloons.fields import ANNOTATION, DEFAULT
 from criproxy.policy.balloons.filling import Filling, Way
 from criproxy.policy.balloons.kinds import Kind
-from criproxy.policy.balloons.sizes import Shape, shape_of
 from criproxy.policy.balloons.state import Balloon, asked_milli
 from criproxy.policy.candidates import Candidates, Row, compared
 
@@ -86,7 +86,7 @@ def lacks(filling: Filling, balloon: Balloon) -> str:
 def _lacks_new(filling: Filling) -> str:
     """Why there can be no new balloon."""
     if filling.is_full:
-        return f"a place: there are {filling.kind.type.max_balloons}, as many as maxBalloons says"
+        return f"a place: maxBalloons allows no more than {filling.kind.type.max_balloons}"
     milli = max(asked_milli(filling.container), 1)
     shape = shape_of(filling.kind, filling.state.counts() if filling.kind.chooses else {})
     sizes = shape.sizes(milli)

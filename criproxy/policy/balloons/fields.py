@@ -134,9 +134,9 @@ class LoadClass(_Group):
     name: Name
     """Its name in the loads of balloon types."""
     level: Literal["core", "l2cache"]
-    """What is shared: balloons with the same load avoid each other's cores or level 2 caches."""
+    """What these loads compete for: balloons with the same load class avoid each other's cores or level 2 caches."""
     overloads_level_in_balloon: bool = False
-    """Whether two CPUs of one balloon avoid sharing it, too."""
+    """Whether the CPUs within one balloon should not share a core or cache either."""
 
 
 class Preserve(_Group):
@@ -158,64 +158,69 @@ class BalloonType(_Group):
     container counts."""
     annotation_namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose pods may name this type in an annotation; * and ? stand for anything. criproxy refuses pods of
-    other namespaces that name it. By default all that annotations.allow permits; for the type reserved only those whose
-    containers go into it anyway, unless annotations.allow is given."""
+    other namespaces that name it. By default, all namespaces that annotations.allow permits; for the type reserved,
+    only those whose containers go into it anyway, unless annotations.allow is given."""
     match_expressions: tuple[ExpressionOption, ...] = ()
     """A container that matches any of these goes into such a balloon."""
     group_by: str = ""
-    """A text such as ${pod/labels/app}: containers with the same values share a balloon."""
+    """A template such as ${pod/labels/app}: containers with the same values share a balloon."""
     min_balloons: int = Field(0, ge=0)
-    """How many balloons there are at least, even without containers."""
+    """The minimum number of balloons; they exist even without containers."""
     max_balloons: int = Field(0, ge=0)
-    """How many balloons there may be; 0: as many as fit."""
+    """The maximum number of balloons; 0: as many as fit."""
     min_cpus: int = Field(0, ge=0, alias="minCPUs")
-    """How many CPUs a balloon has at least."""
+    """The minimum number of CPUs in a balloon."""
     max_cpus: int = Field(0, ge=REFUSED, alias="maxCPUs")
-    """How many CPUs a balloon has at most; 0: no limit; -1: criproxy refuses such containers on this node."""
+    """The maximum number of CPUs in a balloon; 0: no limit; -1: criproxy refuses containers of this type on this
+    node."""
     prefer_new_balloons: bool = False
-    """Whether a container gets a new balloon rather than one that has room."""
+    """Whether a container gets a new balloon even if an existing one has room."""
     prefer_per_namespace_balloon: bool = False
-    """Whether each namespace has balloons of its own as long as there are CPUs."""
+    """Whether each namespace gets balloons of its own, as long as CPUs are left."""
     prefer_spreading_pods: bool = False
-    """Whether containers of a pod may be in different balloons; else they are in one if it has room."""
+    """Whether containers of a pod may be in different balloons; otherwise they are in the same one if it has room."""
     prefer_spread_on_physical_cores: bool | None = None
-    """Whether a balloon takes one thread each of many cores; by default as the option of the policy says."""
+    """Whether a balloon takes one thread from each of many cores; by default, the policy's option of this name
+    applies."""
     allocator_topology_balancing: bool | None = None
-    """Whether balloons are spread over the machine; by default as the option of the policy says."""
+    """Whether new balloons are spread over the machine; by default, the policy's option of this name applies."""
     allocator_priority: PriorityOption = "high"
     """Types with a higher priority get the CPUs of their minBalloons first: high, normal, low, none or 0 to 3."""
     share_idle_cpus_in_same: LevelOption | None = Field(None, alias="shareIdleCPUsInSame")
-    """Its containers may also run on idle CPUs, those of no balloon, in the same part of the machine as the balloon."""
+    """Its containers may also run on idle CPUs, which are in no balloon, in the same part of the machine as their
+    balloon."""
     hide_hyperthreads: bool = False
-    """Whether its containers get one thread of each core only."""
+    """Whether its containers run on only one thread of each core."""
     memory_types: tuple[MemoryKindOption, ...] = ()
-    """The kinds of memory for its containers; by default that of the NUMA nodes of their CPUs."""
+    """The kinds of memory that its containers get; by default, the memory of the NUMA nodes of their CPUs."""
     pin_memory: bool | None = None
-    """Whether memory is kept near the CPUs; by default as the option of the policy says."""
+    """Whether the memory of its containers may be restricted to the NUMA nodes of their balloon; by default, the
+    policy's option of this name applies."""
     components: tuple[ComponentOption, ...] = ()
-    """Types that a balloon of this type consists of: its CPUs are those of all its parts."""
+    """The types of the parts of a composite balloon, which has the CPUs of all its parts."""
     component_creation: Literal["all", "balance-balloons"] | None = None
-    """Whether a balloon has a part of each component, or one part: of the component with the fewest balloons."""
+    """Whether a composite balloon has one part of each component type (all), or a single part, of the component type
+    with the fewest balloons (balance-balloons)."""
     loads: tuple[str, ...] = ()
-    """Names of loadClasses: the hardware that its containers load heavily."""
+    """Names of load classes, which say what hardware its containers use heavily."""
     prefer_close_to_devices: tuple[str, ...] = ()
-    """Its balloons take CPUs close to these, and all other balloons avoid these CPUs: paths in sysfs of NUMA nodes,
-    CPUs, their caches (/sys/devices/system/cpu/cpu0/cache/index3) and devices (/sys/class/net/eth0); or
-    podresourceapi:*, the devices of its containers, to which all balloons are close anyway."""
+    """Its balloons take CPUs close to these devices, and all other balloons avoid these CPUs. Give paths in sysfs: NUMA
+    nodes, CPUs, their caches (/sys/devices/system/cpu/cpu0/cache/index3) or devices (/sys/class/net/eth0).
+    podresourceapi:* stands for the devices of its containers, to which all balloons are close anyway."""
     prefer_isol_cpus: bool = False
     """Whether its balloons take isolated CPUs (isolcpus); all others avoid them."""
     prefer_core_type: Literal["efficient", "performance"] | None = None
-    """Which cores its balloons take on a machine that has two kinds; others avoid them."""
+    """Which cores its balloons take on a machine with two kinds of cores; other balloons avoid them."""
     cpu_class: str = ""
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     scheduling_class: str = ""
-    """Not acted on: criproxy sets no scheduling classes."""
+    """No effect: criproxy does not set scheduling classes."""
     irq_mode: str = ""
-    """Not acted on: criproxy moves no interrupts."""
+    """No effect: criproxy does not move interrupts."""
     irq_claim: tuple[Any, ...] = ()
-    """Not acted on: criproxy moves no interrupts."""
+    """No effect: criproxy does not move interrupts."""
     show_containers_in_nrt: bool | None = None
-    """Not acted on: criproxy exports no NodeResourceTopology."""
+    """No effect: criproxy does not export NodeResourceTopology objects."""
 
 
 class BalloonsFields(Options):
@@ -224,34 +229,34 @@ class BalloonsFields(Options):
     reserved_cpus: CpuSetOption = frozenset()
     """The CPUs of the reserved balloon, for the containers that keep the node itself alive."""
     balloon_types: tuple[BalloonType, ...] = ()
-    """The kinds of balloons. Their order counts: a container gets the first type that matches it."""
+    """The balloon types. Their order matters: a container gets the first type that matches it."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = ()
     """Namespaces whose containers go into the reserved balloon, in addition to kube-system; * and ? stand for
     anything."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their balloon."""
     pin_memory: bool = True
-    """Whether the memory of containers may be kept to the NUMA nodes of their balloon."""
+    """Whether the memory of containers may be restricted to the NUMA nodes of their balloon."""
     allocator_topology_balancing: bool = False
-    """Whether new balloons go where the most CPUs are free, spread over the machine; else they are packed."""
+    """Whether new balloons are spread over the machine, to where the most CPUs are free; otherwise they are packed."""
     prefer_spread_on_physical_cores: bool = False
-    """Whether a balloon takes one thread each of many cores; else whole cores."""
+    """Whether a balloon takes one thread from each of many cores; otherwise it takes whole cores."""
     load_classes: tuple[LoadClass, ...] = ()
-    """Kinds of load that balloon types refer to."""
+    """The kinds of load to which balloon types refer."""
     preserve: Preserve = Preserve()
     """Containers that criproxy does not place."""
     idle_cpu_class: str = Field("", alias="idleCPUClass")
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     turbo_domain: str = ""
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     controllable_interrupts: tuple[str, ...] = ()
-    """Not acted on: criproxy moves no interrupts."""
+    """No effect: criproxy does not move interrupts."""
     scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """Not acted on: criproxy sets no scheduling classes."""
+    """No effect: criproxy does not set scheduling classes."""
     show_containers_in_nrt: bool = False
-    """Not acted on: criproxy exports no NodeResourceTopology."""
+    """No effect: criproxy does not export NodeResourceTopology objects."""
 
     @cached_property
     def device_cpus(self) -> Mapping[str, CpuSet]:

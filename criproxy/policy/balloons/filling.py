@@ -245,7 +245,7 @@ class Filling:
 
     def _refusal(self) -> str:
         kind, free, existing = self.kind.type, self.state.free, self.all()
-        limit = f" of at most {kind.max_cpus} CPUs" if kind.max_cpus > 0 else ""
+        limit = f" (at most {kind.max_cpus} CPUs)" if kind.max_cpus > 0 else ""
         have = "; ".join(f"{b.name} has {max(b.free_milli, 0)}m left" for b in existing[:4])
         more = f" and {len(existing) - 4} more" if len(existing) > 4 else ""
         parts = [have + more]
@@ -255,13 +255,13 @@ class Filling:
             too_few = kind.min_cpus > len(free) and not self.is_full
             parts.append(cpus + (f", and a new one has at least {kind.min_cpus}" if too_few else ""))
         if self.is_full:
-            parts.append(f"there are {kind.max_balloons}, which maxBalloons allows")
+            parts.append(f"maxBalloons allows no more than {kind.max_balloons}")
         hints, strict = self._hints
         if strict:
             parts.insert(0, f"it must be close to its devices on {near_words(hints)}")
         return (
-            f"container {self.container.title} asks for {asked_milli(self.container)}m: no suitable balloon instance "
-            f"available of type {kind.name}{limit}: {'; '.join(part for part in parts if part)}"
+            f"container {self.container.title} asks for {asked_milli(self.container)}m, but no balloon of type "
+            f"{kind.name}{limit} has room: {'; '.join(part for part in parts if part)}"
         )
 
 
@@ -293,8 +293,10 @@ def _kind_of(catalogue: Catalogue, node: Node, container: Container, wishes: Wis
     if name is not None:
         known = ", ".join(catalogue.by_name)
         named = bounded_text(repr(name), _MAX_NAME_CHARS)
-        text = f"container {container.title}: annotation {ANNOTATION} names balloon type {named}; there are {known}"
-        raise BadAnnotation(text)
+        raise BadAnnotation(
+            f"container {container.title}: annotation {ANNOTATION} names balloon type {named}, which does not exist; "
+            f"types are: {known}"
+        )
     attribute = attribute_of(node, container)
     for kind in catalogue.kinds:
         if any(expression.matches(attribute) for expression in kind.type.match_expressions):

@@ -8,10 +8,10 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.policy.balloons.contradictions import balloon_contradictions
+from criproxy.policy.balloons.cpus import shape_of, smallest
 from criproxy.policy.balloons.fields import BalloonsFields
 from criproxy.policy.balloons.kinds import POD_RESOURCES, Kind, catalogue, device_cpus
 from criproxy.policy.balloons.reading import read
-from criproxy.policy.balloons.sizes import shape_of, smallest
 from criproxy.policy.balloons.state import State
 from criproxy.policy.options import Misfit
 

@@ -86,4 +86,4 @@ def _unknown_keys(path: Path, kind: BalloonType) -> Iterator[Misfit]:
 def _unknown(path: Path, keys: Sequence[str], operator: str = "") -> Iterator[Misfit]:
     for key in keys if operator != "AlwaysTrue" else ():
         if not is_key(key):
-            yield Misfit(path, f"no container has the key {key!r}; there are {KEYS}")
+            yield Misfit(path, f"no container has the key {key!r}; keys are: {KEYS}")

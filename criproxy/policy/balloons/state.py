@@ -15,9 +15,9 @@ from criproxy.model.grant import NO_CPUS
 from criproxy.model.node import Node
 from criproxy.model.resources import MIN_REQUEST_MILLI
 from criproxy.model.workload import Container
+from criproxy.policy.balloons.cpus import Shape, resized, shape_of, smallest
 from criproxy.policy.balloons.fields import RESERVED
 from criproxy.policy.balloons.kinds import Catalogue, Kind
-from criproxy.policy.balloons.sizes import Shape, resized, shape_of, smallest
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,9 @@ class CpuList(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     cpuset: CpuSetOption
-    """These CPUs."""
+    """The CPUs of the pool."""
     socket: int | None = None
-    """The socket of these CPUs: `criproxy check` compares it with the machine. May be left out."""
+    """The socket of these CPUs, which `criproxy check` compares with the machine. Optional."""
 
 
 class Pool(BaseModel):
@@ -89,11 +89,11 @@ class Pool(BaseModel):
     cpu_lists: tuple[CpuList, ...] = ()
     """In place of cpu: the CPUs of each of these pools."""
     instances: PoolAmount | None = None
-    """How many pools: a number, or as many as fit into a number of CPUs (8 CPUs) or into a share of those that are not
-    reserved (50 %). By default one."""
+    """How many of these pools there are: a number, or as many as fit into a number of CPUs (8 CPUs) or into a share of
+    the CPUs that are not reserved (50 %). By default one."""
     fill_order: Literal["Balanced", "Packed", "FirstFree"] = "Balanced"
     """Which of these pools the next pod gets: the one with the fewest pods, with the most, or the first with room."""
     max_pods: int = Field(default=0, ge=-1)
-    """How many pods each may have: 0 for any number, -1 for none."""
+    """How many pods each of these pools may have: 0 for any number, -1 for none."""
     exclusive: bool = False
     """Whether each of these pools is for one container alone, as in static-pools."""

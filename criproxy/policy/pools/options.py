@@ -34,7 +34,7 @@ class PoolsOptions(Options):
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their pool."""
     pin_memory: bool = True
-    """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
+    """Whether the memory of containers may be restricted to the NUMA nodes of their pool."""
 
     def held(self, node: Node) -> CpuSet:
         """All but those that the next container can have for itself: see `open_cpus`."""

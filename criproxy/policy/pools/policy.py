@@ -143,7 +143,7 @@ class PoolsPolicy:
             name = kind[0].kind.name
             which = "; ".join(f"{each.name} has CPUs {format_cpuset(each.cpus)}" for each in kind[:8])
             asks = f"container {container.title} asks for a pool {name!r} of its own"
-            raise NotEnough(f"{asks}, but none of the {len(kind)} is free: {which}")
+            raise NotEnough(f"{asks}, but none is free: {which}")
         return Choice(kind[min(free, key=lambda index: (*alone.order(kind[index]), index))], why)
 
     def _shared(self, plan: Plan, instance: Instance, topology: Topology, owned: CpuSet) -> CpuSet:

@@ -27,21 +27,21 @@ class TopologyAwareOptions(Options):
     """Options of the policy ``topology-aware``."""
 
     reserved_cpus: CpuSetOption = frozenset()
-    """CPUs that are never exclusive: containers of the namespaces in reservedPoolNamespaces run there, and they keep
-    the node itself alive."""
+    """CPUs that are never exclusive. They keep the node itself alive, and containers of the namespaces in
+    reservedPoolNamespaces run there."""
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = (SYSTEM_NAMESPACE,)
     """Namespaces whose containers share the reserved CPUs; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
     """Whether containers run only on the CPUs of their pool; otherwise the pool decides about their memory only."""
     pin_memory: bool = True
-    """Whether the memory of containers may be kept to the NUMA nodes of their pool."""
+    """Whether the memory of containers may be restricted to the NUMA nodes of their pool."""
     prefer_isolated_cpus: bool = Field(default=True, alias="preferIsolatedCPUs")
     """Whether containers with a single exclusive CPU get an isolated one (isolcpus), as long as there is one."""
     default_cpu_priority: Literal["high", "normal", "low", "none"] = Field(default="none", alias="defaultCPUPriority")
-    """Which CPUs become exclusive first where a machine has several kinds: the fastest (high), usual ones (normal),
-    efficiency cores (low), or any (none); the annotation prefer-cpu-priority sets it for a pod."""
+    """Which CPUs become exclusive first on a machine with several kinds: the fastest (high), the usual ones (normal),
+    efficiency cores (low), or any (none). The annotation prefer-cpu-priority overrides it for a pod."""
     prefer_shared_cpus: bool = Field(default=False, alias="preferSharedCPUs")
-    """Whether all containers are shared, also those of Guaranteed pods that ask for whole CPUs."""
+    """Whether all containers share CPUs, including those of Guaranteed pods that ask for whole CPUs."""
     colocate_pods: bool = False
     """Whether the containers of a pod are placed near each other, unless they have affinities of their own."""
     colocate_namespaces: bool = False
@@ -52,21 +52,21 @@ class TopologyAwareOptions(Options):
     exclusive: Exclusive = Exclusive()
     """What happens to exclusive CPUs when their container ends."""
     cpu_classes: dict[str, Any] = Field(default_factory=dict, alias="cpuClasses")
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     shared_pool_cpu_class: str = Field(default="", alias="sharedPoolCPUClass")
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     reserved_pool_cpu_class: str = Field(default="", alias="reservedPoolCPUClass")
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     default_exclusive_cpu_class: str = Field(default="", alias="defaultExclusiveCPUClass")
-    """Not acted on: criproxy sets no frequencies."""
+    """No effect: criproxy does not set CPU frequencies."""
     scheduling_classes: tuple[dict[str, Any], ...] = ()
-    """Not acted on: criproxy sets no scheduling classes."""
+    """No effect: criproxy does not set scheduling classes."""
     namespace_scheduling_classes: dict[str, str] = Field(default_factory=dict)
-    """Not acted on: criproxy sets no scheduling classes."""
+    """No effect: criproxy does not set scheduling classes."""
     pod_qos_scheduling_classes: dict[str, str] = Field(default_factory=dict, alias="podQoSSchedulingClasses")
-    """Not acted on: criproxy sets no scheduling classes."""
+    """No effect: criproxy does not set scheduling classes."""
     controllable_interrupts: tuple[str, ...] = ()
-    """Not acted on: criproxy moves no interrupts."""
+    """No effect: criproxy does not move interrupts."""
 
     def notes(self) -> Iterator[Misfit]:
         """The options that are understood, and have no effect."""

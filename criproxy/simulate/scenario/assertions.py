@@ -61,7 +61,7 @@ def _one(kind: str, name: str, fields: dict[str, At]) -> Check:
 def _unknown(at: At, kinds: Iterable[str], *known: str) -> Exception:
     near = next(filter(None, (did_you_mean(kind, known) for kind in kinds)), "")
     named = ", ".join(map(repr, kinds)) or "this"
-    return at.wrong(f"there is no assertion {named}{near}; there are: {', '.join(known)}", of_key=True)
+    return at.wrong(f"there is no assertion {named}{near}; assertions are: {', '.join(known)}", of_key=True)
 
 
 # ------------------------------------------------------------------ about one container: {c: NAME, KIND: VALUE}

@@ -27,7 +27,7 @@ class ExpectedPools:
         for name, wanted in self.pools.items():
             places = tuple((grant.cpus, grant.mems) for grant in found.get(name, ()))
             if name not in found:
-                return f"there is no pool {name}; there are {', '.join(found)}"
+                return f"there is no pool {name}; pools are: {', '.join(found)}"
             if places != wanted:
                 return f"the pool {name} should be {_words(wanted)}, and is {_words(places)}"
         return ""

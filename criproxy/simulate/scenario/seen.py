@@ -63,7 +63,7 @@ class Moment:
     """Where everybody is after something has happened."""
 
     happened: tuple[str, ...]
-    """Since the moment before, such as ``web comes``."""
+    """Since the moment before, such as ``web starts``."""
     placed: Mapping[str, Placed]
     """By the container's name, in the order in which they came."""
 

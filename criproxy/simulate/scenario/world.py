@@ -164,7 +164,7 @@ class World:
             raise Failure("the policy should not start with this configuration, and does", self._line)
 
     def _create(self, action: Create) -> None:
-        self._try(action, action.pod.name, ("placed", "comes"), partial(self._run_pod, action.pod))
+        self._try(action, action.pod.name, ("placed", "starts"), partial(self._run_pod, action.pod))
 
     def _resize(self, action: Resize) -> None:
         key = self._keys.get(action.container)

@@ -53,7 +53,7 @@ def test_criteria_in_which_they_differ_are_columns() -> None:
         "  the machine   no  2  4 GiB      9  loses by 1",
         "  NUMA node 2                        lacks 2 CPUs",
         "  and 7 more",
-        "  alike in: it is there already",
+        "  the same for all: it is there already",
     ]
 
 
@@ -67,7 +67,7 @@ def test_those_alike_come_in_their_order() -> None:
         "  balloons",
         "  a         its pod is there; chosen",
         "  b         comes later",
-        "  alike in: x",
+        "  the same for all: x",
     ]
 
 
@@ -84,12 +84,12 @@ def test_who_would_have_to_leave_follows() -> None:
 
     assert lines == [
         "",
-        "Who would have to leave for it to fit, at 12:31:05 UTC",
+        "Which containers would have to leave for it to fit, at 12:31:05 UTC",
         "  shop/a/main",
         "  shop/b/main",
         "  and 1 more",
-        "  it would fit if these 3 containers left; a shorter list may do: the search was",
-        "  cut short",
+        "  it would fit without these 3 containers; a shorter list may exist: the search",
+        "  was cut short",
     ]
 
 

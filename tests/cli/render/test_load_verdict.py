@@ -24,10 +24,13 @@ def test_the_one_to_take_and_what_each_other_lacks() -> None:
 
     assert headline([FAR, NEAR, CROWDED]) == "For this load, take near"
     assert told == [
-        "Why: its containers are nearest to their memory; in measures that count more, no other is noticeably better.",
-        "With far, distance to memory is 14.8, not 10.4.",
-        "With tight, crowded is 40.0 %, not 0.0 %.",
-        "Others are better at: distance to memory, 10.4 where tight has 10.0.",
+        (
+            "Why: its containers are nearest to their memory, and no other policy is noticeably better in a more "
+            "important measure."
+        ),
+        "With far, 'distance to memory' is 14.8, compared with 10.4.",
+        "With tight, 'crowded' is 40.0 %, compared with 0.0 %.",
+        "Others are better at 'distance to memory' (10.0 with tight, compared with 10.4).",
     ]
 
 
@@ -38,12 +41,12 @@ def test_a_refusal_counts_most() -> None:
     assert recommended([lost, kept]) is kept
     assert list(reasons([lost, kept])) == [
         (
-            "Why: it leaves the fewest containers without a place; "
-            "in measures that count more, no other is noticeably better."
+            "Why: it leaves the fewest containers without a place, "
+            "and no other policy is noticeably better in a more important measure."
         ),
-        "With near, refused is 5, not 4.",
+        "With near, 'refused' is 5, compared with 4.",
         "Even so, 4 were refused, 2.0 % of the containers: the node may be too small for this load.",
-        "Others are better at: distance to memory, 14.8 where near has 10.4.",
+        "Others are better at 'distance to memory' (10.4 with near, compared with 14.8).",
     ]
 
 
@@ -51,7 +54,10 @@ def test_several_that_are_better_at_something() -> None:
     """All of them are named; a difference too small to decide is told here."""
     first, *others = outcome("a", distance=11, crowded=0.004), replace(FAR, name="b"), replace(FAR, name="c")
 
-    assert list(reasons([first, *others]))[-1] == "Others are better at: crowded, 0.4 % where b and c have 0.0 %."
+    assert (
+        list(reasons([first, *others]))[-1]
+        == "Others are better at 'crowded' (0.0 % with b and c, compared with 0.4 %)."
+    )
 
 
 def test_differences_too_small_to_see_decide_nothing() -> None:
@@ -79,8 +85,8 @@ def test_cards_count_before_memory() -> None:
 
     assert list(reasons([near, beside]))[:2] == [
         (
-            "Why: it puts the most containers next to their cards; "
-            "in measures that count more, no other is noticeably better."
+            "Why: it puts the most containers next to their cards, "
+            "and no other policy is noticeably better in a more important measure."
         ),
-        "With near, next to their cards is 40.0 %, not 98.0 %.",
+        "With near, 'next to their cards' is 40.0 %, compared with 98.0 %.",
     ]

@@ -85,8 +85,8 @@ def test_a_panel_for_each_moment(file: Path, tmp_path: Path) -> None:
 
     assert texts((tmp_path / "V1.svg").read_text()) == [
         *("an owner <pushes> others", "NUMA node 0", "NUMA node 1", *map(str, range(8))),
-        *("web comes", "web c0", "web c1"),
-        *("db comes; big is refused; web ends", "db"),
+        *("web starts", "web c0", "web c1"),
+        *("db starts; big is refused; web ends", "db"),
         *("these CPUs are exclusive to it", "these CPUs are shared", "memory of these NUMA nodes"),
     ]
 
@@ -96,7 +96,7 @@ def test_a_bar_is_over_its_cpus() -> None:
     columns = columns_of(TWO)
     placed = Placed(frozenset({0, 1, 2, 4}), frozenset({1}), exclusive=frozenset({0, 1}), pod="p")
 
-    svg = draw("t", TWO, [Moment(("p comes",), {"pc0": placed})])
+    svg = draw("t", TWO, [Moment(("p starts",), {"pc0": placed})])
 
     at = {span.id: span for span in columns.cpus}
     left = bars(svg, "own")[0][0] - at[0].x
@@ -109,7 +109,7 @@ def test_nobody_has_moved() -> None:
     """A panel that would be as the one before has no rows."""
     everybody = {"pc0": Placed(frozenset({0}), frozenset({0}), pod="p")}
 
-    lines = texts(draw("t", TWO, [Moment(("p comes",), everybody), Moment(("q is refused",), everybody)]))
+    lines = texts(draw("t", TWO, [Moment(("p starts",), everybody), Moment(("q is refused",), everybody)]))
 
     assert lines.count("p") == 1
     assert "q is refused: no container has moved" in lines
@@ -121,11 +121,11 @@ def test_the_same_in_words() -> None:
         "pc0": Placed(frozenset({0, 1}), frozenset({0}), exclusive=frozenset({0}), pod="p", pool="gold[0]"),
         "q": Placed(frozenset(range(8)), frozenset({0, 1})),
     }
-    first = Moment(("p comes", "q comes", "r is refused", "s is refused", "11 s pass"), placed)
+    first = Moment(("p starts", "q starts", "r is refused", "s is refused", "11 s pass"), placed)
 
     assert words(TWO, [first, Moment(("p ends", "q ends"), {})]) == (
-        "p, q come; r, s are refused; 11 s pass: p in gold[0] has CPUs 0 exclusively and shares CPUs 1, memory of NUMA "
-        "node 0; q shares CPUs 0-7, memory of all NUMA nodes. p, q end: no container is placed."
+        "p, q start; r, s are refused; 11 s pass: p in gold[0] has CPUs 0 exclusively and shares CPUs 1, memory of "
+        "NUMA node 0; q shares CPUs 0-7, memory of all NUMA nodes. p, q end: no container is placed."
     )
 
 

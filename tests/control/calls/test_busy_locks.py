@@ -4,10 +4,18 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from criproxy.control.containers.cgroups import Cgroups
+from criproxy.control.sync import ends
+from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
+from criproxy.errors import StatusCode
 from criproxy.model.workload import ContainerState
+from criproxy.observe.bypass import HANGS, BypassMode
 from tests.control.calls.test_update import size
 from tests.control.sync.test_drift import change
+from tests.control.test_bypass import Placing
 from tests.control.world import FAST, GIB, Slow, World, owner, sharer
 
 LIMIT_S = 20.0
@@ -81,3 +89,114 @@ async def test_updates_of_others_go_on(tmp_path: Path) -> None:
         await world.poll(lambda: world.cpus(owned) == "1")
         start.cancel()
         await asyncio.wait([start])
+
+
+async def test_repeated_resizes_of_one_container_that_hangs_are_no_failures_of_ours(tmp_path: Path) -> None:
+    """Each is refused with the name of the container and of what hangs, and the node is placed as before."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1, handler_timeout_s=10.0)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+        busy = await world.run(owner("busy"))
+        await world.rested()
+        slow["UpdateContainerResources"] = HANGS_S
+        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+        await slow.asked.wait()
+
+        said = "default/busy/main cannot be resized yet: .* the kubelet's UpdateContainerResources has not ended in"
+        for _ in range(HANGS):
+            with pytest.raises(RuntimeCallError, match=said) as caught:
+                await world.kubelet.update(busy, size(1000, 3 * GIB))
+            assert caught.value.code is StatusCode.UNAVAILABLE
+
+        assert world.bypass.mode is BypassMode.OFF
+        assert not world.controller.context.failures.counts
+        assert not world.counters.fallbacks
+        assert world.counters.refusals == {"UNAVAILABLE": HANGS}
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_a_start_beside_an_update_that_hangs_is_refused(tmp_path: Path) -> None:
+    """The kubelet hears what its container waits for, as it does of CPUs that others do not give up."""
+    slow, settings = Slow(), replace(FAST, barrier_timeout_s=0.1)
+    async with asyncio.timeout(LIMIT_S), Placing(tmp_path, settings, RuntimeOptions(latency_s=slow)) as world:
+        pod = owner("busy")
+        busy = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.rested()
+        slow["UpdateContainerResources"] = HANGS_S
+        resize = asyncio.create_task(world.kubelet.update(busy, size(1000, 2 * GIB)))
+        await slow.asked.wait()
+
+        with pytest.raises(RuntimeCallError, match=r"default/busy/main cannot start yet: .*UpdateContainer") as caught:
+            await world.kubelet.start(busy)
+
+        assert caught.value.code is StatusCode.UNAVAILABLE
+        assert not world.controller.context.failures.counts
+        resize.cancel()
+        await asyncio.wait([resize])
+
+
+async def test_a_start_has_one_limit_for_all_its_waits(tmp_path: Path) -> None:
+    """One that waited for the lock of its container has no more than what is left for those who then block it."""
+    slow, settings = Slow(), replace(FAST, drift_period_s=0.05)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, RuntimeOptions(latency_s=slow), settings) as world:
+        shared, pod, context = await world.run(sharer("shared")), owner("starting"), world.controller.context
+        starting = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await world.poll(lambda: world.cpus(shared) == "0,2-3" and shared in world.groups())
+        await world.rested()
+        async with context.locks.of(starting, "the test"):
+            start = asyncio.create_task(world.kubelet.start(starting))
+            await world.poll(lambda: context.locks._users[starting] == 2)
+            await change(world, shared, "0-3")
+            slow["UpdateContainerResources"] = HANGS_S
+            await world.poll(lambda: bool(world.controller.reconciler.blockers(starting)))
+            context.in_force.settings = replace(context.settings, barrier_timeout_s=LIMIT_S)
+
+        with pytest.raises(RuntimeCallError, match="default/starting/main cannot start"):
+            await start
+
+
+async def test_ends_are_judged_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A create without room waits as long as for one container, however many are busy."""
+    monkeypatch.setattr(ends, "LOCK_S", 10 * LIMIT_S)
+    settings = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+        context = world.controller.context
+        busy, other = await world.run(owner("busy")), await world.run(owner("other"))
+        await world.rested()
+        async with context.locks.of(busy, "the test"):
+            world.runtime.exit_container(busy)
+            world.runtime.exit_container(other)
+            judging = asyncio.create_task(world.controller.outcomes.release_exited())
+
+            await world.until(lambda: context.state.node.containers[other].state is ContainerState.EXITED)
+
+            assert not judging.done()
+        await judging
+        assert context.state.node.containers[busy].state is ContainerState.EXITED
+
+
+async def test_one_that_cannot_be_asked_about_hides_no_other_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question fails for one container and ends the judgement only after the others were judged."""
+    ask = Cgroups.ask
+
+    async def away(cgroups: Cgroups, key: str) -> object:
+        if key == first:
+            raise RuntimeCallError("ContainerStatus", StatusCode.UNAVAILABLE, "planted")
+        return await ask(cgroups, key)
+
+    settings = replace(FAST, exit_list_s=60.0, drift_period_s=60.0, resync_interval_s=600.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, listing(Slow()), settings) as world:
+        first, other = await world.run(owner("first")), await world.run(owner("other"))
+        await world.rested()
+        world.runtime.exit_container(first)
+        world.runtime.exit_container(other)
+        monkeypatch.setattr(Cgroups, "ask", away)
+
+        await world.controller.outcomes.release_exited()
+
+        containers = world.controller.node.containers
+        assert containers[other].state is ContainerState.EXITED
+        assert containers[first].state is ContainerState.RUNNING
+        assert "cannot ask which containers have exited" in world.log.events()

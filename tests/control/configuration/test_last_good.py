@@ -8,7 +8,7 @@ from shutil import rmtree
 
 import pytest
 
-from criproxy.control.configuration.last_good import Keeping
+from criproxy.control.configuration.last_good import PolicyFileKeeper
 from criproxy.observe.failures import Failures
 from criproxy.observe.tasks import Tasks
 from criproxy.store.last_good import GoodFile, read_good
@@ -26,7 +26,7 @@ async def poll(happened: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def supervised(keeping: Keeping) -> AsyncIterator[Failures]:
+async def supervised(keeping: PolicyFileKeeper) -> AsyncIterator[Failures]:
     """*keeping* at work as in the daemon; yields what fails of it."""
     failures = Failures()
     tasks = Tasks(keeping.log, failures)
@@ -44,7 +44,7 @@ async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(f"criproxy.control.configuration.last_good.{pause}", 0.01)
     state = tmp_path / "state"
     state.mkdir()
-    keeping = Keeping(state, RecordingLog())
+    keeping = PolicyFileKeeper(state, RecordingLog())
     async with supervised(keeping):
         keeping.keep(GOOD)
         await poll(lambda: read_good(state) == GOOD)
@@ -59,7 +59,7 @@ async def test_what_was_removed_is_kept_again(tmp_path: Path, monkeypatch: pytes
 
 async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) -> None:
     """It is counted, and what is to be kept is written afterwards."""
-    keeping = Keeping(Path("/no\0path"), RecordingLog())
+    keeping = PolicyFileKeeper(Path("/no\0path"), RecordingLog())
     async with supervised(keeping) as failures:
         keeping.keep(GOOD)
         await poll(lambda: failures.counts["watcher"] > 0)
@@ -70,7 +70,7 @@ async def test_a_failure_of_our_own_is_not_the_end_of_keeping(tmp_path: Path) ->
 
 async def test_the_end_writes_what_is_not_kept_yet(tmp_path: Path) -> None:
     """Whatever was asked for last, and nothing is left to do then."""
-    keeping = Keeping(tmp_path, RecordingLog())
+    keeping = PolicyFileKeeper(tmp_path, RecordingLog())
     async with supervised(keeping):
         for text in ("first", "last"):
             keeping.keep(GoodFile(text=text))

@@ -247,14 +247,15 @@ async def test_a_release_is_remembered_and_undone(tmp_path: Path) -> None:
 
 
 async def test_a_new_configuration_ends_a_release(tmp_path: Path) -> None:
-    """Also one that was changed while criproxy was away."""
+    """Also one that was changed while criproxy was away; exclusive CPUs come back, as by the command."""
     async with World(tmp_path) as world:
         first = await world.run(owner("first"))
         await world.controller.policy_switch.release("somebody asked")
         await change(world, STATIC, "next")
         assert world.controller.node.released == ""
         second = await world.run(owner("second"))
-        assert (world.cpus(first), world.cpus(second)) == ("0,2-3", "1")
+        assert (world.cpus(first), world.cpus(second)) == ("1", "2")
+        assert wrong(world) == []
         await world.controller.policy_switch.release("somebody asked")
 
         await world.stop_criproxy()
@@ -424,7 +425,9 @@ async def test_nobody_owns_what_cannot_be_stored_when_a_release_is_undone(
         assert not answer["released"]
         assert world.owned() == frozenset()
         assert [
-            text for text in wrong(world) if text.startswith("default/first/main should have 2 exclusive CPUs, shares")
+            text
+            for text in wrong(world)
+            if text.startswith("default/first/main should have 2 exclusive CPUs, but has shared CPUs")
         ]
 
         free(disk)

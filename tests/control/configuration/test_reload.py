@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.configuration.last_good import Keeping
+from criproxy.control.configuration.last_good import PolicyFileKeeper
 from criproxy.control.configuration.load import FALLBACK, BadFile, configuration_instead, load_configuration
 from criproxy.control.configuration.reload import Reload, first_of
 from criproxy.control.settings import Adopt, OnError
@@ -155,7 +155,7 @@ async def test_a_bad_file_that_is_as_it_was_again(scene: Scene) -> None:
     scene.reload.file_changed()
 
     assert await scene.heard() == "ready: well"
-    assert scene.events("the policy file says what is in force")
+    assert scene.events("the policy file matches the configuration in force")
     assert scene.world.controller.context.counters.reloads_ok == 0
 
 
@@ -326,7 +326,7 @@ async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> No
     log, planted, other = RecordingLog(), GoodFile(text="planted"), GoodFile(text="other")
     write_good(tmp_path, planted)
     await asyncio.to_thread(tmp_path.chmod, 0o1777)
-    keeping = Keeping(tmp_path, log)
+    keeping = PolicyFileKeeper(tmp_path, log)
     running = asyncio.create_task(keeping.run())
 
     keeping.keep(other)
@@ -334,7 +334,7 @@ async def test_nothing_is_kept_in_a_directory_of_everybody(tmp_path: Path) -> No
     await running
 
     assert read_good(tmp_path) is None
-    assert "cannot be written: its directory is used by other programs, too" in keeping.problem
+    assert "cannot be written: its directory is also used by other programs" in keeping.problem
     await asyncio.to_thread(tmp_path.chmod, 0o700)
     assert read_good(tmp_path) == planted
 
@@ -344,7 +344,7 @@ async def test_a_full_disk_keeps_no_good_file(tmp_path: Path) -> None:
     old, new, log = GoodFile(text="old"), GoodFile(text="new"), RecordingLog()
     write_good(tmp_path, old)
     (tmp_path / f"{NAME}.new").mkdir()
-    keeping = Keeping(tmp_path, log)
+    keeping = PolicyFileKeeper(tmp_path, log)
 
     keeping.keep(new)
     writing = asyncio.create_task(keeping.run())

@@ -110,7 +110,7 @@ async def test_status_shows_it_with_the_sizes(world: World) -> None:
     assert "3 CPUs and 2 GiB" in listed["text"]
     assert "1 CPU and 1 GiB" in listed["text"]
     (sentence,) = wrong(world)
-    assert sentence.startswith("default/growing/main should have 3 CPUs and 2 GiB, and has 1 CPU and 1 GiB")
+    assert sentence.startswith("default/growing/main should have 3 CPUs and 2 GiB, but has 1 CPU and 1 GiB")
 
 
 async def test_the_kubelet_gets_it_when_there_is_room(world: World) -> None:
@@ -174,7 +174,7 @@ async def test_a_container_that_restarts_gets_what_it_had_and_grows_later(world:
 
     assert exclusive(world, again) == 1
     (sentence,) = wrong(world)
-    assert sentence.startswith("default/growing/main should have 3 CPUs and 1 GiB, and has 1 CPU and 1 GiB")
+    assert sentence.startswith("default/growing/main should have 3 CPUs and 1 GiB, but has 1 CPU and 1 GiB")
     assert "grows when there is room" in sentence
     resources = (await world.client.container_status(again)).status.resources.linux
     assert resources.cpu_quota == 300_000

@@ -56,6 +56,28 @@ def test_a_start_may_be_cut_after_its_container_was_removed() -> None:
     assert not in_flight.is_starting(KEY)
 
 
+@pytest.mark.parametrize(
+    ("state", "is_over"),
+    [
+        pytest.param(ContainerState.CREATED, False, id="created"),
+        pytest.param(ContainerState.UNKNOWN, False, id="unknown"),
+        pytest.param(ContainerState.RUNNING, False, id="running"),
+        pytest.param(ContainerState.EXITED, True, id="exited"),
+    ],
+)
+def test_a_start_of_unknown_outcome_ends_with_its_container_and_not_with_its_place(
+    state: ContainerState, *, is_over: bool
+) -> None:
+    """One that is released or only watched may come up yet, as before: "not started" settles nothing until then."""
+    in_flight, container = InFlight(), Container(key=KEY, pod="s", name="c", state=state)
+    node = Node(MACHINE, containers={KEY: container})
+    in_flight.lose_start(node, KEY, 1.0)
+
+    in_flight.retain(node)
+
+    assert in_flight.may_come_up(KEY, 0.5) is not is_over
+
+
 cpusets = st.sets(st.integers(0, 3), min_size=1).map(frozenset)
 
 
@@ -188,9 +210,9 @@ class OneContainer(RuleBasedStateMachine):
     @rule()
     def exit(self) -> None:
         """It has ended, and criproxy knows; the next attempt is another container."""
-        ended = replace(self.node, grants={}, applied={})
+        ended = replace(self.node, grants={}, applied={}, containers=exited(self.node))
         self.in_flight.retain(ended)
-        assert not self.in_flight.cpus(replace(ended, containers=exited(ended)), KEY)
+        assert not self.in_flight.cpus(ended, KEY)
         self.kernel = self.update = None
         self.state, self.applied = ContainerState.CREATED, self.config
 

@@ -209,7 +209,7 @@ async def test_a_kept_override_is_loud_if_wanted(
         assert envs(await create(node, "NVIDIA_VISIBLE_DEVICES=all")) == {"NVIDIA_VISIBLE_DEVICES": b"all"}
 
         assert any("why" in keys for event, keys in node.log.lines if event == "devices") is told_in_log
-        assert "NVIDIA_VISIBLE_DEVICES, which stays" in (await told(node))[0]
+        assert "NVIDIA_VISIBLE_DEVICES, which criproxy leaves unchanged" in (await told(node))[0]
 
 
 async def test_nobody_can_tell(tmp_path: Path) -> None:

@@ -251,8 +251,8 @@ async def test_14_ours_without_nodes(tmp_path: Path, forced: bool) -> None:
         assert (node.cpus(sharer) == "16-31") is not forced
         assert ("sharer" in node.grants()) is forced
         records = await node.world.controller.context.state.find_history("default/sharer/main")
-        said = [sentence for record in records for sentence in record.sentences if "names no node" in sentence]
-        assert said[0].endswith("take it away" if forced else "so criproxy leaves it where it is")
+        said = [sentence for record in records for sentence in record.sentences if "has no device node" in sentence]
+        assert said[0].endswith("take the card away" if forced else "so criproxy leaves it where it is")
 
 
 @pytest.mark.parametrize(("name", "expected"), [("GPU-b", NODE_1), ("all", None)])

@@ -13,8 +13,10 @@ from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.podresources import Devices, PodresourcesClient
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.asked import Asked
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.evidence import Known, Subject
+from criproxy.devices.evidence import Given, Known, Subject
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.observe.counters import Counters
@@ -75,9 +77,9 @@ def of(pod_uid: str, sandbox_id: str = "") -> Subject:
     return replace(MAIN, pod_uid=pod_uid, sandbox_id=sandbox_id or f"s-{pod_uid}")
 
 
-async def create(node: World, uid: str, *variables: str) -> Mapping[str, bytes]:
-    """Run the pod ``web`` with this UID; returns the variables that its container got."""
-    pod = PodSpec("web", sharer("web").containers, given_uid=uid)
+async def create(node: World, uid: str, *variables: str, name: str = "web") -> Mapping[str, bytes]:
+    """Run the pod *name* with this UID; returns the variables that its container got."""
+    pod = PodSpec(name, sharer(name).containers, given_uid=uid)
     run = api.RunPodSandboxRequest(config=sandbox_config(pod, attempt=len(node.runtime.core.records.sandboxes)))
     sandbox = await node.client.call("RunPodSandbox", run, api.RunPodSandboxResponse, CREATE_TIMEOUT_S)
     request = api.CreateContainerRequest(
@@ -112,6 +114,76 @@ async def test_a_pod_made_anew_does_not_inherit(allocations: Allocations, tmp_pa
         assert await create(node, "u3", "GPU-a") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-a"}
 
 
+@pytest.mark.parametrize("checkpoint", ["off", "never whole", "damaged"])
+async def test_without_a_checkpoint_a_name_is_no_evidence_for_its_second_pod(
+    allocations: Allocations, tmp_path: Path, checkpoint: str
+) -> None:
+    """Nobody can tell whose the card is: `fail` refuses who asks for one, and who asks for none sees none."""
+    files = replace(FILES, checkpoint="") if checkpoint == "off" else FILES
+    if checkpoint == "damaged":
+        allocations.write()
+    elif checkpoint == "never whole":
+        allocations.checkpoint.write_bytes(b"{")
+    async with world(tmp_path, rules=replace(RULES, on_no_evidence="fail", kubelet=files)) as node:
+        assert await create(node, "u1", "GPU-b") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        allocations.checkpoint.write_bytes(b"{")
+        with pytest.raises(RuntimeCallError, match="it is unknown whether a card is allocated to it"):
+            await create(node, "u2", "all")
+        assert await create(node, "u2") == VOID
+        assert node.counters.device_evidence["podresources", "doubtful"] == 2
+
+        if checkpoint != "off":
+            allocations.entries = [replace(WEB, pod_uid="u3")]
+            allocations.write()
+            assert await create(node, "u3", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+
+
+async def test_with_keep_an_answer_in_doubt_is_a_limit(allocations: Allocations, tmp_path: Path) -> None:
+    """By using a name again nobody sees more than podresources says; who asks for no card gets none."""
+    async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, checkpoint=""))) as node:
+        await create(node, "u1", "GPU-b")
+        assert await create(node, "u2", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert await create(node, "u3") == VOID
+        allocations.entries = [replace(WEB, pod_uid="u4", resource="", ids=())]
+        assert await create(node, "u4", "all") == VOID
+
+
+async def test_a_container_that_runs_keeps_its_cards_in_doubt(allocations: Allocations, tmp_path: Path) -> None:
+    """To find out whether updates may take a card away, whatever podresources says counts."""
+    rules = replace(RULES, on_no_evidence="fail", kubelet=replace(FILES, checkpoint=""))
+    async with world(tmp_path, rules=rules) as node:
+        await create(node, "u1", "GPU-b")
+        evidence = node.controller.devices.evidence
+        found = await evidence.gather(rules, of("u2"), Asked(), runs=True)
+        assert found.evidence["nvidia"].ids == ("GPU-b",)
+        created = await evidence.gather(rules, of("u2"), Asked())
+        assert created.evidence["nvidia"].given is Given.NONE
+
+
+async def test_a_name_is_known_after_a_restart(allocations: Allocations, tmp_path: Path) -> None:
+    """The pods on the node count, too: the former one of a name may have come before criproxy started."""
+    files = replace(FILES, checkpoint="")
+    async with world(tmp_path, rules=replace(RULES, on_no_evidence="hide", kubelet=files)) as node:
+        await create(node, "u1", "GPU-b")
+        await node.stop_criproxy()
+        await node.start_criproxy()
+        assert await create(node, "u2", "GPU-b") == VOID
+
+
+async def test_who_is_in_doubt_is_asked_for_again(
+    allocations: Allocations, source: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint may be readable again at the next try of the kubelet."""
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    assert await told(source, MAIN) == GIVEN
+    assert await told(source, of("u2")) == replace(GIVEN, certain=False)
+    allocations.entries = [replace(WEB, pod_uid="u2")]
+    allocations.write()
+
+    assert await told(source, of("u2")) == GIVEN
+    assert await told(source, of("u1", "s9")) == Known("checkpoint", {}, complete=True)
+
+
 async def test_a_silent_kubelet_holds_no_create(allocations: Allocations, tmp_path: Path) -> None:
     """The create goes on after its bound, as one of which nobody can tell."""
     allocations.answers.clear()
@@ -136,12 +208,12 @@ async def test_without_a_kubelet_nobody_can_tell(tmp_path: Path) -> None:
 async def test_a_reload_moves_the_files(allocations: Allocations, tmp_path: Path) -> None:
     """Other paths in the policy file are those that are asked from then on."""
     async with world(tmp_path, rules=replace(RULES, kubelet=replace(FILES, socket="/elsewhere"))) as node:
-        await create(node, "u1", "GPU-b")
+        await create(node, "u0", "GPU-b", name="other")
         assert not allocations.asked
 
         node.controller.context.in_force.settings = replace(node.controller.context.settings, devices=RULES)
 
-        assert await create(node, "u2", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
+        assert await create(node, "u1", "GPU-b", "all") == {"NVIDIA_VISIBLE_DEVICES": b"GPU-b"}
         assert allocations.asked == {"Get": 1}
 
 

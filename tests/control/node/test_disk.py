@@ -107,7 +107,7 @@ async def test_a_state_that_goes_is_noticed_though_nothing_happens(tmp_path: Pat
         shutil.rmtree(tmp_path / "state")
 
         await world.poll(lambda: "state is stored again" in world.log.events())
-        assert "state cannot be stored; going on in memory" in world.log.events()
+        assert "state cannot be stored; criproxy continues in memory" in world.log.events()
 
         await world.stop_criproxy()
         await world.start_criproxy()

@@ -9,10 +9,10 @@ import pytest
 
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import MAX_WAITING, Explanations
+from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import ContainerCreating, ContainerResized, ContainerStarted, Event
-from criproxy.engine.guard import Guarded
 from criproxy.engine.history import Entry
 from criproxy.engine.leavers import Leavers
 from criproxy.engine.step import step
@@ -130,7 +130,7 @@ async def test_waiting_decisions_are_bounded() -> None:
     assert len(heard.told) == MAX_WAITING
     assert heard.told[0].about
     assert heard.told[0].about.name == "c3"
-    assert ("decisions cannot be explained: too many waited", {"decisions": 3}) in heard.log.lines
+    assert ("decisions cannot be explained: too many were waiting", {"decisions": 3}) in heard.log.lines
 
 
 async def test_on_a_full_node_fewer_decisions_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_a_search_goes_on_where_the_policy_fails_at_a_release() -> None:
         def release(self, node: Node, key: str) -> Layout:
             raise ZeroDivisionError
 
-    guard = Guarded(Full(), "acme", Options())
+    guard = CheckedPolicy(Full(), "acme", Options())
     grant = Grant(frozenset({0}), frozenset({0}))
     names = ("r-a", "r-b")
     node = Node(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from criproxy.control.node.history import MAX_REFUSALS, REFUSAL_S, History
 from criproxy.control.settings import StoreLimits
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeCallError
@@ -24,7 +23,7 @@ from criproxy.engine.events import (
     PolicyChanged,
     Present,
 )
-from criproxy.engine.history import Entry, cause, entries_of
+from criproxy.engine.history import cause, entries_of
 from criproxy.engine.step import step
 from criproxy.model.grant import Applied, Layout
 from criproxy.model.node import Node
@@ -299,18 +298,3 @@ def test_the_cause_of_a_move(event: Event, expected: str) -> None:
     node = Node(machine(), pods={"s": Pod(key="s", name="web", namespace="shop")}, containers={"id1": here})
 
     assert cause(event, node) == expected
-
-
-def test_refusals_are_bounded_and_forgotten() -> None:
-    """The newest come first; what is not repeated for an hour is no longer told."""
-    now_s = [0.0]
-    journal = History(clock=lambda: now_s[0])
-    for number in range(MAX_REFUSALS + 1):
-        now_s[0] += 1
-        refused = Container(key="r", pod="s", name=f"c{number}")
-        journal.record(Entry(refused, Kind.REFUSED, ("no room",), {}))
-    names = [refusal.container for refusal in journal.refusals()]
-    assert (len(names), names[0], names[-1]) == (MAX_REFUSALS, f"c{MAX_REFUSALS}", "c1")
-
-    now_s[0] = 10 + REFUSAL_S
-    assert journal.refusals()[-1].container == "c10"

@@ -8,6 +8,7 @@ import pytest
 from criproxy.control.node import outbox
 from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Outbox
+from criproxy.control.node.refusals import Refusals
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event, PodCreated
 from criproxy.engine.history import Entry
@@ -30,7 +31,7 @@ class Told:
         self.log, self.records = RecordingLog(), list[Record]()
         self.failures = Failures(log=self.log)
         tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        self.outbox = Outbox(self.records.append, History(), self.log, self.failures, tasks)
+        self.outbox = Outbox(self.records.append, History(Refusals()), self.log, self.failures, tasks)
         self.heard = list[str]()
         self.outbox.heard = self.hear
 

@@ -169,7 +169,7 @@ async def test_a_failing_disk_is_told_of_once_and_caught_up_with() -> None:
             await keeper.durable()
     last = decided(keeper, 2)
     assert str(keeper.error) == "disk is full"
-    assert log.events() == ["state cannot be stored; going on in memory"]
+    assert log.events() == ["state cannot be stored; criproxy continues in memory"]
 
     disk.problem = None
     await until(lambda: keeper.error is None)

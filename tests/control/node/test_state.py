@@ -342,7 +342,7 @@ async def test_what_a_policy_did_wrong_in_a_thread_is_reported_on_the_loop(monke
     await done(manager, PolicyChanged(apply_all=True))
 
     here = threading.main_thread()
-    told = ["failures", "policy failed; nobody moves"]
+    told = ["failures", "policy failed; no container moves"]
     assert [what for what, thread in threads if thread is not here] == ["policy"]
     assert [what for what, thread in threads if thread is here] == told
     assert manager._counters.policy_failures == 1

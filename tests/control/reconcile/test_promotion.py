@@ -80,7 +80,8 @@ async def test_until_then_status_and_check_say_that_it_shares(tmp_path: Path, di
         late = await created_on_a_full_disk(world, disk)
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should have 2 exclusive CPUs, shares since 20\d\d-.*: criproxy failed", sentence
+            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since 20\d\d-.*: criproxy failed",
+            sentence,
         )
         assert measure(world.controller).unpromoted == 1
         text = await explained(world, late)
@@ -137,7 +138,8 @@ async def test_what_came_during_the_automatic_bypass_is_placed_after_it(tmp_path
         late = await world.run(owner("late", 2))
         (sentence,) = wrong(world)
         assert re.match(
-            r"default/late/main should have 2 exclusive CPUs, shares since .*: it was created during a bypass", sentence
+            r"default/late/main should have 2 exclusive CPUs, but has shared CPUs since .*: it was created during a",
+            sentence,
         )
         world.bypass.set(BypassMode.OFF, "mended")
         await world.poll(lambda: world.cpus(late) == "1-2")
@@ -161,7 +163,7 @@ async def test_what_was_held_when_the_automatic_bypass_began_is_placed_after_it(
         late = await creating
         await world.kubelet.start(late)
         (sentence,) = wrong(world)
-        assert "default/late/main should have 2 exclusive CPUs, shares since" in sentence
+        assert "default/late/main should have 2 exclusive CPUs, but has shared CPUs since" in sentence
         world.bypass.set(BypassMode.OFF, "mended")
         await world.kubelet.stop(there)
         await world.poll(lambda: world.cpus(late) in {"1-2", "2-3"})
@@ -200,7 +202,9 @@ async def test_who_was_there_before_is_only_a_notice(tmp_path: Path) -> None:
         await found_running(world)
         assert wrong(world) == []
         (notice,) = notices(world)
-        assert notice.startswith("default/found/main should have 2 exclusive CPUs, shares: criproxy found it running")
+        assert notice.startswith(
+            "default/found/main should have 2 exclusive CPUs, but has shared CPUs: criproxy found it running"
+        )
         assert world.owned() == frozenset()
 
 

@@ -148,7 +148,7 @@ async def test_a_container_of_others_leaves_the_cpus_of_an_owner(tmp_path: Path)
 
         assert world.cpus(owned) == "1-2"
         assert world.counters.conflicts_repaired == 2
-        assert "others used exclusive CPUs, too, and move" in world.log.events()
+        assert "other containers used exclusive CPUs, and move away" in world.log.events()
 
 
 async def test_under_watch_a_container_of_others_is_left_alone(tmp_path: Path) -> None:

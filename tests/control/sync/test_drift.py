@@ -15,6 +15,7 @@ from criproxy.engine.events import PolicyChanged
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Applied, Grant
 from tests.control.configuration.test_policy_switch import Slow as SlowPolicy
+from tests.control.reconcile.test_promotion import wrong
 from tests.control.world import FAST, STATIC, World, owner, sharer
 
 LIMIT_S = 20.0
@@ -65,6 +66,42 @@ async def test_a_look_that_is_asked_for_during_another_is_not_lost(
         slow.go_on.set()
 
         await world.poll(lambda: world.cpus(shared) == "0,2-3")
+
+
+async def test_a_released_container_that_another_program_restricts_is_reported_and_left_alone(tmp_path: Path) -> None:
+    """The check names it, also after a restart, until it may run everywhere again."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        first = await world.run(owner("first", 1))
+        await world.controller.policy_switch.release("somebody asked")
+        assert wrong(world) == []
+        restricted = ["default/first/main may run only on CPUs 3: another program has restricted it since the release"]
+
+        await change(world, first, "3")
+        await world.poll(lambda: wrong(world) == restricted)
+        await world.stop_criproxy()
+        await world.start_criproxy()
+        await world.poll(lambda: world.groups() == {first})
+
+        await world.poll(lambda: wrong(world) == restricted)
+        assert world.cpus(first) == "3"
+        await change(world, first, "0-3")
+        await world.poll(lambda: wrong(world) == [])
+
+
+async def test_one_that_was_restricted_while_criproxy_was_away_is_reported(tmp_path: Path) -> None:
+    """The cgroups of released containers are read at each start."""
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, settings=WATCHFUL) as world:
+        first, second = await world.run(owner("first", 1)), await world.run(sharer("second"))
+        await world.controller.policy_switch.release("somebody asked")
+        await world.stop_criproxy()
+        await change(world, first, "3")
+        await world.start_criproxy()
+
+        await world.poll(lambda: len(wrong(world)) == 1)
+        await world.poll(lambda: world.groups() == {first, second})
+        await world.kubelet.stop(second)
+        await change(world, first, "2")
+        await world.poll(lambda: "CPUs 2:" in "".join(wrong(world)))
 
 
 async def test_what_was_changed_is_found_after_a_restart_too(tmp_path: Path) -> None:

@@ -361,3 +361,20 @@ async def test_a_resize_that_is_cut_again_is_asked_for_anew(tmp_path: Path) -> N
         asked = slow.looked_up["ContainerStatus"]
         await world.poll(lambda: milli(world, owned) == 1000)
         assert slow.looked_up["ContainerStatus"] >= asked + 2 * 2
+
+
+async def test_a_start_of_unknown_outcome_outlasts_a_release(tmp_path: Path) -> None:
+    """Its container may come up yet when it is released: the runtime's "not started" is not believed until then."""
+    slow, patient = Slow(StartContainer=1.0), replace(FAST, unknown_pause_s=10.0, exit_list_s=60.0, drift_period_s=60.0)
+    async with asyncio.timeout(LIMIT_S), World(tmp_path, runtime(slow), patient) as world:
+        pod = owner("owner", 1)
+        owned = await world.kubelet.create(pod, await world.kubelet.run_sandbox(pod), pod.containers[0])
+        await cut(world.kubelet.start(owned), slow)
+
+        await world.controller.policy_switch.release("for the test")
+        await world.rested()
+
+        assert owned not in world.controller.node.grants
+        assert world.controller.context.in_flight.is_start_unknown(owned)
+        await world.until(lambda: world.controller.node.containers[owned].state is ContainerState.RUNNING)
+        await world.poll(lambda: not world.controller.context.in_flight.is_starting(owned))

@@ -81,7 +81,11 @@ def test_steps_of_the_engine_are_measured(report: dict[str, Any]) -> None:
     assert {line["containers"] for line in barred} == {16, 100, 500}
     assert all((line["linear_ms"] is None) is (line["containers"] < 500) for line in barred)
     assert len(lines) == len(usual) + len(SCENES) * len(SCENE_EVENTS) + len(BUILTIN) + 4 + 2 + len(TITLES)
-    assert [line for line in lines if not 0 <= line["median_ms"] <= line["p99_ms"]] == []
+    assert [line for line in lines if not line["median_ms"] <= line["p99_ms"]] == []
+    # What a whole create adds to a direct one is a difference: on a busy machine it may be below nothing.
+    whole = [line for line in lines if line["event"].startswith("whole create")]
+    assert whole
+    assert [line for line in lines if line not in whole and line["median_ms"] < 0] == []
     assert sum(line["median_ms"] for line in lines) > 0  # one step of microseconds may cost nothing on a coarse clock
     assert {line["event"] for line in usual if not line["has_bar"]} == {"policy changed for all", "CPU offline"}
 

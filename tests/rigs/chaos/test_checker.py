@@ -163,7 +163,7 @@ OWNS = Wrong("lost place: p/o owns 0,1, and p/s runs on 0", frozenset({"p/o", "p
     ("found", "said", "words"),
     [
         pytest.param([], [], [], id="all-well"),
-        pytest.param([OWNS], ["default/p/s should be on CPUs 2 and is on 0"], [], id="told"),
+        pytest.param([OWNS], ["default/p/s should be on CPUs 2 but is on 0"], [], id="told"),
         pytest.param([OWNS], [], [f"--check is silent: {OWNS.text}"], id="silent"),
         pytest.param([OWNS], ["CPU 7 …"], [f"--check is silent: {OWNS.text}"], id="about-another"),
         pytest.param([], ["CPU 7 …"], ["--check complains, and nothing is wrong: CPU 7 …"], id="false-alarm"),
@@ -180,7 +180,9 @@ def test_check_is_compared(found: list[Wrong], said: list[str], words: list[str]
 )
 def test_a_refused_resize_is_no_false_alarm_of_a_container_that_was_resized(title: str, count: int) -> None:
     """The kubelet wants another size until it takes that back, and --check is right to say so."""
-    said = ["default/p/o should have 3 CPUs and 32 MiB, and has 500m CPUs and 32 MiB: its resize is refused since …"]
+    said = [
+        "default/p/o should have 3 CPUs and 32 MiB, but has 500m CPUs and 32 MiB: its resize has been refused since …"
+    ]
 
     assert len(list(status.disagreements([], said, {title}))) == count
 

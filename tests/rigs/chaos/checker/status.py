@@ -10,7 +10,7 @@ from tests.rigs.chaos.checker.rest import Wrong
 from tests.rigs.chaos.checker.runtime import Unavailable
 
 _TIMEOUT_S = 5.0
-_REFUSED = "its resize is refused"
+_REFUSED = "its resize has been refused"
 _QUESTION = json.dumps({"command": "status", "arguments": {"check": True}}).encode() + b"\n"
 
 

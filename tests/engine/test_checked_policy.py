@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from criproxy.engine.checked_policy import CheckedPolicy, PolicyFault
 from criproxy.engine.events import ContainerCreating, ContainerGone, ContainerStarted, Found, Present
-from criproxy.engine.guard import Guarded, PolicyFault
 from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
@@ -48,9 +48,9 @@ class Scripted:
         return self.place(node, node.containers["share"])
 
 
-def guarded(grants: dict[str, Grant] | Exception) -> Guarded:
+def guarded(grants: dict[str, Grant] | Exception) -> CheckedPolicy:
     """A guard around such a policy; CPU 0 is reserved."""
-    return Guarded(Scripted(grants), "acme", RESERVING)
+    return CheckedPolicy(Scripted(grants), "acme", RESERVING)
 
 
 def test_a_good_layout_passes() -> None:
@@ -148,7 +148,7 @@ def test_a_fault_is_of_the_step_in_which_it_happened() -> None:
 def test_a_good_policy_is_not_changed_by_its_guard() -> None:
     """Under the guard the static policy decides as without it."""
     policy = StaticPolicy(StaticOptions())
-    guard = Guarded(policy, "static", Options())
+    guard = CheckedPolicy(policy, "static", Options())
     for event in (ContainerCreating(NEWCOMER), ContainerGone("own")):
         assert step(NODE, event, guard) == step(NODE, event, policy)
 
@@ -157,7 +157,7 @@ def test_what_a_policy_chose_from_is_passed_on() -> None:
     """Where it shows that; the policy sees no more of the machine than when it decides."""
     options = TopologyAwareOptions.model_validate({"availableResources": {"cpu": "cpuset:0-3"}})
     newcomer = Container(key="new", pod="s", name="new", qos=QosClass.BURSTABLE, cpu_milli=9000)
-    shown = Guarded(TopologyAwarePolicy(options), "acme", options).candidates(EMPTY, newcomer)
+    shown = CheckedPolicy(TopologyAwarePolicy(options), "acme", options).candidates(EMPTY, newcomer)
 
     assert shown
     assert [row.lacks for row in shown.rows] == ["5000m"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from criproxy.engine.invariants import violations
-from criproxy.errors import CriproxyError
+from criproxy.errors import Fault
 from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.node import Node
@@ -17,12 +17,15 @@ _TOLD = 3
 """How many violations an error names; the status of a call has little room."""
 
 
-class PolicyFault(CriproxyError):
-    """A policy answered with a layout that breaks an invariant; the text says which. The node is as before."""
+class PolicyFault(Fault):
+    """A policy answered with a layout that breaks an invariant; the text says which. The node is as before.
+
+    A failure like that of a policy that raises: what becomes of the call says `onError`, not the policy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class CheckedPolicy:
     """Passes everything to another policy, checks its answers, and does not use those that are wrong."""
 
     policy: Policy
@@ -34,7 +37,7 @@ class Guarded:
     faults: list[str] | None = None
     """Gets a sentence for each answer that is not used; None: they are not listed."""
 
-    def listing(self, faults: list[str]) -> "Guarded":
+    def listing(self, faults: list[str]) -> "CheckedPolicy":
         """The same, which lists in *faults* the answers that are not used."""
         return replace(self, faults=faults)
 
