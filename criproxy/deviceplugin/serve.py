@@ -134,6 +134,7 @@ class DevicePlugin:
     async def _start(self, loaded: Loaded) -> None:
         """Offer the cards that there are, and follow what changes."""
         self._used(loaded)
+        self._notifier.status("looking for cards")
         inventory = await self._machine.look()
         try:
             self._publisher.check(loaded, inventory)
