@@ -23,6 +23,14 @@ class Child:
         """The exit status of the last one; None: there was none, or it has not ended."""
         return None if self._process is None else self._process.returncode
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing of it is left, so that its number may be that of another program by now."""
+        process = self._process
+        return process is None or (
+            process.returncode is not None and process.stdout is not None and process.stdout.at_eof()
+        )
+
     async def start(self, command: Sequence[str]) -> asyncio.StreamReader:
         """Start a program; returns its standard output.
 
@@ -50,7 +58,7 @@ class Child:
 
     async def end(self) -> None:
         """End it, and what it has started; after a moment in any case."""
-        if self._process is None:
+        if self._process is None or self._is_over:
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

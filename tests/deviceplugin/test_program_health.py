@@ -109,7 +109,7 @@ async def gpus(program: Program, folder: Path, section: str) -> None:
 async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path) -> None:
     """They are healthy again after the hold-down, and the daemon is told of both, whenever it comes."""
     sharing = "sharing: [{resource: nvidia.com/gpu, replicas: 2}]"
-    section = f"{{advertise: [nvidia], {sharing}, health: {{holdDown: 1s, onUnhealthy: stop}}}}"
+    section = f"{{advertise: [nvidia], {sharing}, health: {{holdDown: 3s, onUnhealthy: stop}}}}"
     async with Program(folder) as program:
         await gpus(program, folder, section)
         xid(folder, 1, 31)  # one that a program causes by itself
@@ -209,7 +209,7 @@ async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
 async def test_a_node_that_vanishes_comes_back_after_the_hold_down(folder: Path) -> None:
     """A card that comes and goes is not offered as healthy at once."""
     async with Program(folder) as program:
-        program.policy.write_text(policy("{advertise: [ali-npu], health: {holdDown: 1s}}"))
+        program.policy.write_text(policy("{advertise: [ali-npu], health: {holdDown: 3s}}"))
         program.host.plug("/dev/npu0")
         program.host.plug("/dev/npu1")
         await program.kubelet.start()
