@@ -126,6 +126,50 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         assert program.kubelet.capacity(NPU) == (1, 1)
 
 
+async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> None:
+    """Its cards are looked for before the file is judged; those of other classes stay as they are."""
+    async with Program(folder, driver=Driver(gpus=(t4(0),))) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        program.host.gpu(t4(0))
+        program.host.plug("/dev/npu0")
+        program.host.plug("/dev/npu1")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(GPU, 1)
+
+        section = "{advertise: [nvidia, ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]}"
+        program.policy.write_text(policy(section))
+        await program.kubelet.until_capacity(NPU, 5)
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        await program.kubelet.until(lambda: program.kubelet.capacity(GPU)[1] == 0)
+
+        await program.kubelet.until_capacity(NPU, 2)
+        assert program.kubelet.registered[:2] == [GPU, NPU]
+
+
+async def test_what_pods_have_survives_a_restart_of_the_program(folder: Path) -> None:
+    """A card that went meanwhile stays listed as unhealthy, and no other id is given twice."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        program.host.plug("/dev/npu0")
+        program.host.plug("/dev/npu1")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2)
+        (mine,) = (await program.kubelet.admit(pod := Pod("one"), {NPU: 1}))[NPU].ids
+
+        program.signal(SIGTERM)
+        assert await program.ended() == 0
+        program.host.unplug(f"/dev/{mine}")
+        program.told.clear()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2, healthy=1)
+        assert program.kubelet.unhealthy(NPU) == {mine}
+        assert (await program.kubelet.admit(Pod("two"), {NPU: 1}))[NPU].ids != (mine,)
+        program.kubelet.remove(pod)
+        await program.kubelet.until_capacity(NPU, 1)
+
+
 async def test_a_bad_file_at_the_start_ends_the_program(folder: Path) -> None:
     """It says what is wrong and where, as `criproxy check` does, and exits with 1."""
     async with Program(folder, "--log-format", "console") as program:
