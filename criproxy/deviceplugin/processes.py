@@ -8,6 +8,7 @@ from contextlib import suppress
 
 KILL_S = 1.0
 """After so long a killed program that is still there is in the hands of a driver."""
+_CHUNK_BYTES = 65_536
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """What systemd says to us, and not to programs that we start."""
 
@@ -65,3 +66,5 @@ class Child:
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
                 await self._process.wait()
+                while self._process.stdout is not None and await self._process.stdout.read(_CHUNK_BYTES):
+                    pass  # until its end: then the event loop lets go of it

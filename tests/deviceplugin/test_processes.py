@@ -74,6 +74,7 @@ async def test_no_second_program_is_started_beside_one_that_hangs() -> None:
 
     await child.start(("/bin/true",))
     assert await child.ended() == 0
+    await child.end()
 
 
 async def test_what_systemd_says_to_us_is_not_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:

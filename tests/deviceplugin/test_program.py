@@ -187,7 +187,7 @@ async def test_cards_come_and_go(folder: Path) -> None:
         program.policy.write_text(policy("{advertise: [ali-npu]}"))
         await program.kubelet.start()
         await program.ready()
-        assert program.said("there is no card of this class to offer")
+        await program.until_said("there is no card of this class to offer")
 
         program.host.plug("/dev/npu0")
         program.host.plug("/dev/npu1")
