@@ -214,6 +214,18 @@ async def test_the_kubelet_may_come_later(folder: Path) -> None:
         await program.kubelet.until_capacity(NPU, 1)
 
 
+async def test_the_watchdog_hears_that_it_lives(folder: Path) -> None:
+    """As often as systemd wants, and the status says how many resources the kubelet has."""
+    async with Program(folder, WATCHDOG_USEC="200000") as program:
+        program.policy.write_text(policy(BOTH))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+
+        await program.until(lambda: program.told.count("WATCHDOG=1") > 1)
+        await program.until(lambda: "STATUS=1 of 1 resources registered" in program.told)
+
+
 @pytest.mark.parametrize("register", ["kubelet", "plugins-registry"])
 async def test_its_end_is_quick_and_leaves_nothing(folder: Path, register: str) -> None:
     """SIGTERM removes its sockets; the kubelet sees its devices as unhealthy."""
