@@ -8,6 +8,7 @@ from contextlib import suppress
 
 KILL_S = 1.0
 """After so long a killed program that is still there is in the hands of a driver."""
+_CHUNK_BYTES = 65_536
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 """What systemd says to us, and not to programs that we start."""
 
@@ -22,6 +23,14 @@ class Child:
     def status(self) -> int | None:
         """The exit status of the last one; None: there was none, or it has not ended."""
         return None if self._process is None else self._process.returncode
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing of it is left, so that its number may be that of another program by now."""
+        process = self._process
+        return process is None or (
+            process.returncode is not None and process.stdout is not None and process.stdout.at_eof()
+        )
 
     async def start(self, command: Sequence[str]) -> asyncio.StreamReader:
         """Start a program; returns its standard output.
@@ -50,10 +59,12 @@ class Child:
 
     async def end(self) -> None:
         """End it, and what it has started; after a moment in any case."""
-        if self._process is None:
+        if self._process is None or self._is_over:
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
                 await self._process.wait()
+                while self._process.stdout is not None and await self._process.stdout.read(_CHUNK_BYTES):
+                    pass  # until its end: then the event loop lets go of it

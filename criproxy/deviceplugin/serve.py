@@ -65,12 +65,12 @@ class DevicePlugin:
         self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
         self._failures = Failures(log=log)
         self._tasks = Tasks(log, self._failures)
-        self._machine = Machine((), options.host_root, nvml_inventory.NvmlProgram(nvml_inventory.COMMAND))
         self._health = CardsHealth(self._health_changed, self._turned, log)
         self._reports = Reports(options.control_socket, self._published, log)
         self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
         self._stop = asyncio.Event()
         self._said = ""
+        self._machine: Machine
         self._plugins: Plugins
         self._publisher: Publisher
         self._reload: Reload
@@ -100,6 +100,7 @@ class DevicePlugin:
     def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
         """The parts, of which those that talk to the kubelet begin."""
         options = self._options
+        self._machine = self._machine_for(loaded)
         way = options.register or loaded.plan.register
         place = Place(
             kubelet_dir=options.kubelet_folder,
@@ -109,7 +110,7 @@ class DevicePlugin:
         free_cpus = FreeCpus(options.control_socket)
         self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
         self._reload = Reload(
-            options, self._publisher, self._notifier, self._status_text, self._used, self._look, self._tasks, log
+            options, self._publisher, self._notifier, self._status_text, self._reloaded, self._look, self._tasks, log
         )
         self._labelling = Labelling(options.host_root, self._publisher, log)
         stack.push_async_callback(self._labelling.stop)
@@ -133,7 +134,8 @@ class DevicePlugin:
 
     async def _start(self, loaded: Loaded) -> None:
         """Offer the cards that there are, and follow what changes."""
-        self._used(loaded)
+        self._use(loaded)
+        self._notifier.status("looking for cards")
         inventory = await self._machine.look()
         try:
             self._publisher.check(loaded, inventory)
@@ -154,20 +156,30 @@ class DevicePlugin:
         self._tasks.forever("labels", self._labelling.run)
         self._tasks.forever("reports to the daemon", self._reports.run)
 
-    def _used(self, loaded: Loaded) -> None:
-        """*loaded* is about to be in force."""
+    def _reloaded(self, loaded: Loaded) -> None:
+        """Other files are about to be in force."""
         self._machine.use(each.kind for each in loaded.plan.advertised)
+        self._tasks.spawn("look for cards", self._look_again())
+        self._use(loaded)
+
+    def _use(self, loaded: Loaded) -> None:
+        """Watch cards, and report them, as *loaded* says."""
         self._watching.use(loaded)
         self._reports.action = loaded.plan.on_unhealthy
         self._labelling.soon()
 
+    async def _look_again(self) -> None:
+        """Even if all cards are as before: what `_look` found has no memory of GPUs that are lost."""
+        self._found(await self._machine.look())
+
     async def _look(self, loaded: Loaded) -> Inventory:
         """The cards of the classes that *loaded* advertises."""
-        classes = tuple(each.kind for each in loaded.plan.advertised)
-        if classes == self._machine.classes:
-            return self._publisher.inventory
+        other = self._machine_for(loaded)
+        return self._publisher.inventory if other.classes == self._machine.classes else await other.look()
+
+    def _machine_for(self, loaded: Loaded) -> Machine:
         nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
-        return await Machine(classes, self._options.host_root, nvml).look()
+        return Machine((each.kind for each in loaded.plan.advertised), self._options.host_root, nvml)
 
     def _found(self, inventory: Inventory) -> None:
         """Cards have come or gone."""

@@ -126,6 +126,50 @@ async def test_what_contradicts_the_machine_is_refused_at_a_reload(folder: Path)
         assert program.kubelet.capacity(NPU) == (1, 1)
 
 
+async def test_a_file_may_share_cards_of_a_class_that_is_new(folder: Path) -> None:
+    """Its cards are looked for before the file is judged; those of other classes stay as they are."""
+    async with Program(folder, driver=Driver(gpus=(t4(0),))) as program:
+        program.policy.write_text(policy("{advertise: [nvidia]}"))
+        program.host.gpu(t4(0))
+        program.host.plug("/dev/npu0")
+        program.host.plug("/dev/npu1")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(GPU, 1)
+
+        section = "{advertise: [nvidia, ali-npu], sharing: [{resource: aliyun.com/npu, replicas: 4, devices: [1]}]}"
+        program.policy.write_text(policy(section))
+        await program.kubelet.until_capacity(NPU, 5)
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        await program.kubelet.until(lambda: program.kubelet.capacity(GPU)[1] == 0)
+
+        await program.kubelet.until_capacity(NPU, 2)
+        assert program.kubelet.registered[:2] == [GPU, NPU]
+
+
+async def test_what_pods_have_survives_a_restart_of_the_program(folder: Path) -> None:
+    """A card that went meanwhile stays listed as unhealthy, and no other id is given twice."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        program.host.plug("/dev/npu0")
+        program.host.plug("/dev/npu1")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2)
+        (mine,) = (await program.kubelet.admit(pod := Pod("one"), {NPU: 1}))[NPU].ids
+
+        program.signal(SIGTERM)
+        assert await program.ended() == 0
+        program.host.unplug(f"/dev/{mine}")
+        program.told.clear()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2, healthy=1)
+        assert program.kubelet.unhealthy(NPU) == {mine}
+        assert (await program.kubelet.admit(Pod("two"), {NPU: 1}))[NPU].ids != (mine,)
+        program.kubelet.remove(pod)
+        await program.kubelet.until_capacity(NPU, 1)
+
+
 async def test_a_bad_file_at_the_start_ends_the_program(folder: Path) -> None:
     """It says what is wrong and where, as `criproxy check` does, and exits with 1."""
     async with Program(folder, "--log-format", "console") as program:
@@ -143,7 +187,7 @@ async def test_cards_come_and_go(folder: Path) -> None:
         program.policy.write_text(policy("{advertise: [ali-npu]}"))
         await program.kubelet.start()
         await program.ready()
-        assert program.said("there is no card of this class to offer")
+        await program.until_said("there is no card of this class to offer")
 
         program.host.plug("/dev/npu0")
         program.host.plug("/dev/npu1")
@@ -168,6 +212,18 @@ async def test_the_kubelet_may_come_later(folder: Path) -> None:
 
         await program.kubelet.start()
         await program.kubelet.until_capacity(NPU, 1)
+
+
+async def test_the_watchdog_hears_that_it_lives(folder: Path) -> None:
+    """As often as systemd wants, and the status says how many resources the kubelet has."""
+    async with Program(folder, WATCHDOG_USEC="200000") as program:
+        program.policy.write_text(policy(BOTH))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+
+        await program.until(lambda: program.told.count("WATCHDOG=1") > 1)
+        await program.until(lambda: "STATUS=1 of 1 resources registered" in program.told)
 
 
 @pytest.mark.parametrize("register", ["kubelet", "plugins-registry"])

@@ -14,7 +14,7 @@ import pytest
 from criproxy.observe.control_socket import ControlServer
 from criproxy.wire.sockets import listen
 from tests.deviceplugin.hosts import t4
-from tests.deviceplugin.kubelet import PATIENT_S
+from tests.deviceplugin.kubelet import PATIENT_S, Pod
 from tests.deviceplugin.program import NPU, Program, policy
 from tests.nvml import Driver
 
@@ -32,7 +32,11 @@ def folder() -> Iterator[Path]:
 class Daemon:
     """Keeps what the device plugin tells the daemon on its control socket."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, **answers: Any) -> None:  # noqa: ANN401
+        self.answers = answers
+        """By command, with ``_`` for ``-``."""
+        self.hangs = False
+        """Whether no command is answered any more."""
         self.told: list[tuple[str, Mapping[str, Any]]] = []
         self._socket = socket
         self._news = asyncio.Event()
@@ -48,13 +52,23 @@ class Daemon:
         async def answer(arguments: Mapping[str, Any]) -> dict[str, Any]:
             self.told.append((name, arguments))
             self._news.set()
-            return {}
+            if self.hangs:
+                await asyncio.Event().wait()
+            answer: dict[str, Any] = self.answers.get(name.replace("-", "_"), {})
+            return answer
 
         return answer
 
     def incidents(self) -> list[Mapping[str, Any]]:
         """All so far."""
         return [arguments for name, arguments in self.told if name == "device-incident"]
+
+    async def until_asked(self, name: str, times: int) -> None:
+        """Return when a command has come so many times."""
+        async with asyncio.timeout(PATIENT_S):
+            while sum(command == name for command, _ in self.told) < times:
+                await self._news.wait()
+                self._news.clear()
 
     async def until_incidents(self, count: int) -> list[Mapping[str, Any]]:
         """Return all when there are so many."""
@@ -95,7 +109,7 @@ async def gpus(program: Program, folder: Path, section: str) -> None:
 async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path) -> None:
     """They are healthy again after the hold-down, and the daemon is told of both, whenever it comes."""
     sharing = "sharing: [{resource: nvidia.com/gpu, replicas: 2}]"
-    section = f"{{advertise: [nvidia], {sharing}, health: {{holdDown: 1s, onUnhealthy: stop}}}}"
+    section = f"{{advertise: [nvidia], {sharing}, health: {{holdDown: 3s, onUnhealthy: stop}}}}"
     async with Program(folder) as program:
         await gpus(program, folder, section)
         xid(folder, 1, 31)  # one that a program causes by itself
@@ -195,7 +209,7 @@ async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
 async def test_a_node_that_vanishes_comes_back_after_the_hold_down(folder: Path) -> None:
     """A card that comes and goes is not offered as healthy at once."""
     async with Program(folder) as program:
-        program.policy.write_text(policy("{advertise: [ali-npu], health: {holdDown: 1s}}"))
+        program.policy.write_text(policy("{advertise: [ali-npu], health: {holdDown: 3s}}"))
         program.host.plug("/dev/npu0")
         program.host.plug("/dev/npu1")
         await program.kubelet.start()
@@ -218,3 +232,38 @@ def _script(file: Path, text: str) -> None:
     new.write_text(f"#!/bin/sh\n{text}\n")
     new.chmod(0o755)
     new.rename(file)
+
+
+async def test_the_daemon_is_asked_for_free_cpus(folder: Path) -> None:
+    """A pod gets a card without the daemon, with its answer, and while it gives none."""
+    async with Program(folder) as program:
+        daemon = Daemon(program.control, free_cpus={"free_milli": {"0": 250, "1": 8000}})
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        for number in range(4):
+            program.host.plug(f"/dev/npu{number}", f"0000:1{number}:00.0", numa_node=number // 2)
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 4)
+
+        assert (await program.kubelet.admit(Pod("one"), {NPU: 1}))[NPU].ids == ("npu0",)
+        server = await daemon.start()
+        assert await program.kubelet.admit(Pod("two"), {NPU: 1})
+        await daemon.until_asked("free-cpus", 1)
+        daemon.hangs = True
+        assert await program.kubelet.admit(Pod("three"), {NPU: 1})
+        await daemon.until_asked("free-cpus", 2)
+        await server.stop()
+
+
+async def test_nvml_that_hangs_holds_up_neither_start_nor_end(folder: Path) -> None:
+    """SIGTERM ends the program while it still waits for NVML."""
+    async with Program(folder, driver=Driver(hangs=True)) as program:
+        program.policy.write_text(policy("{advertise: [nvidia, ali-npu]}"))
+        await program.kubelet.start()
+        await program.start()
+        await program.until(lambda: "STATUS=looking for cards" in program.told)
+        assert program.process is not None
+        program.process.terminate()
+
+        assert await program.ended() == 0
+        assert program.said("stopped")
