@@ -310,7 +310,7 @@ def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) ->
     """The node *after* the owner of CPUs has *ended*, with what is kept for its pod: nothing that it could not use."""
     why, pod = blocked(before, ended), before.pods.get(ended.pod)
     if not why.used or pod is None:
-        return with_leaver(after, ended, policy)
+        return with_leaver(after, ended, before.grants[ended.key].exclusive, policy)
     return with_kept_of(after, pod.uid, after.kept.get(pod.uid, NOTHING).less(ended.name, why.granted))
 
 
