@@ -260,6 +260,8 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
+    if node.grants[key].exclusive and not after.grants[key].exclusive:  # what its siblings share may be too much now
+        after = apart_again(after, container, policy)
     return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
