@@ -31,7 +31,8 @@ from criproxy.views.status import Filter
 T = TypeVar("T")
 UNGUARDED = Notice(
     "devices-unguarded",
-    "the policy file has no section devices: cards are not guarded, and which container has which is not known",
+    "the policy file has no section devices: cards are not guarded, "
+    "and criproxy does not know which container has which",
     wrong=False,
 )
 

@@ -168,8 +168,8 @@ class _Case:
         if self.rules.hide_unallocated == "off":
             return Boundary(own, stripped)
         text = (
-            f"no card is allocated to it ({by}), and it may see what its image shows, because hideUnallocated is "
-            f"report; with enforce, {how}"
+            f"no card is allocated to it ({by}), and it may see the cards that its image asks for, because "
+            f"hideUnallocated is report; with enforce, {how}"
         )
         return Boundary(own, (self._found(Word.WOULD_HIDE, text), *stripped))
 

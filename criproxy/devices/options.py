@@ -171,8 +171,8 @@ class DeviceOptions(BaseModel):
     """The file of the kubelet's device manager. criproxy uses it where podresources gives no answer, and to tell pods
     with the same name apart; with "" criproxy does not read it."""
     classes: tuple[ClassOption, ...] = Field(default=tuple(ClassOptions(name=name) for name in BUILTIN))
-    """The classes in force: names of built-in ones, groups that change a built-in one, and groups that describe one of
-    your own. By default all built-in ones."""
+    """The classes in force: names of built-in ones, mappings that change a built-in one, and mappings that describe
+    one of your own. By default all built-in ones."""
 
     plugin: PluginOptions | None = None
     """Which cards criproxy's own device plugin (`criproxy device-plugin`) offers to the kubelet; without this section,

@@ -62,12 +62,12 @@ def _holders(node: Node, uid: str) -> list[str]:
     return [each.key for each in containers if each.key in node.grants and node.grants[each.key].exclusive]
 
 
-def with_leaver(node: Node, container: Container, policy: Policy) -> Node:
-    """The node that keeps what *container*, which has ended, has in its grants; that grant is still there.
+def with_leaver(node: Node, container: Container, had: CpuSet, policy: Policy) -> Node:
+    """The node that keeps the exclusive CPUs that *container*, which has ended, *had*.
 
     One that the runtime never made gives back what it had, and an ended pod keeps nothing.
     """
-    had, pod = node.grants[container.key].exclusive, node.pods.get(container.pod)
+    pod = node.pods.get(container.pod)
     if not had or node.released or not container.has_id or not keeps(policy):
         return node
     if pod is None or pod.stopped or not pod.uid:

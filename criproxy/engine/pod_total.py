@@ -156,6 +156,19 @@ def _overlap(node: Node, group: Sequence[Container]) -> bool:
     return len(frozenset().union(*own)) < sum(map(len, own))
 
 
+def _cut(node: Node, pod: Pod, siblings: Sequence[Container]) -> Node:
+    """The node in which *siblings* share no more than they and their *pod* ask for; no policy is asked about it."""
+    group = [each for each in siblings if node.grants[each.key].exclusive]
+    total, low = total_of_group(node, pod, group), sum(each.cpu_request_milli.low for each in group)
+    shared = frozenset[int]().union(*(node.grants[each.key].exclusive for each in group))
+    if total is None or len(shared) * 1000 <= max(total, low) or any(each.stays for each in group):
+        return node
+    mine = take_cpus(node.topology, shared, max(total, low, 1000) // 1000)
+    old = {each.key: node.grants[each.key] for each in group}
+    cut = {key: replace(grant, cpus=grant.cpus - (shared - mine), exclusive=mine) for key, grant in old.items()}
+    return node.replace(grants=with_entries(node.grants, cut))
+
+
 def _all_on(layout: Layout, grant: Grant, moved: Sequence[Container]) -> "dict[str, Grant]":
     """The grants of *layout* with all of *moved* on the CPUs of *grant*, and no quota of theirs lifted."""
     grants = layout.grants
@@ -232,7 +245,7 @@ def apart_again(node: Node, gone: Container, policy: Policy) -> Node:
     if gone.pod not in node.pods_with_exclusive or (pod := node.pods.get(gone.pod)) is None:
         return node
     if exclusive_of(policy) is None:
-        return node
+        return _cut(node, pod, _siblings(node, gone))
     if moved := apart(node, pod, policy):
         return node.replace(grants=entries_of(node.grants, moved.grants), kept=moved.kept)
     siblings = _siblings(node, gone)

@@ -272,6 +272,8 @@ def _resized(node: Node, key: str, sizes: Sizes, policy: Policy) -> Decision:
         placed = Layout(known.grants)
     layout = with_room(known, placed, key, policy)
     after = known.replace(grants=entries_of(known.grants, layout.grants), kept=layout.kept)
+    if node.grants[key].exclusive and not after.grants[key].exclusive:  # what its siblings share may be too much now
+        after = apart_again(after, container, policy)
     return Decision(after, updates_between(node, after), layout.reasons_about(key), key)
 
 
@@ -322,7 +324,7 @@ def _after_owner(before: Node, after: Node, ended: Container, policy: Policy) ->
     """The node *after* the owner of CPUs has *ended*, with what is kept for its pod: nothing that it could not use."""
     why, pod = blocked(before, ended), before.pods.get(ended.pod)
     if not why.used or pod is None:
-        return with_leaver(after, ended, policy)
+        return with_leaver(after, ended, before.grants[ended.key].exclusive, policy)
     return with_kept_of(after, pod.uid, after.kept.get(pod.uid, NOTHING).less(ended.name, why.granted))
 
 

@@ -100,7 +100,7 @@ def test_what_would_be_hidden_is_not_called_enforced() -> None:
 
     (finding,) = done.findings
     assert finding.sentence == (
-        "nvidia: no card is allocated to it (podresources), and it may see what its image shows, because "
+        "nvidia: no card is allocated to it (podresources), and it may see the cards that its image asks for, because "
         "hideUnallocated is report; with enforce, NVIDIA_VISIBLE_DEVICES=void hides every card"
     )
 

@@ -35,12 +35,14 @@ from criproxy.engine.invariants import violations
 from criproxy.engine.step import step
 from criproxy.errors import NotEnough
 from criproxy.model.cpuset import format_cpuset, parse_cpuset
+from criproxy.model.grant import Layout
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, Miss, Missed, Pod, QosClass
 from criproxy.policy import BUILTIN
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
+from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine
 from tests.engine.lives import pod_cpus
 
@@ -596,3 +598,21 @@ def test_a_sharer_costs_no_cpu_of_a_total_that_counts_it(policy: Policy) -> None
     total = PodCreated(replace(pod("p", 2).pod, cpu_total_milli=2500))
     node = live(policy, total, runs(side), runs(main), exits(main))
     assert len(pod_cpus(node, "p")) == 2
+
+
+class Tidy(StaticPolicy):
+    """Drops the grants of all containers that are gone with the first of them, as a policy of others may."""
+
+    def release(self, node: Node, key: str) -> Layout:
+        """The layout of those that are there."""
+        grants = super().release(node, key).grants
+        return Layout({each: grant for each, grant in grants.items() if each in node.containers})
+
+
+def test_two_that_end_at_once_are_each_released_by_any_policy() -> None:
+    """The second has no grant any more when its turn comes."""
+    policy = Tidy(StaticOptions.model_validate({"reservedCpus": "0"}))
+    first, second = container("a", 1), container("b", 1)
+    node = live(policy, pod("p", 2), runs(first), runs(second))
+
+    assert live(policy, PodGone("p-0"), node=node).grants == {}

@@ -275,3 +275,15 @@ def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:
     larger = {key: replace(grant, cpus=ALL_BUT_0, exclusive=ALL_BUT_0) for key, grant in node.grants.items()}
 
     assert violations(node.replace(grants=larger)) == ["the pod p shares CPUs 1-7, and asks for 2000m as a whole"]
+
+
+def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusive_cpus() -> None:
+    """Such a policy is not asked about them: they have no more than what they or their pod ask for."""
+    big, small = container("big", 3), container("a", 1)
+    node = live(build("static"), pod("p", 3), runs(big), runs(small), runs(container("b", 1)))
+    node = node.replace(pods={key: replace(each, cpu_total_milli=1000) for key, each in node.pods.items()})
+    assert len(pod_cpus(node, "p")) == 3
+
+    after = live(build("pools"), resized(big, 0), node=node)
+
+    assert len(pod_cpus(after, "p")) < 3

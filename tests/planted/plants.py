@@ -175,7 +175,7 @@ def a_refused_size_is_a_trap(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
     """The CPUs of a container that crashes are free for all."""
-    plant(patch, step, "with_leaver", lambda node, container, policy: node)
+    plant(patch, step, "with_leaver", lambda node, container, had, policy: node)
 
 
 def the_fallback_has_what_failed(patch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ class Handlers:
     limits: Limits = field(default_factory=Limits)
 
     def table(self) -> Table:
-        """The rules of all calls that the controller touches, in both packages of CRI."""
+        """The rules of all calls that the controller holds or watches; `quota_replies` has those of edited replies."""
         known, watch = self._known, self._watch
         rules = {
             "RunPodSandbox": watch(api.RunPodSandboxRequest, self.sandbox_run),

@@ -144,7 +144,7 @@ class Preserve(_Group):
 
     match_expressions: tuple[ExpressionOption, ...] = ()
     """criproxy does not place a container that matches any of these: it runs on all CPUs of the machine that are not
-    exclusive, and its memory stays as the kubelet sent it."""
+    exclusive, and its memory nodes stay as the kubelet sent them."""
 
 
 class BalloonType(_Group):

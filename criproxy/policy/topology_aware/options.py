@@ -32,7 +32,7 @@ class TopologyAwareOptions(Options):
     reserved_pool_namespaces: tuple[NamespacePattern, ...] = (SYSTEM_NAMESPACE,)
     """Namespaces whose containers share the reserved CPUs; * and ? stand for anything. kube-system is always one."""
     pin_cpu: bool = Field(default=True, alias="pinCPU")
-    """Whether containers run only on the CPUs of their pool; otherwise the pool decides about their memory only."""
+    """Whether containers run only on the CPUs of their pool; otherwise the pool determines only their memory."""
     pin_memory: bool = True
     """Whether the memory of containers may be restricted to the NUMA nodes of their pool."""
     prefer_isolated_cpus: bool = Field(default=True, alias="preferIsolatedCPUs")
