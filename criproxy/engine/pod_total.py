@@ -158,14 +158,21 @@ def _overlap(node: Node, group: Sequence[Container]) -> bool:
 
 def _cut(node: Node, pod: Pod, siblings: Sequence[Container]) -> Node:
     """The node in which *siblings* share no more than they and their *pod* ask for; no policy is asked about it."""
-    group = [each for each in siblings if node.grants[each.key].exclusive]
-    total, low = total_of_group(node, pod, group), sum(each.cpu_request_milli.low for each in group)
-    shared = frozenset[int]().union(*(node.grants[each.key].exclusive for each in group))
-    if total is None or len(shared) * 1000 <= max(total, low) or any(each.stays for each in group):
+    owners = [each for each in siblings if node.grants[each.key].exclusive]
+    group = [each for each in owners if any(_overlap(node, [each, other]) for other in owners if other is not each)]
+    total, low = total_of_group(node, pod, owners), sum(each.cpu_request_milli.low for each in owners)
+    if not group or total is None or any(each.stays for each in group):
         return node
-    mine = take_cpus(node.topology, shared, max(total, low, 1000) // 1000)
+    shared = frozenset[int]().union(*(node.grants[each.key].exclusive for each in group))
+    own = frozenset[int]().union(*(node.grants[each.key].exclusive for each in owners)) - shared
+    room = max(total, low) // 1000 - len(own)
+    if not 0 < room < len(shared):
+        return node
+    left = shared - take_cpus(node.topology, shared, room)
     old = {each.key: node.grants[each.key] for each in group}
-    cut = {key: replace(grant, cpus=grant.cpus - (shared - mine), exclusive=mine) for key, grant in old.items()}
+    cut = {key: replace(grant, cpus=grant.cpus - left, exclusive=grant.exclusive - left) for key, grant in old.items()}
+    if not all(grant.cpus for grant in cut.values()):
+        return node
     return node.replace(grants=with_entries(node.grants, cut))
 
 

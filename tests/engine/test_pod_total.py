@@ -278,12 +278,20 @@ def test_more_cpus_together_than_the_total_are_noticed(policy: Policy) -> None:
 
 
 def test_siblings_give_up_what_the_largest_leaves_under_a_policy_without_exclusive_cpus() -> None:
-    """Such a policy is not asked about them: they have no more than what they or their pod ask for."""
-    big, small = container("big", 3), container("a", 1)
-    node = live(build("static"), pod("p", 3), runs(big), runs(small), runs(container("b", 1)))
-    node = node.replace(pods={key: replace(each, cpu_total_milli=1000) for key, each in node.pods.items()})
+    """Such a policy is not asked about them: they have no more than what they or their pod ask for.
+
+    One of them that shares its CPUs with nobody keeps these.
+    """
+    big, own = container("big", 3), container("own", 1)
+    node = live(build("static"), pod("p", 3), runs(big), runs(container("a", 1)), runs(container("b", 1)), runs(own))
     assert len(pod_cpus(node, "p")) == 3
+    alone = replace(node.grants[key_of(own)], cpus=frozenset({7}), exclusive=frozenset({7}))
+    small = {key: replace(each, cpu_total_milli=2000) for key, each in node.pods.items()}
+    node = node.replace(pods=small, grants={**node.grants, key_of(own): alone})
 
     after = live(build("pools"), resized(big, 0), node=node)
 
-    assert len(pod_cpus(after, "p")) < 3
+    assert len(pod_cpus(after, "p")) == 3
+    assert after.grants[key_of(own)] == alone
+    assert len(after.grants["p-0-a-0"].cpus) == 2
+    assert after.grants["p-0-a-0"].exclusive == after.grants["p-0-b-0"].exclusive == after.grants["p-0-a-0"].cpus
