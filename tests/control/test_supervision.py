@@ -53,7 +53,7 @@ ENDLESS = {
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
     "deviceplugin/events_watch.py:EventsWatch.run": "supervised",
-    "deviceplugin/events_watch.py:EventsWatch._follow": "ends with its program, or when that is silent; run waits for it",
+    "deviceplugin/events_watch.py:EventsWatch._follow": "ends with its program, or when that is silent",
     "deviceplugin/health_commands.py:HealthCommands.run": "supervised",
     "deviceplugin/health_commands.py:HealthCommands._repeat": "ends the group of run, which is supervised, with it",
     "deviceplugin/inventory.py:Machine.watch": "supervised",
