@@ -79,6 +79,8 @@ class Joined:
         self.node = Node(self.host.root / "k", times=times)
         rules = DeviceRules(classes=classes, kubelet=KUBELET_FILES)
         self.world = World(self.host.root, settings=replace(FAST, devices=rules), policy=AWARE, topology=TWO)
+        self._sandboxes: dict[str, str] = {}
+        """By the UID of the pod."""
 
     @property
     def kubelet(self) -> FakeKubelet:
@@ -106,11 +108,13 @@ class Joined:
         return await self.kubelet.admit(Pod(spec.uid, spec.name), wanted, running=running)
 
     async def create(
-        self, spec: PodSpec, given: Mapping[str, Given], *volumes: api.Mount, attempt: int = 0, sandbox_id: str = ""
+        self, spec: PodSpec, given: Mapping[str, Given], *volumes: api.Mount, attempt: int = 0
     ) -> tuple[str, api.ContainerConfig]:
         """Create the container with what was *given*, and its *volumes*; its id, and what the runtime got."""
+        if spec.uid not in self._sandboxes:
+            self._sandboxes[spec.uid] = await run(self.world.client, spec)
         request = api.CreateContainerRequest(
-            pod_sandbox_id=sandbox_id or await run(self.world.client, spec),
+            pod_sandbox_id=self._sandboxes[spec.uid],
             config=container_config(spec, spec.containers[0], 8 * GIB, attempt),
             sandbox_config=sandbox_config(spec),
         )

@@ -153,9 +153,8 @@ async def test_16_a_kubelet_that_restarts(folder: Path) -> None:
         assert node.world.controller.devices.cards_given() == {"nvidia": 1}
         again = await node.admit(web, {GPU: 1}, running=True)
         assert again == given
-        sandbox_id = node.world.runtime.core.records.containers[key].sandbox.id
         node.world.runtime.exit_container(key)
-        _, restarted = await node.create(web, again, attempt=1, sandbox_id=sandbox_id)
+        _, restarted = await node.create(web, again, attempt=1)
         assert visible(restarted) == visible(config)
         assert nodes(restarted) == nodes(config)
 
