@@ -124,8 +124,10 @@ class Joined:
         reply = await client.call("CreateContainer", request, api.CreateContainerResponse, CREATE_TIMEOUT_S)
         return reply.container_id, self.world.runtime.core.records.containers[reply.container_id].config
 
-    def remove(self, spec: PodSpec) -> None:
-        """The kubelet frees what a pod had that has ended."""
+    async def complete(self, spec: PodSpec, key: str) -> None:
+        """Let the pod's container end by itself: the kubelet stops the sandbox, and frees what the pod had."""
+        self.world.runtime.exit_container(key)
+        await self.world.kubelet.stop_sandbox(self._sandboxes[spec.uid])
         self.kubelet.remove(Pod(spec.uid))
 
     async def run(self, spec: PodSpec, wanted: Mapping[str, int]) -> tuple[tuple[str, ...], api.ContainerConfig]:

@@ -15,7 +15,7 @@ from tests.control.devices.test_hints import NODE_1, place
 from tests.control.devices.test_joined import NODE_0, visible
 from tests.deviceplugin.device_manager import AdmissionError
 from tests.deviceplugin.hosts import t4
-from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, pod, replicas, sharing, with_shared
+from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, replicas, sharing, with_shared
 from tests.deviceplugin.node import GPU
 
 SHARED = f"{GPU}.shared"
@@ -196,13 +196,7 @@ async def test_12_a_class_of_ones_own(folder: Path) -> None:
         await node.world.kubelet.start(key)
         await node.world.booked()
         assert node.world.controller.devices.cards_given() == {"ali-npu": 1}
-        await completed(node, key)
-        node.remove(mine)
+        await node.complete(mine, key)
+        await node.world.until(lambda: not node.world.owned())
         assert node.world.controller.devices.cards_given() == {"ali-npu": 0}
         assert (await node.run(pod("third", "Guaranteed"), {NPU: 1}))[0] == ("npu0",)
-
-
-async def completed(node: Joined, key: str) -> None:
-    """Let a container end by itself, and its pod with it; return when its CPUs are free."""
-    node.world.runtime.exit_container(key)
-    await node.world.until(lambda: not node.world.owned())
