@@ -11,6 +11,7 @@ from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.plan import Advertised, PluginPlan
 from criproxy.errors import StatusCode
+from criproxy.nvidia.gpus import Gpu
 from tests.control.devices.test_hints import NODE_1, place
 from tests.control.devices.test_joined import NODE_0, visible
 from tests.deviceplugin.device_manager import AdmissionError
@@ -101,10 +102,10 @@ async def test_6_two_replicas_where_one_is_allowed(folder: Path) -> None:
     ],
 )
 async def test_6_several_replicas_of_a_card(
-    folder: Path, gpus: tuple[object, ...], size: int, ids: set[str], shown: set[str], paths: set[tuple[str, str]]
+    folder: Path, gpus: tuple[Gpu, ...], size: int, ids: set[str], shown: set[str], paths: set[tuple[str, str]]
 ) -> None:
     """Where that is allowed, the container sees each card once."""
-    async with joined(folder, *gpus) as node:  # type: ignore[arg-type]
+    async with joined(folder, *gpus) as node:
         await node.offer(sharing(failRequestsGreaterThanOne=False))
 
         given, config = await node.run(pod("several"), {GPU: size})
