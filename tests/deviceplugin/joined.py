@@ -3,12 +3,17 @@
 The host is that of the acceptance scenarios: CPUs 0-15 on NUMA node 0 with GPU-a, CPUs 16-31 on node 1 with GPU-b.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from criproxy.control.devices import cards, evidence, mps
 from criproxy.cri import api_pb2 as api
+from criproxy.deviceplugin import inventory
 from criproxy.deviceplugin.inventory import Machine
 from criproxy.deviceplugin.nvml_inventory import NvmlProgram
 from criproxy.deviceplugin.offering import Configuration
@@ -48,6 +53,13 @@ SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/
 KUBELET_FILES = KubeletFiles(
     socket="/k/pod-resources/kubelet.sock", checkpoint=f"/k/device-plugins/{CHECKPOINT}", timeout_s=PATIENT_S
 )
+BOUNDS = (
+    (cards, "SCAN_TIMEOUT_S"),
+    (evidence, "SOURCE_TIMEOUT_S"),
+    (mps, "LOOK_TIMEOUT_S"),
+    (inventory, "LOOK_TIMEOUT_S"),
+)
+"""How long a create, or the device plugin, waits for files and for the kubelet: what a slow machine exceeds."""
 
 
 def pod(name: str, qos: str = "Burstable") -> PodSpec:
@@ -187,10 +199,13 @@ async def joined(
     all_parts = Joined(folder, classes, times)
     if gpus:
         plug_gpus(all_parts.host, *gpus)
-    async with all_parts.world:
-        try:
-            await all_parts.kubelet.start()
-            all_parts.node.start_plugins()
-            yield all_parts
-        finally:
-            await all_parts.node.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in BOUNDS:
+            patch.setattr(module, name, PATIENT_S)
+        async with asyncio.timeout(PATIENT_S), all_parts.world:
+            try:
+                await all_parts.kubelet.start()
+                all_parts.node.start_plugins()
+                yield all_parts
+            finally:
+                await all_parts.node.stop()
