@@ -170,6 +170,9 @@ class Plugins:
 
 
 def _withdrawn(name: str, plugin: Plugin | None) -> Resource:
-    """The resource *name*, of which nothing is offered any more."""
-    pre_start = plugin is not None and plugin.published.pre_start
-    return Resource(name=name, allocator=_Withdrawn(name), pre_start=pre_start)
+    """The resource *name*, of which nothing is offered any more.
+
+    It wants the same calls as before: the kubelet learns of others only by a new registration.
+    """
+    before = plugin.published if plugin is not None else Resource(name=name, allocator=_Withdrawn(name))
+    return replace(before, devices={}, allocator=_Withdrawn(name))

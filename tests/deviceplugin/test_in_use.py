@@ -65,8 +65,8 @@ async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
 
 
 async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
-    """Its ids in use stay listed; when they are free it has no devices, and then no socket."""
-    await started(node, "a", "b")
+    """Its ids in use stay listed; when they are free it has no devices, and then no socket. It registers once."""
+    await started(node, "a", "b", preference=lambda available, required, size: available[:size])
     await node.kubelet.admit(WEB, {GPU: 1})
 
     node.plugins.publish({})
@@ -76,6 +76,7 @@ async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
     await node.log.until(lambda: node.said("offered no more") == 1)
 
     assert node.plugins.status == []
+    assert node.kubelet.registered == [GPU]
 
 
 async def test_a_resource_that_comes_back(node: Node) -> None:
