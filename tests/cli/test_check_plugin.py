@@ -26,7 +26,7 @@ def check(host: Path, policy: str, nvidia: str, *options: str) -> tuple[int, str
     """The exit status, and what is printed, for a policy file and NVIDIA's file on a machine."""
     file = write(host.parent / "p.yaml", policy)
     write(host / "etc/nvidia.yaml", nvidia)
-    result = CliRunner().invoke(main, ["check", "--host-root", str(host), "--group", "", *options, str(file)])
+    result = CliRunner().invoke(main, ["check", "--host-root", str(host), *options, str(file)])
     return result.exit_code, result.output
 
 
