@@ -100,4 +100,4 @@ def test_answers_of_an_earlier_version() -> None:
             for held in card["containers"]:
                 del held["allocated"], held["ids_of_card"]
 
-    assert "nvidia: 8 cards, 6 idle; for all: /dev/nvidiactl" in lines(values, 200)
+    assert "nvidia: 8 cards, 6 idle; shared nodes: /dev/nvidiactl" in lines(values, 200)
