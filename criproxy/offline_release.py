@@ -7,11 +7,12 @@ from typing import Any
 
 from criproxy.control.configuration.policy_switch import asked_for
 from criproxy.control.controller import Controller
-from criproxy.control.settings import Log, Settings
+from criproxy.control.settings import Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.machine import discover
 from criproxy.errors import StoreError
 from criproxy.model.last_configuration import LastConfiguration
+from criproxy.observe.logger import Log
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from criproxy.store.database import NAME

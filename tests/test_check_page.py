@@ -16,7 +16,7 @@ from criproxy.views import status_check as report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/check.md"
-SOURCES = {"notices_of_node", "misplaced", "undersized", "unguarded", "violations"}
+SOURCES = {"notices_of_node", "misplaced", "undersized", "unguarded", "unhealthy_in_use", "violations"}
 """What `report.problems` asks beside the notices: a further one needs a part of the page, and a line in this test."""
 
 CHECKED: list[Callable[..., Any]] = [*invariants.CHECKS, invariants.violations]

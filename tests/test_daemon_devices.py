@@ -1,11 +1,14 @@
 """The daemon as a process on a node whose kubelet or driver hangs."""
 
+import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from criproxy.cli.client import ask
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.emulator.kubelet import MiniKubelet
 from criproxy.emulator.runtime import EmbeddedRuntime
@@ -39,5 +42,33 @@ async def test_a_file_that_hangs_holds_up_neither_creates_nor_the_end(tmp_path: 
         assert (status, f"{tmp_path}/checkpoint" in text) == (503, True)
 
         await client.close()
+        assert await serve.stop() == 0
+    await runtime.stop()
+
+
+async def test_the_device_plugin_is_answered(tmp_path: Path) -> None:
+    """The daemon's control socket knows what the device plugin asks and reports, and remembers an incident."""
+    (tmp_path / "policy.yaml").write_text("policy: static\nreservedCpus: '0'\ndevices: {classes: [nvidia]}\n")
+    runtime = EmbeddedRuntime(tmp_path / "runtime.sock")
+    await runtime.start()
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+
+        async def say(command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+            return await asyncio.to_thread(ask, str(serve.control), command, arguments)
+
+        assert "free_milli" in await say("free-cpus")
+        assert await say("device-inventory", interval_s=20.0) == {"stale_after_s": 60.0}
+        lost = {
+            "device_class": "nvidia",
+            "card": "GPU-a",
+            "since_s": 1700000000.0,
+            "reason": "XID 79",
+            "action": "stop",
+        }
+        assert await say("device-incident", **lost) == {"stored": True, "containers": []}
+        assert await serve.stop() == 0
+    async with Serve(tmp_path, "--config", str(tmp_path / "policy.yaml")) as serve:
+        assert [each["card"] for each in (await say("devices"))["incidents"]] == ["GPU-a"]
+        assert await say("device-incident", **{**lost, "healthy": True}) == {"stored": True, "ended": 1}
         assert await serve.stop() == 0
     await runtime.stop()

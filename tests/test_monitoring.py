@@ -17,6 +17,7 @@ from criproxy.control.controller import Controller
 from criproxy.control.settings import Settings
 from criproxy.cri.methods import KNOWN_METHODS
 from criproxy.cri.runtime import RuntimeClient
+from criproxy.deviceplugin.metrics import PluginMetrics, Sample
 from criproxy.engine.events import ContainerCreating, PodCreated
 from criproxy.engine.step import step
 from criproxy.model.node import Node
@@ -76,12 +77,13 @@ def registry(controller: Controller) -> Metrics:
 
 @pytest.fixture
 async def series(tmp_path: Path) -> set[str]:
-    """Return the names of all time series of a real scrape."""
+    """Return the names of all time series of a real scrape, of the daemon and of the device plugin."""
     async with World(tmp_path) as world:
         await world.run(owner("owner", 2))
         await world.run(sharer("sharer"))
         body, _ = registry(world.controller).render("")
-    return set(_series(body.decode()))
+    plugin, _ = PluginMetrics(Sample).render("")
+    return set(_series(body.decode())) | set(_series(plugin.decode()))
 
 
 def _series(text: str) -> Iterator[str]:

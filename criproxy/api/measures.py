@@ -6,11 +6,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from criproxy.control.controller import Controller
-from criproxy.control.failures import KINDS
 from criproxy.control.settings import OnError
 from criproxy.engine.shortfalls import shortfall, unplaced
 from criproxy.model.node import Node
 from criproxy.model.workload import ContainerState
+from criproxy.observe.failures import KINDS
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 from criproxy.views.shortfalls import undersized
@@ -43,6 +43,10 @@ def measure(controller: Controller) -> "Placing":
         resync_age_s=None if counters.last_resync_s is None else now_s - counters.last_resync_s,
         device_cards={name: len(stock.cards) for name, stock in devices.stocks.items()},
         device_cards_given=devices.cards_given(),
+        device_ids=(ids := controller.device_plugin.ids()),
+        device_ids_given=devices.ids_given(ids),
+        device_plugin_up=controller.device_plugin.runs if controller.device_plugin.report else None,
+        unhealthy_cards=Counter(each.device_class for each in node.incidents.values() if not each.ended),
         config_problem=context.in_force.problem is not None,
         released=bool(node.released),
         ready=controller.ready,

@@ -108,7 +108,13 @@ class Answers:
             "holders_known": True,
         }
         stocks = await guard.stocks_now(classes)
-        return await _told(head, partial(inventory.tell, classes, stocks, situation.node, guard.holdings))
+        return await _told(
+            head, partial(inventory.tell, classes, stocks, situation.node, guard.holdings, self._plugin())
+        )
+
+    def _plugin(self) -> inventory.Reported | None:
+        plugin = self.situations.controller.device_plugin
+        return inventory.Reported(plugin.report, plugin.reported_s, plugin.runs) if plugin.report else None
 
     async def names(self, arguments: Mapping[str, Any]) -> list[str]:
         """NAMESPACE/POD/CONTAINER of all that the node knows, for completion at the prompt."""

@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "criproxy.cli.check",
     "completion": "criproxy.cli.completion",
     "demo": "criproxy.cli.demo",
+    "device-plugin": "criproxy.cli.device_plugin",
     "devices": "criproxy.cli.devices",
     "explain": "criproxy.cli.explain",
     "record": "criproxy.cli.record",

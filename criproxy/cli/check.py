@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from criproxy.cli.check_plugin import nvidia_file, offered_lines, with_nvidia, with_nvidia_lines
 from criproxy.cli.place import Place
 from criproxy.cli.render.lines import say
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from criproxy.config.load import Report
+    from criproxy.config.nvidia_file import NvidiaFile
     from criproxy.devices.cards import Card, Stock
     from criproxy.model.topology import Topology
 
@@ -64,6 +66,8 @@ def command(
     In a directory, the command checks the file that this node would use: HOSTNAME.yaml, else group-GROUP.yaml, else
     default.yaml.
 
+    The command also checks the file of NVIDIA's device plugin that a policy file names.
+
     Exit status: 0 the daemon would accept all files, 1 it would not, 2 a usage error.
     """
     import os
@@ -72,21 +76,30 @@ def command(
     from criproxy.config.load import examine
     from criproxy.discovery.named import host_reader
 
-    topology = None if no_machine else _machine(host_root)
+    root = None if no_machine else host_root
+    topology = None if root is None else _machine(root)
     host = os.uname().nodename if hostname is None else hostname
-    reports = [
-        examine(choose(path, host, group), topology, None if no_machine else host_reader(host_root)) for path in paths
-    ]
-    found = [_cards(report, None if no_machine else host_root) for report in reports]
+    reader = None if root is None else host_reader(root)
+    reports = [examine(choose(path, host, group), topology, reader) for path in paths]
+    found = [_cards(report, root) for report in reports]
+    others = [nvidia_file(report, root, host, group) for report in reports]
     if output == "json":
         import json
 
-        click.echo(json.dumps(_to_json(reports, topology, found, None if no_machine else host_root), indent=2))
+        values = with_nvidia(_to_json(reports, topology, found, root), others)
+        click.echo(json.dumps(values, indent=2))
     else:
-        root = None if no_machine else host_root
-        texts = [_to_text(report, topology, stocks, root) for report, stocks in zip(reports, found, strict=True)]
+        texts = [
+            with_nvidia_lines(_to_text(report, topology, stocks, root), other)
+            for report, stocks, other in zip(reports, found, others, strict=True)
+        ]
         say("\n\n".join(texts))
-    ctx.exit(int(any(report.mistakes for report in reports)))
+    ctx.exit(int(_wrong(reports, others)))
+
+
+def _wrong(reports: "list[Report]", others: "list[NvidiaFile | None]") -> bool:
+    """Whether the daemon, or the device plugin, would not use one of the files."""
+    return any(report.mistakes for report in reports) or any(other and other.mistakes for other in others)
 
 
 def _machine(host_root: Path) -> "Topology":
@@ -149,6 +162,7 @@ def _to_text(
         lines += ["  the kubelet reports what it allocated:", *(f"    {name}: {at}" for name, at in evidence.items())]
     if stocks is not None:
         lines += ["  devices of this machine:", *(f"    {name}: {_found(stock)}" for name, stock in stocks.items())]
+        lines += offered_lines(report.settings.common.devices, stocks)
     return "\n".join(lines)
 
 

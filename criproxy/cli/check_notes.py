@@ -11,13 +11,15 @@ from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 if TYPE_CHECKING:
     from criproxy.devices.options import DeviceOptions
 
-DEFAULTS = "etc/default/criproxy"
-"""Below the host's root: where the service's unit takes the daemon's options from."""
+DEFAULTS = {
+    "etc/default/criproxy": "CRIPROXY_OPTIONS",
+    "etc/default/criproxy-device-plugin": "CRIPROXY_DEVICE_PLUGIN_OPTIONS",
+}
+"""Below the host's root: where the services' units take their options from, and the variables that have them."""
 KUBELET = "var/lib/kubelet/config.yaml"
 """Below the host's root: where kubeadm puts the kubelet's configuration."""
 _THEN = {"keep": "may get those of the former pod", "hide": "get none", "fail": "are refused"}
 """What happens without evidence to containers that ask for cards, by `onNoEvidence`."""
-_VARIABLE = "CRIPROXY_OPTIONS"
 
 
 def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
@@ -37,12 +39,16 @@ def device_notes(options: "DeviceOptions | None") -> Iterator[str]:
 
 
 def http_notes(host_root: Path) -> Iterator[str]:
-    """That the daemon's ``--http`` is not on loopback, where it is known how the service is started."""
+    """That an ``--http`` is not on loopback, where it is known how the services are started."""
+    for name, variable in DEFAULTS.items():
+        yield from _http_notes(host_root / name, variable)
+
+
+def _http_notes(file: Path, variable: str) -> Iterator[str]:
     from criproxy.errors import UsageError
     from criproxy.observe.address import Address
 
-    file = host_root / DEFAULTS
-    for text in _values("--http", _options(file)):
+    for text in _values("--http", _options(file, variable)):
         try:
             if not Address.parse(text).is_local:
                 yield (
@@ -53,11 +59,11 @@ def http_notes(host_root: Path) -> Iterator[str]:
             continue  # the daemon says that
 
 
-def _options(file: Path) -> list[str]:
-    """The words of the daemon's options in a unit's environment file; none where there is none."""
+def _options(file: Path, variable: str) -> list[str]:
+    """The words of a service's options in its unit's environment file; none where there is none."""
     try:
         lines = shlex.split(file.read_text(errors="replace"), comments=True)
-        found = [line.partition("=")[2] for line in lines if line.startswith(f"{_VARIABLE}=")]
+        found = [line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")]
         return shlex.split(found[-1]) if found else []
     except (OSError, ValueError):
         return []

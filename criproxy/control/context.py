@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from criproxy.control.containers.cgroups import Cgroups
 from criproxy.control.containers.in_flight import InFlight
 from criproxy.control.containers.locks import Locks
-from criproxy.control.failures import Failures
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
-from criproxy.control.settings import InForce, Log, Settings
-from criproxy.control.tasks import Tasks
+from criproxy.control.settings import InForce, Settings
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True)

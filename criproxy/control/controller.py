@@ -15,11 +15,12 @@ from criproxy.control.containers.locks import Locks
 from criproxy.control.containers.refused_resizes import RefusedResizes
 from criproxy.control.context import Context
 from criproxy.control.devices.guard import DeviceGuard
-from criproxy.control.failures import Failures, SafeLog
+from criproxy.control.devices.incidents import Incidents
+from criproxy.control.devices.plugin import DevicePlugin
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState
 from criproxy.control.reconcile.reconciler import Reconciler
-from criproxy.control.settings import InForce, Log, Settings
+from criproxy.control.settings import InForce, Settings
 from criproxy.control.sync.adopt import Adoption
 from criproxy.control.sync.bypass_times import BypassTimes
 from criproxy.control.sync.hotplug import Hotplug
@@ -27,13 +28,15 @@ from criproxy.control.sync.inheritance import Inheritance
 from criproxy.control.sync.outcomes import Outcomes
 from criproxy.control.sync.resync import Resync
 from criproxy.control.sync.watchers import start_watchers
-from criproxy.control.tasks import Tasks
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.engine.events import TopologyChanged
 from criproxy.model.node import Node
 from criproxy.model.topology import Topology
 from criproxy.observe.bypass import BypassMode
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures, SafeLog
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.store.store import NodeStore
 from criproxy.wire.calls import Table
@@ -51,6 +54,8 @@ class Controller:
         log: a structlog logger.
     """
 
+    device_plugin: DevicePlugin
+    """What it reports of itself."""
     _passed_unseen = False
     """Whether calls passed by an ordered bypass, and the runtime was not asked since what they changed."""
 
@@ -81,13 +86,13 @@ class Controller:
             counters=counters,
             log=log,
         )
-        self._bypass_times = BypassTimes()
-        self.refused_resizes = RefusedResizes()
+        self._bypass_times, self.device_plugin = BypassTimes(), DevicePlugin()
         self.reconciler = Reconciler(context)
-        inheritance = Inheritance()
+        self.refused_resizes, inheritance = RefusedResizes(), Inheritance()
         self.outcomes = Outcomes(context, self.reconciler, inheritance=inheritance)
         self.hotplug = Hotplug(context)  # now that the machine was discovered: what changes from then on is noticed
         self.devices = DeviceGuard(context)
+        self.incidents = Incidents(context, self.devices.users, self._edits_changed)
         adoption = Adoption(context, self.reconciler, self.devices, self._bypass_times)
         self.resync = Resync(context, self.reconciler, self.outcomes, adoption, self.devices)
         self.policy_switch = PolicySwitch(context, self.reconciler, self.resync, self._begin)
@@ -98,7 +103,7 @@ class Controller:
             context, self.outcomes, self.resync, self.devices, inheritance, creates, starts, self.updates
         )
         self.fallback = CallFallback(context, creates, starts, lambda: self.ready)
-        self._replies = Replies(context)
+        self._replies = Replies(context, self.incidents)
 
     @property
     def node(self) -> Node:
@@ -135,7 +140,15 @@ class Controller:
         self.hotplug.start()
         parts = (self.reconciler, self.outcomes, self.refused_resizes, self.hotplug)
         context.tasks.forever("watch", partial(start_watchers, context, *parts, lambda: self.ready))
-        context.tasks.forever("scan for cards", self.devices.begin)
+        context.tasks.forever("scan for cards", self._begin_devices)
+
+    async def _begin_devices(self) -> None:
+        await self.devices.begin()
+        await self.resync.first()  # who ended while criproxy was away is stopped already
+        self.incidents.follow()
+
+    def _edits_changed(self) -> None:
+        self.policy_switch.changed()  # which is set after the start
 
     def runtime_lost(self) -> None:
         """Something may have happened beside us, such as a restart of the runtime: ask as soon as possible."""
@@ -146,7 +159,8 @@ class Controller:
         """Which calls are held, watched and edited; another one whenever `PolicySwitch.changed` is called."""
         if not self.policy_switch.active:
             return {}
-        edited = self._replies.table() if self.policy_switch.edits else {}
+        edits = self.policy_switch.edits or self.incidents.edits
+        edited = self._replies.table(streams_only=not edits) if edits or self.devices.rules else {}
         return {**self.handlers.table(), **edited}
 
     def bypass(self, mode: BypassMode) -> None:

@@ -1,9 +1,8 @@
-"""The settings of the controller, and the log that it writes to."""
+"""The settings of the controller."""
 
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 from criproxy.devices.rules import DeviceRules
 
@@ -112,19 +111,3 @@ class InForce:
     """Why the configuration in the file is not the one in force; None where it is."""
     instead: str = ""
     """What is in force in its place, in a sentence."""
-
-
-class Log(Protocol):
-    """A structlog logger, as far as the controller uses one."""
-
-    def info(self, event: str, **keys: object) -> object:
-        """Something that users want to see happen."""
-        ...
-
-    def warning(self, event: str, **keys: object) -> object:
-        """Something that needs attention when it repeats."""
-        ...
-
-    def error(self, event: str, **keys: object) -> object:
-        """Something that failed."""
-        ...

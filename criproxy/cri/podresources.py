@@ -85,17 +85,35 @@ class PodresourcesClient:
                 if error.code in (StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE):
                     raise
                 self._only_lists = _is_unknown(error)
-        request = api.ListPodResourcesRequest()
-        reply = await self._call("List", request, api.ListPodResourcesResponse, deadline_s - loop.time())
-        if not reply.pod_resources and len(UnknownFieldSet(reply)):
-            raise PodresourcesError(StatusCode.INTERNAL, "List: the reply cannot be read: it is another message")
-        return [_devices(pod) for pod in reply.pod_resources if (pod.namespace, pod.name) == (namespace, name)]
+        listed = await self._list(deadline_s - loop.time())
+        return [_devices(pod) for pod in listed if (pod.namespace, pod.name) == (namespace, name)]
+
+    async def in_use(self, timeout_s: float) -> Mapping[str, frozenset[str]]:
+        """The ids that containers of any pod were given, by resource.
+
+        Raises:
+            PodresourcesError: it gave no answer.
+        """
+        await self._connected()
+        ids: dict[str, set[str]] = {}
+        for pod in await self._list(timeout_s):
+            for container in pod.containers:
+                for entry in container.devices:
+                    ids.setdefault(entry.resource_name, set()).update(entry.device_ids)
+        return {resource: frozenset(those) for resource, those in ids.items()}
 
     async def close(self) -> None:
         """Drop the connection; no call may be under way."""
         if self._channel is not None:
             channel, self._channel = self._channel, None
             await channel.close()
+
+    async def _list(self, timeout_s: float) -> Iterable[api.PodResources]:
+        request = api.ListPodResourcesRequest()
+        reply = await self._call("List", request, api.ListPodResourcesResponse, timeout_s)
+        if not reply.pod_resources and len(UnknownFieldSet(reply)):
+            raise PodresourcesError(StatusCode.INTERNAL, "List: the reply cannot be read: it is another message")
+        return reply.pod_resources
 
     async def _get(self, namespace: str, name: str, timeout_s: float) -> list[Devices]:
         request = api.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)

@@ -1,6 +1,7 @@
-"""Resources of containers in replies: writes what was asked for in place of what is in force."""
+"""Statuses of containers in replies: finds and changes them, such as to say the quota that was asked for."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -31,10 +32,27 @@ def as_asked(name: str, message: bytes, asked: Asked) -> bytes | None:
     Raises:
         UnreadableMessage: if it is no such reply.
     """
-    if _LIFTED not in message:
+    return changed(name, message, (_LIFTED,), partial(_told, asked=asked))
+
+
+def changed(
+    name: str, message: bytes, marks: Iterable[bytes], change: Callable[[api.ContainerStatus], bool]
+) -> bytes | None:
+    """The reply *message* of the method *name* with other statuses; None where none is another one.
+
+    Args:
+        name: of one of `STATUSES`.
+        message: as the runtime sent it.
+        marks: bytes, such as ids, without any of which no status changes.
+        change: changes a status in place, and says whether it did.
+
+    Raises:
+        UnreadableMessage: if it is no such reply.
+    """
+    if not any(mark in message for mark in marks):
         return None
     reply = translate.read(METHODS[name].reply, message)
-    told = [_told(status, asked) for status in STATUSES[name](reply)]
+    told = [change(status) for status in STATUSES[name](reply)]
     return reply.SerializeToString() if any(told) else None
 
 

@@ -14,9 +14,13 @@ from criproxy.observe.bypass import Bypass
 from criproxy.observe.control_socket import Command
 
 if TYPE_CHECKING:
+    from criproxy.api.device_plugin import DevicePluginCommands
     from criproxy.api.recordings import Recorder
     from criproxy.api.situation import Situations
     from criproxy.model.notices import Notice
+
+DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident")
+"""What the device plugin asks and reports; it waits for milliseconds only."""
 
 
 @dataclass(slots=True, repr=False)
@@ -29,10 +33,12 @@ class Commands:
     started_s: float = field(default_factory=time.time)
     _recorder: "Recorder | None" = None
     _situations: "Situations | None" = None
+    _device_plugin: "DevicePluginCommands | None" = None
 
     def table(self) -> dict[str, Command]:
         """By name, for the control socket."""
         asked = {command: partial(self._ask, command) for command in ("status", "explain", "devices", "names")}
+        asked |= {command: partial(self._of_device_plugin, command) for command in DEVICE_PLUGIN}
         switch = self.started.controller.policy_switch
         return {"bypass": self.bypass.command, "release": switch.command, "record": self._record, **asked}
 
@@ -46,6 +52,14 @@ class Commands:
         self._situations = self._situations or Situations(self.started.controller)
         answers = Answers(self._situations, partial(self._notices, unreachable), self.started_s)
         return await answers.commands()[command](arguments)
+
+    async def _of_device_plugin(self, command: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+        if self._device_plugin is None:
+            await asyncio.to_thread(import_module, "criproxy.api.device_plugin")
+            from criproxy.api.device_plugin import DevicePluginCommands
+
+            self._device_plugin = DevicePluginCommands(self.started.controller)
+        return await self._device_plugin.commands()[command](arguments)
 
     async def _record(self, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         await asyncio.to_thread(import_module, "criproxy.api.recordings")

@@ -185,7 +185,7 @@ class Daemon:
         await asyncio.to_thread(import_module, "criproxy.config.watch")
         from criproxy.config.watch import PolicyFileWatch
         from criproxy.control.configuration.load import DEFAULT_CONFIG
-        from criproxy.control.tasks import Tasks
+        from criproxy.observe.tasks import Tasks
 
         tasks = Tasks(log, started.controller.context.failures)
         stack.push_async_callback(tasks.stop)

@@ -8,6 +8,8 @@ from functools import lru_cache
 from posixpath import normpath
 from typing import Literal
 
+from criproxy.devices.offers import REPLICA
+
 IdFormat = Literal["uuid", "index", "minor", "as-is", "plugin"]
 """What the visible variable says of the ids that the kubelet knows: the same words (uuid, as-is), the number at the end
 of each (index), the number of the card's node (minor), or what only its device plugin knows (plugin)."""
@@ -104,8 +106,14 @@ class DeviceClass:
 
     def physical(self, ids: Iterable[str]) -> tuple[str, ...]:
         """The cards that *ids* mean: without numbers of shares, each once, in their order."""
-        whole = (each.partition(self.replica_separator)[0] if self.replica_separator else each for each in ids)
-        return tuple(dict.fromkeys(filter(None, whole)))
+        return tuple(dict.fromkeys(filter(None, map(self._whole, ids))))
+
+    def _whole(self, id: str) -> str:
+        """The card of *id*: its own plugins separate shares in their way, and ours in one way for all classes."""
+        card, ours, number = id.partition(REPLICA)
+        if ours and number.isdecimal():
+            return card
+        return id.partition(self.replica_separator)[0] if self.replica_separator else id
 
 
 @lru_cache(maxsize=256)

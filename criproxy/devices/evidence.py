@@ -12,10 +12,14 @@ from typing import Protocol
 from criproxy.devices.asked import Asked
 from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
+from criproxy.devices.offers import card_of, unique
+from criproxy.devices.sharing import SHARED_SUFFIX
 from criproxy.model.cpuset import CpuSet
 
 ANNOTATION = "devices.criproxy.io/"
 """Before the name of a resource, in which ``_`` stands for ``/``; the value is a list of ids."""
+OWN = "annotation"
+"""The source of what our own device plugin has written."""
 
 
 class Given(Enum):
@@ -36,6 +40,20 @@ class Allocation:
     """Of the cards, in the order of the source; empty where the source knows of cards, but not which."""
     source: str = ""
     """The source of the evidence."""
+    shares: tuple["Share", ...] = field(default=(), compare=False)
+    """What was allocated by the names that the kubelet uses, as far as the evidence has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a container was given of one resource."""
+
+    resource: str
+    """With its domain."""
+    ids: tuple[str, ...]
+    """As the kubelet asked its device plugin for them, replicas with their numbers."""
+    source: str
+    """The source that names them."""
 
 
 Evidence = Mapping[str, Allocation]
@@ -104,9 +122,13 @@ def weigh(classes: Iterable[DeviceClass], asked: Asked, known: Sequence[Known], 
         known: what the sources say, the most trusted one first.
         stocks: the machine's cards.
     """
-    answers = [each for each in (own_annotations(asked.annotations), *known) if each.resources or each.complete]
     foreign = _foreign_cdi(classes := tuple(classes), asked)
-    return {kind.name: _weigh(kind, asked, answers, stocks.get(kind.name, _NONE), foreign) for kind in classes}
+    own = _by_class(classes, own_annotations(asked.annotations), stocks)
+    answers = [each for each in known if each.resources or each.complete]
+    return {
+        kind.name: _weigh(kind, asked, own.get(kind.name, ()), answers, stocks.get(kind.name, _NONE), foreign)
+        for kind in classes
+    }
 
 
 def has_new_card(classes: Iterable[DeviceClass], asked: Asked, evidence: Evidence, stocks: Stocks) -> bool:
@@ -138,19 +160,47 @@ def without_nodes(classes: Iterable[DeviceClass], evidence: Evidence, nodes: Seq
 
 def own_annotations(annotations: Mapping[str, str]) -> Known:
     """What our own device plugin has written; it says nothing of other plugins."""
-    resources = {
-        name.removeprefix(ANNOTATION).replace("_", "/", 1): tuple(filter(None, map(str.strip, value.split(","))))
-        for name, value in annotations.items()
-        if name.startswith(ANNOTATION)
-    }
-    return Known("annotation", resources)
+    resources: dict[str, tuple[str, ...]] = {}
+    for key, value in annotations.items():
+        domain, _, name = key.removeprefix(ANNOTATION).partition("_")
+        if key.startswith(ANNOTATION) and domain and name:  # others, such as that of a profile, name no resource
+            resources[f"{domain}/{name}"] = tuple(filter(None, map(str.strip, value.split(","))))
+    return Known(OWN, resources)
 
 
-def _weigh(kind: DeviceClass, asked: Asked, answers: Sequence[Known], stock: Stock, foreign_cdi: bool) -> Allocation:
+def _by_class(classes: Sequence[DeviceClass], own: Known, stocks: Stocks) -> dict[str, list[Share]]:
+    """What our own device plugin has given, by the name of the class."""
+    found: dict[str, list[Share]] = {}
+    for resource, ids in own.resources.items():
+        if ids and (kind := _class_of(classes, resource, ids, stocks)):
+            found.setdefault(kind.name, []).append(Share(resource, ids, own.source))
+    return found
+
+
+def _class_of(classes: Sequence[DeviceClass], resource: str, ids: Sequence[str], stocks: Stocks) -> DeviceClass | None:
+    """The class of a resource of our own device plugin, which may offer cards under another name than the class has.
+
+    Then their ids tell, where they are those of the machine's cards.
+    """
+    for name in (resource, resource.removesuffix(SHARED_SUFFIX)):
+        if found := next((kind for kind in classes if kind.serves(name)), None):
+            return found
+    cards = unique(map(card_of, ids))
+    fitting = (kind for kind in classes if all(_names_card(kind, stocks.get(kind.name, _NONE), each) for each in cards))
+    return next(fitting, None)
+
+
+def _names_card(kind: DeviceClass, stock: Stock, id: str) -> bool:
+    """Whether *id* is the very name of one of the cards, and no number that cards of other classes have, too."""
+    return any(id in (card.id, card.pci) for card in stock.cards) or bool(_own_word(kind, id))
+
+
+def _weigh(
+    kind: DeviceClass, asked: Asked, own: Sequence[Share], answers: Sequence[Known], stock: Stock, foreign_cdi: bool
+) -> Allocation:
     sure, doubtful = [each for each in answers if each.certain], [each for each in answers if not each.certain]
-    for each in sure:
-        if each.resources and (ids := kind.physical(_ids(kind, each))):
-            return Allocation(Given.CARDS, ids, each.source)
+    if allocated := _allocated(kind, own, sure):
+        return allocated
     if devices := [device for name in asked.cdi if (device := kind.cdi_device(name)) is not None]:
         return Allocation(Given.CARDS, _of_cdi(kind, devices, stock), "cdi")
     if numbers := numbers_of_nodes(kind, asked, stock):
@@ -163,6 +213,22 @@ def _weigh(kind: DeviceClass, asked: Asked, answers: Sequence[Known], stock: Sto
         return _in_doubt(kind, doubtful)
     # Plugins of such a class leave a trace: where there is none, none of them gave anything.
     return Allocation(Given.UNKNOWN if foreign_cdi else Given.NONE, source="cdi" if foreign_cdi else "request")
+
+
+def _allocated(kind: DeviceClass, own: Sequence[Share], answers: Sequence[Known]) -> Allocation | None:
+    """What our plugin and others have given; what a source says of a resource that ours names does not count."""
+    ours = {share.resource for share in own}
+    theirs: Sequence[Share] = ()
+    for each in answers:
+        told = [(name, ids) for name, ids in each.resources.items() if kind.serves(name) and name not in ours]
+        if kind.physical(one for _, ids in told for one in ids):
+            theirs = [Share(name, ids, each.source) for name, ids in told if ids]
+            break
+    shares = (*own, *theirs)
+    # The separator of a class is that of its own plugins: ours has one for all, and ids that may contain the other.
+    cards = [*(card_of(one) for share in own for one in share.ids)]
+    cards += kind.physical(one for share in theirs for one in share.ids)
+    return Allocation(Given.CARDS, unique(filter(None, cards)), shares[0].source, shares) if any(cards) else None
 
 
 def _in_doubt(kind: DeviceClass, answers: Sequence[Known]) -> Allocation:

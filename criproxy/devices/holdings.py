@@ -3,13 +3,15 @@
 The same facts go to the history, from which they come back after a restart.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.evidence import Evidence, Given
+from criproxy.devices.evidence import Evidence, Given, Share
 from criproxy.devices.may_see import Finding
 from criproxy.devices.nearness import Whereabouts
 from criproxy.model.cpuset import format_cpuset
@@ -22,8 +24,8 @@ Facts = Mapping[str, Fact]
 NOTHING: Facts = {}
 EVERY_CLASS = "container"
 """The key of what was found of all classes together."""
-MOST_IDS, MOST_CHARACTERS = 256, 253
-"""Of ids that are kept for programs."""
+MOST_IDS, MOST_CHARACTERS, MOST_SHARES = 256, 253, 16
+"""Of ids that are kept for programs, of each of them, and of resources."""
 
 
 @dataclass(slots=True)
@@ -71,14 +73,48 @@ class Holdings:
         held = (self.of(container) or NOTHING for container in alive(node))
         return len({card for facts in held for card in cards_of(facts, kind, stock) if card})
 
+    def ids_given(self, node: Node, kinds: Iterable[str], known: Collection[str]) -> Counter[tuple[str, str]]:
+        """By class and resource, of those *known*, how many ids containers have that are there."""
+        found: Counter[tuple[str, str]] = Counter()
+        held = [self.of(container) or NOTHING for container in alive(node)]
+        for kind in kinds:
+            for share in (share for facts in held for share in allocated_of(facts, kind)):
+                if share["resource"] in known:
+                    found[kind, share["resource"]] += len(share["ids"])
+        return found
 
-def facts_of(findings: Iterable[Finding], evidence: Evidence, cards: Sequence[Whereabouts]) -> dict[str, Fact]:
-    """What programs want to know: by class what was found, and the cards with their PCI addresses and NUMA nodes."""
+    def users(self, node: Node, kind: DeviceClass, stock: Stock, card: str) -> Iterator[Container]:
+        """The containers that may use a card of a class, by its id as our device plugin and the kubelet know it."""
+        there = stock.card(kind, card)
+        for container in alive(node):
+            facts = self.of(container) or NOTHING
+            ids = ids_of(facts, kind.name)
+            if card in ids or (there and there in cards_of(facts, kind, stock)):
+                yield container
+
+
+def facts_of(
+    findings: Iterable[Finding], evidence: Evidence, cards: Sequence[Whereabouts], nodes: Mapping[str, Sequence[str]]
+) -> dict[str, Fact]:
+    """What programs want to know: by class what was found, what was allocated, and where the cards are.
+
+    Args:
+        findings: by the rule.
+        evidence: what was allocated, and the ids of the cards.
+        cards: their PCI addresses and NUMA nodes.
+        nodes: by class, the device nodes that the create has of it.
+    """
     facts: dict[str, Fact] = {kind or EVERY_CLASS: words for kind, words in by_kind(findings).items()}
     for kind, allocation in evidence.items():
         if allocation.given is Given.CARDS:
             ids = ",".join(each[:MOST_CHARACTERS] for each in allocation.ids[:MOST_IDS])
             facts |= {f"{kind}_ids": ids, f"{kind}_source": allocation.source}
+            if allocation.shares:
+                facts[f"{kind}_allocated"] = {
+                    share.resource: _share(share) for share in allocation.shares[:MOST_SHARES]
+                }
+            if own_nodes := nodes.get(kind):
+                facts[f"{kind}_nodes"] = ",".join(own_nodes[:MOST_IDS])
     for kind in dict.fromkeys(card.kind for card in cards):
         own = [card for card in cards if card.kind == kind][:MOST_IDS]
         if any(card.pci for card in own):
@@ -86,6 +122,20 @@ def facts_of(findings: Iterable[Finding], evidence: Evidence, cards: Sequence[Wh
         if any(card.nodes for card in own):
             facts[f"{kind}_numa"] = ";".join(format_cpuset(card.nodes) or "?" for card in own)
     return facts
+
+
+def _share(share: Share) -> dict[str, Fact]:
+    return {"ids": ",".join(each[:MOST_CHARACTERS] for each in share.ids[:MOST_IDS]), "source": share.source}
+
+
+def allocated_of(facts: Facts, kind: str) -> list[dict[str, Any]]:
+    """By resource, the ids of a class as the kubelet asked the device plugin for them, and which source names them."""
+    found = facts.get(f"{kind}_allocated")
+    return [
+        {"resource": resource, "ids": _listed(share.get("ids")), "source": str(share.get("source") or "")}
+        for resource, share in (found.items() if isinstance(found, dict) else ())
+        if isinstance(share, dict)
+    ]
 
 
 def by_kind(findings: Iterable[Finding]) -> dict[str, str]:

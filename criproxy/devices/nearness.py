@@ -10,6 +10,7 @@ from criproxy.devices.asked import Asked
 from criproxy.devices.cards import Card, Stock, Stocks, ids_text
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import NOBODY_TELLS, Evidence, Given, Known, numbers_of_nodes
+from criproxy.devices.offers import card_of
 from criproxy.model.cpuset import CpuSet, numbered
 from criproxy.model.topology import Topology
 
@@ -82,7 +83,7 @@ def _of_class(
         if len(numbers) >= len(ids) and all(number in by_number for number in numbers):
             ids = [*ids, *[""] * (len(numbers) - len(ids))]
             cards = [by_number[number] for number in numbers]
-    by_plugin = {card: nodes for each, nodes in told.items() for card in kind.physical((each,))}
+    by_plugin = {card: nodes for each, nodes in told.items() for card in (card_of(each), *kind.physical((each,)))}
     for each, card in zip(ids, cards, strict=True):
         nodes = _with_cpus(topology, _next_to(topology, card) or by_plugin.get(each, frozenset()))
         yield Whereabouts(kind.name, each, card.pci if card else "", nodes)

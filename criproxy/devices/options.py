@@ -1,90 +1,41 @@
 """The section ``devices`` of a policy file."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from posixpath import normpath
-from re import fullmatch
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from criproxy.devices.builtin import BUILTIN
-from criproxy.devices.classes import PLACEHOLDER, DeviceClass, IdFormat
+from criproxy.devices.classes import DeviceClass, IdFormat
 from criproxy.devices.mistakes import mistakes
+from criproxy.devices.plan import PluginPlan
+from criproxy.devices.plugin_options import PluginOptions
 from criproxy.devices.rules import DeviceRules, HideUnallocated, KubeletFiles, OnNoEvidence, Privileged, UserOverride
+from criproxy.devices.texts import (
+    CardNodePath,
+    CdiKind,
+    ClassName,
+    EnvName,
+    EnvPattern,
+    HideValue,
+    HostPath,
+    MountPrefix,
+    NodePath,
+    ResourcePattern,
+    Wait,
+)
 from criproxy.policy.options import Misfit, NamespacePattern
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """Makes a text of which all has to match a pattern."""
-
-    pattern: str
-    meaning: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
-        """The text, checked."""
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The text with the pattern."""
-        return handler(schema) | {"pattern": f"^({self.pattern})$"}
-
-    def _check(self, value: str) -> str:
-        if not fullmatch(self.pattern, value):
-            raise ValueError(f"must be {self.meaning}, not {value!r:.60}")
-        return value
-
-
-def _card_node(path: str) -> str:
-    if len(PLACEHOLDER.findall(path)) != 1:
-        raise ValueError(f"must contain the card's number once, as in /dev/npu{{index}}, not {path!r:.60}")
-    return path
-
-
-def _plain_path(path: str) -> str:
-    if normpath(path) != path:
-        raise ValueError(f"must be a path below /dev/ without '.', '..' and '//', not {path!r:.60}")
-    return path
-
-
-_WORD = "[A-Za-z0-9][A-Za-z0-9_.-]*"
-ClassName = Annotated[str, _Text("[a-z0-9][a-z0-9.-]{0,62}", "a name of a-z, 0-9, '-' and '.'")]
-ResourcePattern = Annotated[
-    str, _Text(r"[a-z0-9.*?-]+/[A-Za-z0-9._*?-]+", "a resource such as vendor.com/gpu, in which * and ? may stand")
-]
-EnvName = Annotated[str, _Text("([A-Za-z_][A-Za-z0-9_]*)?", "the name of an environment variable")]
-EnvPattern = Annotated[
-    str, _Text(r"[A-Za-z_][A-Za-z0-9_]*\*?", "the name of an environment variable, or its beginning and *")
-]
-HideValue = Annotated[str, _Text("[!-~]*", "a word without blanks")]
-NodePath = Annotated[
-    str,
-    _Text(r"/dev/[^/\s][^\s]*", "a path below /dev/"),
-    AfterValidator(_plain_path),
-]
-CardNodePath = Annotated[NodePath, AfterValidator(_card_node)]
-MountPrefix = Annotated[str, _Text(r"/[^\s]*[^/\s]", "an absolute path without '/' at its end")]
-HostPath = Annotated[str, _Text(r"(/[^\s]*[^/\s])?", 'an absolute path, or "" to leave it out')]
-Wait = Annotated[
-    str, _Text(r"1s|0?\.[0-9]{1,3}s|[1-9][0-9]{0,2}ms|1000ms", "a time of at most one second, such as 1s or 500ms")
-]
-CdiKind = Annotated[str, _Text(f"{_WORD}/{_WORD}", "a kind of CDI devices, such as vendor.com/gpu")]
 
 
 class NodeOptions(BaseModel):
@@ -223,10 +174,15 @@ class DeviceOptions(BaseModel):
     """The classes in force: names of built-in ones, mappings that change a built-in one, and mappings that describe
     one of your own. By default all built-in ones."""
 
+    plugin: PluginOptions | None = None
+    """Which cards criproxy's own device plugin (`criproxy device-plugin`) offers to the kubelet; without this section,
+    none."""
+
     def rules(self) -> DeviceRules:
-        """The same as plain values."""
+        """The same as plain values; resources that our own plugin makes of a class's are the class's, too."""
+        kinds = (each.device_class() for each in self.classes)
         return DeviceRules(
-            classes=tuple(each.device_class() for each in self.classes),
+            classes=tuple(self.plugin.extended(kind) if self.plugin else kind for kind in kinds),
             hide_unallocated=self.hide_unallocated,
             user_override=self.user_override,
             privileged=self.privileged,
@@ -242,8 +198,23 @@ class DeviceOptions(BaseModel):
             ),
         )
 
+    def plan(self) -> PluginPlan | None:
+        """What criproxy's own device plugin offers; None where there is no section for it."""
+        return None if self.plugin is None else self.plugin.plan(self._classes())
+
     def contradictions(self) -> Iterator[Misfit]:
         """What cannot be meant so; paths lead from the section."""
+        found = [*self._of_classes()]
+        yield from found
+        if self.plugin and not found:
+            for path, text in self.plugin.contradictions(self._classes()):
+                yield Misfit(("plugin", *path), text)
+
+    def _classes(self) -> dict[str, DeviceClass]:
+        """By name."""
+        return {each.name: each.device_class() for each in self.classes}
+
+    def _of_classes(self) -> Iterator[Misfit]:
         names: dict[str, str] = {}
         known: dict[str, DeviceClass] = {}
         variables: dict[str, str] = {}

@@ -55,18 +55,21 @@ def _read() -> Mapping[str, Peers]:
     pynvml.nvmlInit()
     try:
         cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        ids = [_text(pynvml.nvmlDeviceGetUUID(card)) for card in cards]
-        by_id = dict(zip(ids, cards, strict=True))
-        return {
-            own: Peers(
-                distances=dict(_distances(pynvml, card, {other: by_id[other] for other in ids if other != own})),
-                nvlinks=_nvlinks(pynvml, card),
-                parts=tuple(_parts(pynvml, card)),
-            )
-            for own, card in by_id.items()
-        }
+        return peers_of(pynvml, {text_of(pynvml.nvmlDeviceGetUUID(card)): card for card in cards})
     finally:
         pynvml.nvmlShutdown()
+
+
+def peers_of(nvml: ModuleType, cards: Mapping[str, Any]) -> Mapping[str, Peers]:
+    """What NVML reports of *cards* and each other: by their UUIDs, of which each has its handle."""
+    return {
+        own: Peers(
+            distances=dict(_distances(nvml, card, {other: cards[other] for other in cards if other != own})),
+            nvlinks=_nvlinks(nvml, card),
+            parts=tuple(_parts(nvml, card)),
+        )
+        for own, card in cards.items()
+    }
 
 
 def _distances(nvml: ModuleType, card: Any, others: Mapping[str, Any]) -> Iterator[tuple[str, Distance]]:  # noqa: ANN401
@@ -98,7 +101,7 @@ def _nvlinks(nvml: ModuleType, card: Any) -> NvLinks:  # noqa: ANN401
             if nvml.nvmlDeviceGetNvLinkRemoteDeviceType(card, link) == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 to_switches += 1
             else:
-                to_cards[address_of(_text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(card, link).busId))] += 1
+                to_cards[address_of(text_of(nvml.nvmlDeviceGetNvLinkRemotePciInfo(card, link).busId))] += 1
         except nvml.NVMLError:  # a card without NVLinks, or with fewer
             continue
     return NvLinks(dict(to_cards), to_switches)
@@ -112,7 +115,7 @@ def _parts(nvml: ModuleType, card: Any) -> Iterator[str]:  # noqa: ANN401
         return
     for index in range(most):
         try:
-            yield _text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)))
+            yield text_of(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)))
         except nvml.NVMLError:
             continue
 
@@ -123,5 +126,6 @@ def address_of(bus_id: str) -> str:
     return f"{int(domain, 16):04x}{separator}{rest}" if separator else bus_id.lower()
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 (bytes in older versions)
+def text_of(value: Any) -> str:  # noqa: ANN401 (bytes in older versions)
+    """A text of the library."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -7,6 +7,7 @@ from functools import cache
 
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.grant import Applied
+from criproxy.model.incident import Incident
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, ContainerState, Pod, Sizes
 
@@ -201,6 +202,16 @@ class Found:
     """Whether containers that are not ours stay unplaced; their CPUs are `Node.watched_cpus` then."""
 
 
+@dataclass(frozen=True, slots=True)
+class CardReported:
+    """A device plugin has said how a card is, or it is another matter now which containers use it."""
+
+    key: str
+    """As `Incident.key`."""
+    incident: Incident | None
+    """None: nothing is to be remembered of it."""
+
+
 WorkloadEvent = (
     PodCreated
     | PodResized
@@ -222,10 +233,13 @@ WorkloadEvent = (
 DesiredEvent = ResizeRefused | Promoted
 """About what one container should have and has not."""
 
+DeviceEvent = CardReported
+"""About a card; no container gets another place by it."""
+
 NodeEvent = PolicyChanged | Released | TopologyChanged | Found
 """About the whole node: the cost grows with the number of containers."""
 
-Event = WorkloadEvent | DesiredEvent | NodeEvent
+Event = WorkloadEvent | DesiredEvent | DeviceEvent | NodeEvent
 
 
 def can_be_refused(event: Event) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
+    CardReported,
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -49,7 +50,7 @@ def entries_of(before: Node, event: Event, decision: Decision) -> Iterator[Entry
     """The entries about an event that led from *before* to *decision*."""
     after = decision.node
     match event:
-        case PodCreated() | UpdateApplied() | ResizeRefused():  # the sender of the update or refusal records more
+        case PodCreated() | UpdateApplied() | ResizeRefused() | CardReported():  # their senders record more
             return
         case ContainerCreating(container):
             yield _placed(container, decision)

@@ -13,6 +13,7 @@ from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.complete import complete
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import (
+    CardReported,
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -70,7 +71,7 @@ def step(node: Node, event: Event, policy: Policy) -> Decision:
     return replace(decision, faults=tuple(faults)) if faults else decision
 
 
-def _step(node: Node, event: Event, policy: Policy) -> Decision:
+def _step(node: Node, event: Event, policy: Policy) -> Decision:  # noqa: PLR0911 (one for each kind of event)
     match event:
         case PolicyChanged():
             return policy_changed(node, policy, event)
@@ -78,6 +79,8 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:
             return of_desired(node, event, policy)
         case Released(reason, configuration):
             return release(node, reason, configuration)
+        case CardReported():
+            return _reported(node, event)
     asked, policy = policy, Keeping(Lifting(LET_GO)) if node.released else complete(policy)
     match event:
         case TopologyChanged(topology):
@@ -88,6 +91,15 @@ def _step(node: Node, event: Event, policy: Policy) -> Decision:
             decision = _remembered(_of_workload(node, event, policy), event, asked)
             arrives = isinstance(event, ContainerCreated)  # what it was sent counts there, and nothing was kept by it
             return _trimmed(node, decision, policy) if decision.node.kept and not arrives else decision
+
+
+def _reported(node: Node, event: CardReported) -> Decision:
+    if event.incident is None:
+        incidents = without(node.incidents, (event.key,)) if event.key in node.incidents else node.incidents
+    else:
+        same = node.incidents.get(event.key) == event.incident
+        incidents = node.incidents if same else with_entries(node.incidents, {event.key: event.incident})
+    return Decision(node if incidents is node.incidents else node.replace(incidents=incidents))
 
 
 def _trimmed(before: Node, decision: Decision, policy: Keeping) -> Decision:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from enum import Enum
 
 from criproxy.engine.events import (
+    CardReported,
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -80,6 +81,7 @@ TRANSITIONS: Mapping[type[Event], Row] = {
     Released: _WHILE_IT_LIVES,
     TopologyChanged: _WHILE_IT_LIVES,
     Found: _WHILE_IT_LIVES,
+    CardReported: _WHILE_IT_LIVES,
 }
 """What each event does to a container that it is about; a container that exited never runs again."""
 

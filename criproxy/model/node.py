@@ -7,6 +7,7 @@ from functools import cached_property
 from criproxy.model.cpuset import CpuSet
 from criproxy.model.entries import Entries
 from criproxy.model.grant import NO_CPUS, Applied, Grant
+from criproxy.model.incident import Incident
 from criproxy.model.kept import Kept
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Container, Pod
@@ -37,6 +38,8 @@ class Node:
     """Of the policy that placed new containers last, so that a restart notices another one: see `LastConfiguration`."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     """By uid of the pod, the CPUs of its containers that have ended and may come back."""
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    """By `Incident.key`, cards that are unhealthy, and those that were as long as a container is stopped for it."""
     former: Mapping[str, Grant] = field(default_factory=dict)
     """What containers had before `criproxy release`, by container key: they go back there when it ends."""
 
@@ -108,6 +111,7 @@ class Node:
         released: str | None = None,
         configuration: str | None = None,
         kept: Mapping[str, Kept] | None = None,
+        incidents: Mapping[str, Incident] | None = None,
         former: Mapping[str, Grant] | None = None,
     ) -> "Node":
         """The same node with other maps, or on another machine."""
@@ -120,6 +124,7 @@ class Node:
             released=self.released if released is None else released,
             configuration=self.configuration if configuration is None else configuration,
             kept=self.kept if kept is None else kept,
+            incidents=self.incidents if incidents is None else incidents,
             former=self.former if former is None else former,
         )
         found = self.__dict__.keys() & _FOLLOWING_FROM_GRANTS

@@ -57,7 +57,10 @@ def _read(kind: Any, data: Any, where: str) -> Any:  # noqa: ANN401, PLR0911 (a 
         return _ids(data, where)
     if origin is tuple:
         _expect(data, list, where)
-        return tuple(_read(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(data))
+        kinds = arguments if Ellipsis not in arguments else arguments[:1] * len(data)
+        if len(kinds) != len(data):
+            raise ValueError(f"{where} must have {len(kinds)} values, not {len(data)}")
+        return tuple(_read(kinds[number], item, f"{where}[{number}]") for number, item in enumerate(data))
     if origin is not None:
         _expect(data, dict, where)
         return {str(key): _read(arguments[1], item, f"{where}.{key}") for key, item in data.items()}

@@ -45,13 +45,17 @@ class Kind(Enum):
     """A call about it ended without an answer."""
     RELEASED = "released"
     """It was unpinned by `criproxy release`."""
+    UNHEALTHY = "unhealthy"
+    """Its device plugin reported a card of it as unhealthy, or healthy again; and what was done about that."""
     EXITED = "exited"
     GONE = "gone"
     NODE = "node"
     """Something about the whole node, such as another policy; of no container."""
 
 
-REPEATING = frozenset({Kind.WAITED, Kind.UPDATED, Kind.FAILED, Kind.LOST, Kind.DRIFT, Kind.RESIZED, Kind.UNKNOWN})
+REPEATING = frozenset(
+    {Kind.WAITED, Kind.UPDATED, Kind.FAILED, Kind.LOST, Kind.DRIFT, Kind.RESIZED, Kind.UNKNOWN, Kind.UNHEALTHY}
+)
 """Kinds that a container may see any number of times: of these only the newest are kept."""
 LAST = frozenset({Kind.REFUSED, Kind.PASSED, Kind.REPEATED, Kind.GONE})
 """No other entry follows one of these."""

@@ -81,5 +81,9 @@ class Counters:
     device_evidence: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Questions about devices by source (``podresources``, ``checkpoint``) and what came of them: ``answered``,
     ``failed``, …"""
+    device_incidents: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Cards that became unhealthy, by class and by what was to be done: ``none``, ``annotate``, ``stop``."""
+    device_stops: Counter[str] = field(default_factory=Counter)
+    """Containers that were stopped because of an unhealthy card, by class."""
     store_failures: int = 0
     """Transactions that failed or took too long."""

@@ -24,7 +24,7 @@ class Placing:
     counters: Counters
     fallbacks: Mapping[str, int]
     failures: Mapping[str, int]
-    """By kind, as `control.failures` has them."""
+    """By kind, as `observe.failures` has them."""
     unpromoted: int
     """Containers that came while criproxy failed or was bypassed, or did not fit when all were placed, and wait."""
     undersized: int
@@ -42,6 +42,14 @@ class Placing:
     """What the machine has, by class of devices."""
     device_cards_given: Mapping[str, int]
     """Those of them that containers have."""
+    device_ids: Mapping[tuple[str, str], tuple[int, int]]
+    """By class and resource of our device plugin, how many ids are healthy and how many are not."""
+    device_ids_given: Mapping[tuple[str, str], int]
+    """By class and resource, how many ids of our device plugin containers have."""
+    device_plugin_up: bool | None
+    """Whether our device plugin reports; None where it never did."""
+    unhealthy_cards: Mapping[str, int]
+    """Cards in incidents that go on, by class."""
     config_problem: bool
     released: bool
     ready: bool
@@ -104,6 +112,7 @@ class PlacingCollector(Collector):
         yield GaugeMetricFamily("criproxy_unknown_containers", text, value=placing.containers.get("unknown", 0))
         yield from _devices(counters)
         yield from _cards(placing)
+        yield from _plugin(counters, placing)
         yield _decision_times(counters.decision_times)
         yield _containers(placing)
         yield from _cpus(placing)
@@ -176,6 +185,39 @@ def _cards(placing: Placing) -> Iterator[Metric]:
         for kind, count in sorted(getattr(placing, name).items()):
             family.add_metric([kind], count)
         yield family
+
+
+def _plugin(counters: Counters, placing: Placing) -> Iterator[Metric]:
+    up = GaugeMetricFamily("criproxy_device_plugin_up", "1 while the device plugin reports to the daemon, else 0.")
+    if placing.device_plugin_up is not None:
+        up.add_metric([], placing.device_plugin_up)
+    yield up
+    text = "Ids that the device plugin advertises, by resource; replicas of a card count each."
+    ids = GaugeMetricFamily("criproxy_device_ids", text, labels=["device_class", "resource", "health"])
+    for (kind, resource), (healthy, unhealthy) in sorted(placing.device_ids.items()):
+        ids.add_metric([kind, resource, "healthy"], healthy)
+        ids.add_metric([kind, resource, "unhealthy"], unhealthy)
+    yield ids
+    text = "Ids of the device plugin that containers have, by resource."
+    given = GaugeMetricFamily("criproxy_device_ids_given", text, labels=["device_class", "resource"])
+    for key, count in sorted(placing.device_ids_given.items()):
+        given.add_metric(list(key), count)
+    yield given
+    text = "Cards that the device plugin has reported as unhealthy and not as healthy again."
+    cards = GaugeMetricFamily("criproxy_device_unhealthy_cards", text, labels=["device_class"])
+    for kind, count in sorted(placing.unhealthy_cards.items()):
+        cards.add_metric([kind], count)
+    yield cards
+    text = "Reports of unhealthy cards, by what the policy file says to do."
+    incidents = CounterMetricFamily("criproxy_device_incidents", text, labels=["device_class", "action"])
+    for key, count in sorted(counters.device_incidents.items()):
+        incidents.add_metric(list(key), count)
+    yield incidents
+    text = "Containers that criproxy has stopped because of an unhealthy card."
+    stops = CounterMetricFamily("criproxy_device_stops", text, labels=["device_class"])
+    for kind, count in sorted(counters.device_stops.items()):
+        stops.add_metric([kind], count)
+    yield stops
 
 
 def _containers(placing: Placing) -> Metric:

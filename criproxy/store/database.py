@@ -14,7 +14,7 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.store.history import History, find, newest, of_lives
-from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, KEPT, PODS, Table, tables
+from criproxy.store.rows import APPLIED, CONTAINERS, FORMER, GRANTS, INCIDENTS, KEPT, PODS, Table, tables
 from criproxy.store.schema import VERSION, migrate, version_of
 from criproxy.store.writing import LeftOut, Writer, is_of_value, savepoint
 
@@ -203,6 +203,7 @@ def read_node(connection: sqlite3.Connection, topology: Topology) -> Node:
         grants=read(GRANTS),
         applied=read(APPLIED),
         kept=read(KEPT),
+        incidents=read(INCIDENTS),
         former=read(FORMER),
         **{key: value for key, value in connection.execute("SELECT key, value FROM meta") if key in WORDS},
     )

@@ -10,6 +10,7 @@ from typing import Any
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.entries import changed_keys
 from criproxy.model.grant import Applied, CpuQuota, Grant, alike
+from criproxy.model.incident import Incident
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain, to_plain
@@ -178,15 +179,24 @@ def _to_kept(row: Row) -> Kept:
     return Kept({name: parse_cpuset(cpus) for name, cpus in _texts(row[1]).items()})
 
 
+def _incident_row(key: str, incident: Incident) -> Row:
+    return key, json.dumps(to_plain(incident))
+
+
+def _to_incident(row: Row) -> Incident:
+    return from_plain(Incident, json.loads(row[1]))
+
+
 PODS = Table("pods", 11, lambda node: node.pods, _pod_row, _to_pod)
 CONTAINERS = Table("containers", 21, lambda node: node.containers, _container_row, _to_container)
 GRANTS = Table("grants", 8, lambda node: node.grants, _grant_row, _to_grant)
 APPLIED = Table("applied", 4, lambda node: node.applied, _applied_row, _to_applied)
 
 KEPT = Table("kept", 2, lambda node: node.kept, _kept_row, _to_kept)
+INCIDENTS = Table("incidents", 2, lambda node: node.incidents, _incident_row, _to_incident)
 FORMER = Table("former", 8, lambda node: node.former, _grant_row, _to_grant)
 
 
 def tables() -> Iterator[Table]:
     """All tables that hold a map of a node."""
-    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER)
+    yield from (PODS, CONTAINERS, GRANTS, APPLIED, KEPT, FORMER, INCIDENTS)

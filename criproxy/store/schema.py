@@ -75,6 +75,7 @@ MIGRATIONS = (
         home TEXT NOT NULL, home_mems TEXT NOT NULL, quota TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
+    "CREATE TABLE incidents (key TEXT PRIMARY KEY, incident TEXT NOT NULL) WITHOUT ROWID;",
 )
 """Statements that lead from version N to N + 1; ``PRAGMA user_version`` holds the version."""
 

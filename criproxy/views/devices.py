@@ -8,12 +8,25 @@ from dataclasses import dataclass
 
 from criproxy.devices.cards import Card, Stock, Stocks
 from criproxy.devices.classes import DeviceClass
-from criproxy.devices.holdings import EVERY_CLASS, Facts, Holdings, alive, cards_of, ids_of, source_of, words_of
+from criproxy.devices.holdings import (
+    EVERY_CLASS,
+    Facts,
+    Holdings,
+    alive,
+    allocated_of,
+    cards_of,
+    ids_of,
+    source_of,
+    words_of,
+)
 from criproxy.devices.links import Peers, links
 from criproxy.devices.may_see import Word
+from criproxy.devices.offers import card_of
+from criproxy.devices.published import Advertised, Published, PublishedCard
 from criproxy.model.node import Node
-from criproxy.model.notices import Values
+from criproxy.model.notices import Values, timestamp
 from criproxy.model.workload import Container
+from criproxy.views import incidents
 
 _MORE = frozenset(word.value for word in (Word.OVERRIDE, Word.WOULD_HIDE, Word.NO_EVIDENCE, Word.CDI_UNRESOLVED))
 """Findings after which a container may see cards that it was not given."""
@@ -28,7 +41,24 @@ class Given:
     facts: Facts
 
 
-def tell(classes: Iterable[DeviceClass], stocks: Stocks, node: Node | None, holdings: Holdings) -> Values:
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The last report of our device plugin."""
+
+    report: Published
+    at_s: float
+    """When, in seconds since the epoch."""
+    runs: bool
+    """Whether it is recent."""
+
+
+def tell(
+    classes: Iterable[DeviceClass],
+    stocks: Stocks,
+    node: Node | None,
+    holdings: Holdings,
+    plugin: Reported | None = None,
+) -> Values:
     """Everything.
 
     Args:
@@ -36,25 +66,43 @@ def tell(classes: Iterable[DeviceClass], stocks: Stocks, node: Node | None, hold
         stocks: the cards of the machine.
         node: who runs; None where it is not known which container was given which card.
         holdings: what was found at creates.
+        plugin: what our device plugin says of itself; None where it has not reported, or no daemon can be asked.
     """
     running = alive(node) if node else ()
     containers = sorted(running, key=lambda c: (c.namespace, c.pod_name, c.name, c.attempt, c.key))
     found = [(container, holdings.of(container)) for container in containers]
     given = [Given(container, facts) for container, facts in found if facts is not None]
     return {
-        "classes": [of_class(kind, stocks.get(kind.name, Stock()), given if node else None) for kind in classes],
+        "device_plugin": of_plugin(plugin),
+        "classes": [
+            of_class(kind, stocks.get(kind.name, Stock()), given if node else None, plugin) for kind in classes
+        ],
+        "incidents": incidents.told(node) if node else [],
         "see_all": seeing(given, EVERY_CLASS, _ALL),
         "untold": [name(container) for container, facts in found if facts is None],
     }
 
 
-def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None) -> Values:
-    """One class: its cards with those who have them, and the ways between cards."""
+def of_plugin(plugin: Reported | None) -> Values | None:
+    """The device plugin itself: whether it runs, and since when nothing was heard of it."""
+    if plugin is None:
+        return None
+    state = "running" if plugin.runs else "not running"
+    return {"state": state, "reported": timestamp(plugin.at_s), "version": plugin.report.version}
+
+
+def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None, plugin: Reported | None = None) -> Values:
+    """One class: its cards with those who have them, the ways between cards, and what our device plugin offers."""
+    report = plugin.report if plugin else None
+    published = _published(kind, stock, report)
     held = [(one, set(cards_of(one.facts, kind, stock))) for one in given or () if source_of(one.facts, kind.name)]
     return {
         "name": kind.name,
         "resources": list(kind.resources),
         "shared_nodes": list(stock.shared),
+        "advertised": [_advertised(each, kind.name, given) for each in report.resources_of(kind.name)]
+        if report
+        else [],
         "cards": [
             {
                 "index": index,
@@ -65,7 +113,8 @@ def of_class(kind: DeviceClass, stock: Stock, given: Sequence[Given] | None) -> 
                 "numa_node": card.numa_node if card.numa_node >= 0 else None,
                 "nodes": list(card.nodes),
                 "parts": [],
-                "containers": None if given is None else [has(one, kind.name) for one, cards in held if card in cards],
+                **_health(published.get(card)),
+                "containers": None if given is None else _holders(held, kind, stock, card),
             }
             for index, card in enumerate(stock.cards)
         ],
@@ -97,7 +146,53 @@ def links_between(cards: Sequence[Card], told: Mapping[str, Peers] | None = None
 
 def has(one: Given, kind: str) -> Values:
     """A container with the ids that it was given of a class, and by which evidence that is known."""
-    return {**name(one.container), "ids": ids_of(one.facts, kind), "evidence": source_of(one.facts, kind)}
+    facts = one.facts
+    allocated, ids = allocated_of(facts, kind), ids_of(facts, kind)
+    return {**name(one.container), "ids": ids, "evidence": source_of(facts, kind), "allocated": allocated}
+
+
+def _advertised(resource: Advertised, kind: str, given: Sequence[Given] | None) -> Values:
+    """A resource, and how many of its ids containers have."""
+    shares = [share for one in given or () for share in allocated_of(one.facts, kind)]
+    held = {each for share in shares if share["resource"] == resource.name for each in share["ids"]}
+    return {
+        "name": resource.name,
+        "ids": resource.ids,
+        "healthy": resource.healthy,
+        "given": None if given is None else len(held),
+        "registered": resource.registered,
+        "problem": resource.problem,
+    }
+
+
+def _holders(
+    held: Iterable[tuple[Given, set[Card | None]]], kind: DeviceClass, stock: Stock, card: Card
+) -> list[Values]:
+    """The containers that have *card*, and the ids by which each has that one: replicas of it, or the card itself."""
+    found = [has(one, kind.name) for one, cards in held if card in cards]
+    for each in found:
+        ids = [one for share in each["allocated"] for one in share["ids"]]
+        each["ids_of_card"] = [one for one in ids if stock.card(kind, card_of(one)) == card]
+    return found
+
+
+def _published(kind: DeviceClass, stock: Stock, report: Published | None) -> dict[Card, PublishedCard]:
+    """What our device plugin says of the cards of a class."""
+    named = [each for each in report.cards if each.device_class == kind.name] if report else []
+    told = [(stock.card(kind, each.id), each) for each in named]
+    return {card: each for card, each in told if card is not None}
+
+
+def _health(card: PublishedCard | None) -> Values:
+    """How our device plugin finds a card; null where it says nothing of it."""
+    if card is None:
+        return {"healthy": None, "reason": "", "since": None, "replicas": {}}
+    return {
+        "healthy": card.healthy,
+        "reason": card.reason,
+        "since": None if card.since_s is None else timestamp(card.since_s),
+        "replicas": dict(card.replicas),
+    }
 
 
 def name(container: Container) -> Values:

@@ -6,6 +6,7 @@ Pure functions of the node and of the history, like `report`.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from criproxy.devices.holdings import allocated_of, ids_of, source_of
 from criproxy.engine.choice import Choice
 from criproxy.engine.shortfalls import shortfall
 from criproxy.errors import CriproxyError
@@ -141,12 +142,31 @@ def tell(
         "container": row(situation, container) if container else _gone(life),
         "asked": {"read_as": list(asked.sentences), "sent": dict(asked.facts)} if asked else None,
         "why": _why(life.records),
+        "devices": devices(life.records),
         "choices": [*choices.recorded(life.considered), *([choices.values(now, "")] if now else [])],
         "should_own": to_json(lacks) if lacks else None,
         "waits_for": list(waits_for),
         "events": [event(record) for record in life.records],
         "earlier": [_line(other) for other in others if other.name != life.name][:EARLIER],
     }
+
+
+def devices(records: Sequence[Record]) -> list[Values]:
+    """By class, how it came to its cards: from what was allocated to what its create says."""
+    found = next((record.facts for record in reversed(records) if record.kind is Kind.DEVICES), {})
+    kinds = [key.removesuffix("_source") for key in found if key.endswith("_source")]
+    return [
+        {
+            "class": kind,
+            "evidence": source_of(found, kind),
+            "allocated": allocated_of(found, kind),
+            "cards": ids_of(found, kind),
+            "pci_addresses": str(found.get(f"{kind}_pci") or ""),
+            "nodes": str(found.get(f"{kind}_nodes") or ""),
+            "numa_nodes": str(found.get(f"{kind}_numa") or ""),
+        }
+        for kind in kinds
+    ]
 
 
 def event(record: Record) -> Values:

@@ -13,6 +13,7 @@ from criproxy.model.grant import NO_CPUS, Applied, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.notices import Notice, Values
 from criproxy.model.workload import Container, ContainerState
+from criproxy.views.incidents import unhealthy_in_use
 from criproxy.views.shortfalls import sentence, undersized, unplaced_sentence
 from criproxy.views.situation import Situation
 
@@ -24,7 +25,7 @@ def problems(situation: Situation) -> Values:
     """What `status --check` finds: what is wrong, and which updates are just under way, one sentence each."""
     found = [notice.text for notice in (*situation.notices, *notices_of_node(situation)) if notice.wrong]
     apart, node = misplaced(situation), situation.node
-    found += [*undersized(node, situation.resizes), *unguarded(node)]
+    found += [*undersized(node, situation.resizes), *unguarded(node), *unhealthy_in_use(node)]
     found += violations(node, situation.reserved, later=situation.reserved_later)
     return {
         "problems": [*found, *(text for text, bad in apart if bad)],

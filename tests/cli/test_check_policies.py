@@ -182,6 +182,9 @@ def test_what_can_be_asked(host: Path, tmp_path: Path, policy: str) -> None:
             "nvidia: /dev/nvidia0, /dev/nvidia1; shared nodes",
             id="gpu",
         ),
+        pytest.param(
+            "gpu-node-plugin", ["nvidia0", "npu0"], "nvidia: /dev/nvidia0\n    ali-npu: /dev/npu0", id="plugin"
+        ),
         pytest.param("npu-node", ["npu0", "npu1"], "ali-npu: /dev/npu0, /dev/npu1", id="npu"),
     ],
 )

@@ -96,6 +96,17 @@ EXPLAINED = {
     "container": ROW,
     "asked": {"read_as": ["@asked"], "sent": {}},
     "why": ["@why"],
+    "devices": [
+        {
+            "class": "@class",
+            "evidence": "@annotation",
+            "cards": ["@card"],
+            "pci_addresses": "@pci",
+            "nodes": "@nodes",
+            "numa_nodes": "@numa",
+            "allocated": [{"resource": "@resource", "ids": ["@id"], "source": "@source"}],
+        }
+    ],
     "choices": [],
     "waits_for": ["@waits"],
     "notices": [{"wrong": True, "text": "@wrong"}, {"wrong": False, "text": "@note"}],
@@ -103,12 +114,17 @@ EXPLAINED = {
     "earlier": [{"time": "2026-01-01T00:00:00.000Z", "id": "@e", "state": "refused", "text": "@earlier"}],
 }
 DEVICES = {
+    "device_plugin": {"state": "running", "reported": "@reported", "version": "1"},
+    "incidents": [{"class": "@class", "card": "@card", "since": "@since", "reason": "@reason", "action": "stop",
+        "containers": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "use": "stopped"}]}],
     "source": "store", "version": "1", "notices": [{"wrong": True, "text": "@wrong"}], "holders_known": True,
     "classes": [{
         "name": "@class", "shared_nodes": ["@shared"], "links": [], "elsewhere": [
             {"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "ids": ["@card"], "evidence": "nodes"}],
         "may_see_more": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "findings": ["@finding"]}],
         "cards": [],
+        "advertised": [
+            {"name": "@r", "ids": 1, "healthy": 1, "given": 1, "registered": False, "problem": "@problem"}],
     }],
     "see_all": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i", "findings": ["@finding"]}],
     "untold": [{"namespace": "@n", "pod": "@p", "container": "@c", "id": "@i"}], "guarded": None,

@@ -197,11 +197,15 @@ def test_what_names_cannot_tell_is_noted(tmp_path: Path, options: str, noted: st
         ("nonsense", False),
     ],
 )
-def test_an_open_http_address_is_noted(tmp_path: Path, address: str, noted: bool) -> None:
-    """What the service is started with stands in its environment file."""
-    defaults = tmp_path / "etc/default/criproxy"
+@pytest.mark.parametrize(
+    ("file", "variable"),
+    [("criproxy", "CRIPROXY_OPTIONS"), ("criproxy-device-plugin", "CRIPROXY_DEVICE_PLUGIN_OPTIONS")],
+)
+def test_an_open_http_address_is_noted(tmp_path: Path, address: str, noted: bool, file: str, variable: str) -> None:
+    """What the services are started with stands in their environment files."""
+    defaults = tmp_path / "etc/default" / file
     defaults.parent.mkdir(parents=True)
-    defaults.write_text(f'# --http 0.0.0.0:1\nCRIPROXY_OPTIONS="--log-level info --http {address}"\n')
+    defaults.write_text(f'# --http 0.0.0.0:1\n{variable}="--log-level info --http {address}"\n')
     from tests.cli.test_line_breaks import MACHINE
     from tests.sysfs import write_sysfs
 

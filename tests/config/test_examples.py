@@ -101,6 +101,9 @@ def test_on_made_up_machines(tmp_path: Path, name: str, topology: Topology) -> N
         pytest.param("many-small-pods", TWO_SOCKETS, ["1,9", *["0,2-7,10-15"] * 3, "8"], id="many"),
         pytest.param("pools", TWO_SOCKETS, ["6-8,14-15"] * 5, id="pools"),
         pytest.param("gpu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="gpu"),
+        pytest.param(
+            "gpu-node-plugin", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="gpu-plugin"
+        ),
         pytest.param("npu-node", TWO_SOCKETS, ["4,12", "1-3,8-11", "1-3,8-11", "6-7,13-15", "5"], id="npu"),
         pytest.param("edge-4-cpus", FOUR_CPUS, ["1-2", *["0"] * 3, "3"], id="edge"),
     ],
@@ -122,6 +125,7 @@ def test_all_are_tested() -> None:
         "default",
         "edge-4-cpus",
         "gpu-node",
+        "gpu-node-plugin",
         "latency-critical",
         "many-small-pods",
         "npu-node",

@@ -8,11 +8,11 @@ import pytest
 
 from criproxy.control.containers.in_flight import InFlight, StartEvent
 from criproxy.control.devices.kubelet import Kubelet
-from criproxy.control.failures import Failures
 from criproxy.control.sync.outcomes import Outcomes
-from criproxy.control.tasks import Tasks
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.node import Node
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from criproxy.views import status_check as report
 from tests.control.devices.test_kubelet import FILES as KUBELET_FILES
 from tests.control.devices.test_kubelet import MAIN, kubelet

@@ -12,18 +12,18 @@ import pytest
 from criproxy.control import controller
 from criproxy.control.configuration.policy_switch import PolicySwitch
 from criproxy.control.devices.guard import DeviceGuard
-from criproxy.control.failures import Failures
 from criproxy.control.sync.cold_starts import ColdStarts
 from criproxy.control.sync.drift import Drift
 from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.resync import Resync
-from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import RuntimeClient
 from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.model.grant import Applied
 from criproxy.model.workload import ContainerState
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import OnDemand, Tasks
 from criproxy.views import status_check as report
 from tests.conftest import ROOT
 from tests.control.sync.test_cold_starts import starting_cold
@@ -52,7 +52,18 @@ ENDLESS = {
     "control/devices/kubelet.py:Kubelet._until_back": "supervised",
     "config/watch.py:PolicyFileWatch.run": "supervised",
     "daemon/behind.py:Behind.watch": "supervised",
-    "control/tasks.py:Tasks._forever": "it supervises",
+    "deviceplugin/events_watch.py:EventsWatch.run": "supervised",
+    "deviceplugin/events_watch.py:EventsWatch._follow": "ends with its program, or when that is silent",
+    "deviceplugin/health_commands.py:HealthCommands.run": "supervised",
+    "deviceplugin/health_commands.py:HealthCommands._repeat": "ends the group of run, which is supervised, with it",
+    "deviceplugin/inventory.py:Machine.watch": "supervised",
+    "deviceplugin/labelling.py:Labelling.run": "supervised",
+    "deviceplugin/reload.py:Reload.run": "supervised",
+    "deviceplugin/reports.py:Reports.run": "supervised",
+    "deviceplugin/folder_watch.py:FolderWatch.run": "supervised",
+    "deviceplugin/plugin.py:Plugin.run": "supervised",
+    "deviceplugin/plugins.py:Plugins._follow": "supervised",
+    "observe/tasks.py:Tasks._forever": "it supervises",
     "control/node/persister.py:Persister._run": "ends when the disk takes what there is; `OnDemand` supervises it",
     "control/sync/outcomes.py:Outcomes.resolve_outcome": "ends with the runtime's answer, or with its container",
     "control/devices/cards.py:MachineCards.scan": "ends with the first scan of its own classes, or when one hangs",

@@ -1,4 +1,4 @@
-"""The message modules against the facts of the three APIs.
+"""The message modules against the facts of the four APIs.
 
 The facts are files of the shared folder; a clone without them skips these comparisons.
 """
@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import (
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri import podresources_pb2 as podresources
 from criproxy.deviceplugin import deviceplugin_pb2 as deviceplugin
+from criproxy.deviceplugin import pluginregistration_pb2 as pluginregistration
 
 Facts = dict[str, Any]
 
@@ -27,6 +28,7 @@ APIS = [
     pytest.param(cri.DESCRIPTOR, "cri-v1.json", id="cri"),
     pytest.param(podresources.DESCRIPTOR, "podresources-v1.json", id="podresources"),
     pytest.param(deviceplugin.DESCRIPTOR, "deviceplugin-v1beta1.json", id="deviceplugin"),
+    pytest.param(pluginregistration.DESCRIPTOR, "pluginregistration-v1.json", id="pluginregistration"),
 ]
 SCALARS = {
     FieldDescriptorProto.TYPE_BOOL: "bool",

@@ -171,3 +171,22 @@ async def test_a_reply_that_means_something_else(tmp_path: Path, reply: bytes) -
 
         await client.close()
         await server.stop(grace=None)
+
+
+async def test_what_is_in_use(kubelet: Allocations, client: PodresourcesClient) -> None:
+    """The ids of all pods, by resource."""
+    kubelet.entries += [
+        Allocated(pod="batch", pod_uid="u2", resource=GPU, ids=("GPU-a",), numa=0),
+        Allocated(pod="batch", pod_uid="u2", container="side", resource="example.com/npu", ids=("0",)),
+        Allocated(pod="plain", pod_uid="u3"),
+    ]
+
+    assert await client.in_use(PATIENT_S) == {GPU: {"GPU-a", "GPU-b"}, "example.com/npu": {"0"}}
+
+
+async def test_what_is_in_use_of_no_kubelet(tmp_path: Path) -> None:
+    """Without its socket there is no answer."""
+    with pytest.raises(PodresourcesError) as caught:
+        await PodresourcesClient(tmp_path / "missing").in_use(PATIENT_S)
+
+    assert caught.value.code is StatusCode.UNAVAILABLE

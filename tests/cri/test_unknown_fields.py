@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from criproxy.cri import api_pb2 as cri
 from criproxy.cri import podresources_pb2 as podresources
 from criproxy.deviceplugin import deviceplugin_pb2 as deviceplugin
+from criproxy.deviceplugin import pluginregistration_pb2 as pluginregistration
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 NEWER = 1000  # a number that no message has
 TYPES = [
     pytest.param(GetMessageClass(descriptor), id=descriptor.full_name)
-    for file in (cri.DESCRIPTOR, podresources.DESCRIPTOR, deviceplugin.DESCRIPTOR)
+    for file in (cri.DESCRIPTOR, podresources.DESCRIPTOR, deviceplugin.DESCRIPTOR, pluginregistration.DESCRIPTOR)
     for descriptor in file.message_types_by_name.values()
 ]
 

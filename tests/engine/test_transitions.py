@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from criproxy.engine.events import (
+    CardReported,
     ColdStartEnded,
     ContainerCreated,
     ContainerCreating,
@@ -36,6 +37,7 @@ from criproxy.engine.transitions import LATER_ATTEMPT, TRANSITIONS, Effect, Row
 from criproxy.errors import Refused
 from criproxy.model.cpuset import parse_cpuset
 from criproxy.model.grant import Grant, granted
+from criproxy.model.incident import Incident
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass, Sizes
 from criproxy.policy.static import StaticOptions, StaticPolicy
@@ -63,6 +65,7 @@ EVENTS: dict[type[Event], Event] = {
         ContainerResized("c", SIZES),
         ResizeRefused("c", SIZES),
         Promoted("c"),
+        CardReported("k", Incident(device_class="nvidia", card="GPU-a", since_s=1.0)),
         PolicyChanged(),
         Released("by hand"),
         TopologyChanged(machine(cores=7, threads=1)),

@@ -45,6 +45,8 @@ COUNTERS = Counters(
     device_evidence=Counter({("podresources", "answered"): 5, ("checkpoint", "failed"): 1}),
     device_allocations=Counter({("nvidia", "podresources"): 2}),
     devices=Counter({("nvidia", "hidden"): 3, ("", "exempt"): 1}),
+    device_incidents=Counter({("nvidia", "stop"): 2}),
+    device_stops=Counter(nvidia=4),
     reloads_ok=1,
 )
 for took_s in (0.001, 0.001, 0.01, 0.488):
@@ -64,6 +66,10 @@ PLACING = Placing(
     resync_age_s=None,
     device_cards={"nvidia": 8},
     device_cards_given={"nvidia": 2},
+    device_ids={("nvidia", "nvidia.com/gpu.shared"): (35, 5)},
+    device_ids_given={("nvidia", "nvidia.com/gpu.shared"): 3},
+    device_plugin_up=True,
+    unhealthy_cards={"nvidia": 1},
     config_problem=True,
     released=False,
     ready=True,
@@ -112,6 +118,20 @@ def test_calls_are_counted_by_method_and_way() -> None:
     }
     assert expected == found
     assert found[(("method", "other"), ("way", "pass"))] >= 254
+
+
+def test_device_plugin() -> None:
+    """What it offers and containers have by resource, and what is unhealthy by class: labels of configured names."""
+    found = samples(counted())
+    kind, resource = ("device_class", "nvidia"), ("resource", "nvidia.com/gpu.shared")
+
+    assert found["criproxy_device_ids", (kind, ("health", "healthy"), resource)] == 35
+    assert found["criproxy_device_ids", (kind, ("health", "unhealthy"), resource)] == 5
+    assert found["criproxy_device_ids_given", (kind, resource)] == 3
+    assert found["criproxy_device_plugin_up", ()] == 1
+    assert found["criproxy_device_unhealthy_cards", (kind,)] == 1
+    assert found["criproxy_device_incidents_total", (("action", "stop"), kind)] == 2
+    assert found["criproxy_device_stops_total", (kind,)] == 4
 
 
 def test_calls_from_before_another_table_still_count() -> None:

@@ -21,7 +21,6 @@ from criproxy.control.node import history as journal
 from criproxy.control.node.outbox import Outbox
 from criproxy.control.sync.exit_events import ExitEvents
 from criproxy.control.sync.outcomes import Outcomes
-from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import sizes, translate
 from criproxy.devices import may_see
@@ -30,6 +29,7 @@ from criproxy.discovery.patience import Patience
 from criproxy.engine import log_line, step
 from criproxy.engine.decision import Step
 from criproxy.observe import log
+from criproxy.observe.tasks import Tasks
 from criproxy.policy import unheeded
 from criproxy.store import database, reader, writing
 from criproxy.views import status_check as report

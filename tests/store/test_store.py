@@ -186,8 +186,8 @@ def test_only_what_differs_is_written() -> None:
 
     nothing: tuple[list[str], list[str]] = ([], [])
     new: tuple[list[str], list[str]] = (["new"], [])
-    others = {"kept": nothing, "former": nothing}
-    assert touched == {"pods": nothing, "containers": new, "grants": new, "applied": new, **others}
+    others = {"pods": nothing, "kept": nothing, "former": nothing, "incidents": nothing}
+    assert touched == {"containers": new, "grants": new, "applied": new, **others}
 
 
 async def test_a_full_disk_is_told_and_caught_up(store: Store) -> None:

@@ -21,7 +21,8 @@ from criproxy.emulator import containerd
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 120.0
-RESULT, BOOT_LOG, INSIDE_LOG, DAEMON_LOG = "result.json", "boot.log", "inside.log", "criproxy.log"
+RESULT, BOOT_LOG, INSIDE_LOG = "result.json", "boot.log", "inside.log"
+DAEMON_LOG, PLUGIN_LOG = "criproxy.log", "device-plugin.log"
 _SYSTEMD = Path("/lib/systemd/systemd")
 _CGROUPS = Path("/sys/fs/cgroup")
 _TARGETS = "sysinit basic sockets shutdown umount final slices multi-user local-fs network".split()
@@ -45,6 +46,7 @@ StandardError=append:/run/shared/{INSIDE_LOG}
 """,
     "kubelet.service": "[Service]\nExecStart=/bin/sleep infinity\n",
     "criproxy.service.d/log.conf": f"[Service]\nStandardError=append:/run/shared/{DAEMON_LOG}\n",
+    "criproxy-device-plugin.service.d/log.conf": f"[Service]\nStandardError=append:/run/shared/{PLUGIN_LOG}\n",
 }
 
 
@@ -57,7 +59,7 @@ def facts(shared: Path) -> dict[str, Any]:
     prepare(shared)
     with booted(shared) as process, suppress(subprocess.TimeoutExpired):
         process.wait(2 * LIMIT_S)
-    logs = [shared / name for name in (BOOT_LOG, INSIDE_LOG, DAEMON_LOG)]
+    logs = [shared / name for name in (BOOT_LOG, INSIDE_LOG, DAEMON_LOG, PLUGIN_LOG)]
     said = "\n".join(f"{log.name}:\n{log.read_text()}" for log in logs if log.exists())
     assert (shared / RESULT).exists(), said
     found: dict[str, Any] = json.loads((shared / RESULT).read_text())

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +32,18 @@ SOCKET = "unix:///run/criproxy/criproxy.sock"
 IMAGES = "unix:///run/criproxy/image.sock"
 HTTP = "/run/criproxy/http.sock"
 SERVICE = "criproxy.service"
+PLUGIN = "criproxy-device-plugin.service"
+PLUGIN_FOLDERS = (
+    "/var/lib/kubelet",
+    "/var/lib/kubelet/device-plugins",
+    "/var/lib/kubelet/plugins_registry",
+    "/etc/kubernetes/node-feature-discovery/features.d",
+)
+CARDS = """policy: none
+devices:
+  classes: [{name: card, resources: [example.com/card], nodes: {perDevice: ["/dev/nvidia{index}"]}}]
+  plugin: {advertise: [card]}
+"""
 LIMIT_S = 60.0
 PACE_S = 0.005
 """Between two of the calls that never end, and between two looks at what tells nobody that it changed."""
@@ -96,6 +109,24 @@ def rights(pid: str) -> dict[str, str]:
     return {key: value for key, value in lines if key in ("CapEff", "CapBnd", "Seccomp")}
 
 
+def offers_cards() -> dict[str, Any]:
+    """The facts of the device plugin, on a node that has never had a kubelet."""
+    Path("/opt/criproxy/cards.yaml").write_text(CARDS)
+    options = "--config /opt/criproxy/cards.yaml"
+    Path("/etc/default/criproxy-device-plugin").write_text(f'CRIPROXY_DEVICE_PLUGIN_OPTIONS="{options}"\n')
+    systemctl("start", PLUGIN)
+    found: dict[str, Any] = {"state": shown("ActiveState", PLUGIN), "process": rights(shown("MainPID", PLUGIN))}
+    found["folders"] = {path: f"{Path(path).stat().st_mode & 0o777:04o}" for path in PLUGIN_FOLDERS}
+    end_s = time.monotonic() + LIMIT_S
+    while not [name for name in names(PLUGIN_FOLDERS[1]) if not name.startswith(".")] and time.monotonic() < end_s:
+        time.sleep(PACE_S)
+    found["sockets"], found["status"] = names(PLUGIN_FOLDERS[1]), shown("StatusText", PLUGIN)
+    systemctl("reload", PLUGIN)
+    systemctl("stop", PLUGIN)
+    found["left"], found["result"] = names(PLUGIN_FOLDERS[1]), shown("Result", PLUGIN)
+    return found
+
+
 class Load:
     """Asks for the version all the time over one channel, as the kubelet's status loop does."""
 
@@ -148,6 +179,7 @@ class Node:
         await self.restarts("killed", lambda: os.kill(int(shown("MainPID")), signal.SIGKILL))
         await self.restarts("hung", lambda: os.kill(int(shown("MainPID")), signal.SIGABRT))
         await self.reloads()
+        self.facts["device plugin"] = await asyncio.to_thread(offers_cards)
         await self.stops()
         await self.serves_images()
         await self.is_installed_by_the_readme()

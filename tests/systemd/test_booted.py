@@ -76,6 +76,18 @@ def test_a_reload_keeps_the_process(node: dict[str, Any]) -> None:
     assert node["reloaded"] == {"same": True, "state": "active"}
 
 
+def test_the_device_plugin_serves_without_rights_before_there_is_a_kubelet(node: dict[str, Any]) -> None:
+    """Its unit makes the kubelet's folders, in which it serves a card; its end leaves nothing there."""
+    plugin = node["device plugin"]
+
+    assert plugin["state"] == "active"
+    assert plugin["process"] == {"CapEff": "0" * 16, "CapBnd": "0" * 16, "Seccomp": "2"}
+    assert list(plugin["folders"].values()) == ["0755", "0750", "0750", "0755"]
+    assert [name for name in plugin["sockets"] if not name.startswith(".")] == ["criproxy-example.com_card.sock"]
+    assert plugin["status"] == "0 of 1 resources registered"
+    assert (plugin["left"], plugin["result"]) == ([], "success")
+
+
 def test_stopping_criproxy_stops_nothing_else(node: dict[str, Any]) -> None:
     """The socket is gone, the kubelet runs, and so do the containers."""
     assert "criproxy.sock" not in node["stopped"]["left"]

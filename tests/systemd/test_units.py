@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from criproxy.cli.serve import command as serve
+from criproxy.deviceplugin.plugin import KUBELET_DIR
+from criproxy.devices.plugin_options import LabelOptions
 from criproxy.observe.systemd import SOCKET_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = ROOT / "systemd"
-UNITS = ("criproxy.service", "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
+PLUGIN = "criproxy-device-plugin.service"
+UNITS = ("criproxy.service", PLUGIN, "criproxy.socket", "criproxy-image.socket", "criproxy.slice")
 SOCKETS = ("criproxy.socket", "criproxy-image.socket")
 DROP_IN = "kubelet.service.d/20-criproxy.conf"
 KUBELETS = {"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"}
@@ -71,11 +74,12 @@ def test_systemd_would_find_a_mistake(installed: Path) -> None:
     assert "OOMScoreAdjustment" in analyze(installed, "verify", "--man=no", "./criproxy.service").stderr
 
 
-def test_the_service_is_hardened(installed: Path) -> None:
+@pytest.mark.parametrize("unit", ["criproxy.service", PLUGIN])
+def test_the_service_is_hardened(installed: Path, unit: str) -> None:
     """What a break-in could reach, by the count of systemd, stays little."""
     limit = f"--threshold={MOST_EXPOSURE * 10:.0f}"
 
-    found = analyze(installed, "security", "--offline=true", limit, "./criproxy.service")
+    found = analyze(installed, "security", "--offline=true", limit, f"./{unit}")
 
     assert found.returncode == 0, found.stdout
 
@@ -124,3 +128,37 @@ def test_the_kubelet_outlives_criproxy() -> None:
 
     assert set(directives) == {"Wants", "After"}
     assert set(directives["After"][0].split()) == {"criproxy.socket", "criproxy.service"}
+
+
+def test_the_device_plugin_starts_before_the_kubelet_and_comes_back() -> None:
+    """It is ordered after the daemon that it asks, and neither needs the other."""
+    directives = read(PLUGIN)
+
+    assert {"criproxy.service", "criproxy.socket"} < set(directives["After"][0].split())
+    assert set(directives["Before"][0].split()) == KUBELETS
+    assert (directives["Restart"], directives["StartLimitIntervalSec"]) == (["always"], ["0"])
+    assert (directives["Type"], directives["WatchdogSec"]) == (["notify"], ["15s"])
+    assert not {"Requires", "BindsTo", "PartOf"} & directives.keys()
+
+
+def test_folders_that_the_device_plugin_writes_are_made_first() -> None:
+    """A folder that is missing would fail the start: systemd makes those of the kubelet and of labels."""
+    directives = read(PLUGIN)
+    state = {Path("/var/lib") / name for name in directives["StateDirectory"][0].split()}
+    labels = Path(LabelOptions().file).parent
+
+    assert state == {KUBELET_DIR / "device-plugins", KUBELET_DIR / "plugins_registry"}
+    assert directives["ReadWritePaths"] == [str(labels)]
+    assert directives["ConfigurationDirectory"] == [str(labels.relative_to("/etc"))]
+    assert (directives["StateDirectoryMode"], directives["ConfigurationDirectoryMode"]) == (["0750"], ["0755"])
+
+
+def test_the_device_plugin_opens_no_device_but_those_of_nvidia() -> None:
+    """NVML needs them; who has other health commands adds theirs."""
+    directives = read(PLUGIN)
+
+    assert directives["DevicePolicy"] == ["closed"]
+    assert directives["DeviceAllow"] == ["char-nvidia* rw"]
+    assert directives["CapabilityBoundingSet"] == [""]
+    assert "PrivateDevices" not in directives, "it looks for device nodes in /dev"
+    assert "ProcSubset" not in directives, "it reads /proc/driver"

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from criproxy.cli.render import words
+from criproxy.cli.render import device_plugin, words
 from criproxy.cli.render.answers import no_answer, notices_of, title_of
 from criproxy.cli.render.console import HEADING, NOTE, QUIET
 from criproxy.cli.render.topology_words import count
@@ -34,9 +34,10 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     values = bounded(values)
     if "error" in values:
         return no_answer(values)
-    parts: list[RenderableType] = [title_of(values), *notices_of(values)]
+    parts: list[RenderableType] = [title_of(values), *notices_of(values), *device_plugin.state(values)]
+    parts += device_plugin.incidents(values)
     known = values["holders_known"]
-    empty = [kind for kind in values["classes"] if not (kind["cards"] or kind["elsewhere"] or kind["may_see_more"])]
+    empty = [kind for kind in values["classes"] if not any(kind.get(key) for key in _SHOWN)]
     for kind in values["classes"]:
         if kind not in empty:
             parts += [Text(), *_class(kind, width, known=known)]
@@ -46,12 +47,17 @@ def render(values: Values, width: int, height: int | None = None) -> RenderableT
     return Group(*parts)
 
 
+_SHOWN = ("cards", "elsewhere", "may_see_more", "advertised")
+"""What a class may have to show."""
+
+
 def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]:
     cards = kind["cards"]
     idle = sum(not card["containers"] for card in cards)
     state = f", {idle} idle" if known else ""
     shared = f"; shared nodes: {' '.join(kind['shared_nodes'])}" if kind["shared_nodes"] else ""
     yield Text(f"{kind['name']}: {count(len(cards), 'card')}{state}{shared}", style=HEADING)
+    yield from device_plugin.advertised(kind)
     if cards:
         yield _cards(cards, wide=width >= WIDE)
     if len(cards) > 1:
@@ -70,13 +76,16 @@ def _class(kind: Values, width: int, *, known: bool) -> Iterator[RenderableType]
 
 def _cards(cards: Sequence[Values], *, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), "GIVEN TO"):
+    healths = ["HEALTH"] if device_plugin.is_known(list(cards)) else []
+    for name in ("  CARD", "ID", "PCI", "NUMA", *(["NODES"] if wide else []), *healths, "GIVEN TO"):
         table.add_column(name, overflow="fold")
     for card in cards:
         card_id = card["id"] if wide else card["id"][:SHORT_ID]
         nodes = [" ".join(card["nodes"]) or "-"] if wide else []
         numa = "-" if card["numa_node"] is None else str(card["numa_node"])
-        table.add_row(f"  {card['index']}", card_id or "-", card["pci_address"] or "-", numa, *nodes, _holders(card))
+        cells = [card_id or "-", card["pci_address"] or "-", numa, *nodes]
+        health = [device_plugin.health(card)] if healths else []
+        table.add_row(f"  {card['index']}", *cells, *health, _holders(card))
     return table
 
 
@@ -90,8 +99,7 @@ def _holders(card: Values) -> Text:
 
 def _holder(card: Values, held: Values) -> str:
     """Who it is, what part of the card if that is known, and by which evidence."""
-    part = "".join(f"{each}, " for each in held["ids"] if each in card["parts"])
-    return f"{words.short_title(held)} ({part}{held['evidence']})"
+    return f"{words.short_title(held)} ({device_plugin.parts_of(card, held)}{held['evidence']})"
 
 
 def _links(cards: Sequence[Values], links: Sequence[Values]) -> Table:

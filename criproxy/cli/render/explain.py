@@ -39,6 +39,8 @@ def render(values: Values) -> RenderableType:
         parts += _section("What it asked for, as the kubelet sent it", values["asked"]["read_as"])
     if values["why"]:
         parts += _section(WHY.get(row["state"], "Why it is there"), values["why"])
+    if values.get("devices"):
+        parts += _section("How it got its cards", [_cards(each) for each in values["devices"]])
     parts += render_choices(values.get("choices", ()))  # a daemon of an earlier version says nothing of them
     parts += _story(values["events"])
     if values["earlier"]:
@@ -85,6 +87,17 @@ def _should_have(short: Values) -> str:
     since = f" since {short['since']}" if short["since"] else ""
     now = f"has {short['owns_cpus']}" if short["owns_cpus"] else "has shared CPUs"
     return f"It should have {count(short['should_own_cpus'], 'exclusive CPU')}, but {now}{since}: {short['why']}"
+
+
+def _cards(kind: Values) -> str:
+    """From what was allocated to the nodes of its create, in one line."""
+    shares = [f"{each['resource']} {', '.join(each['ids'])} ({each['source']})" for each in kind["allocated"]]
+    known = [*shares] or [kind["evidence"]]
+    cards = f"card{'s' if len(kind['cards']) > 1 else ''} {', '.join(kind['cards']) or 'unknown'}"
+    where = f" at {kind['pci_addresses'].replace(',', ', ')}" if kind["pci_addresses"] else ""
+    nodes = kind["nodes"].replace(",", ", ") or "no node of a card"
+    numa = f" → NUMA node {kind['numa_nodes'].replace(';', ', ')}" if kind["numa_nodes"] else ""
+    return f"{kind['class']}: {' and '.join(known)} → {cards}{where} → {nodes}{numa}"
 
 
 def _elsewhere(row: Values) -> str:

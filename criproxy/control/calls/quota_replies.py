@@ -1,17 +1,19 @@
-"""Replies about containers whose CFS quota was lifted, said as the kubelet asked: it compares that with what it wants.
+"""Replies about containers: a CFS quota that was lifted as the kubelet asked for it, and why criproxy stopped one.
 
-Edits are synchronous and ask nothing: all that they need is in the node, or in the container's stamp.
+The kubelet compares the quota with what it wants, and shows why a container has ended. Edits are synchronous and ask
+nothing: all that they need is in the node, or in the container's stamp.
 """
 
 from dataclasses import dataclass
 
 from criproxy.control.calls.failure_notices import note_failed
 from criproxy.control.context import Context
+from criproxy.control.devices.incidents import Incidents
 from criproxy.cri import api_pb2 as api
-from criproxy.cri.methods import paths
+from criproxy.cri.methods import METHODS, paths
 from criproxy.cri.sizes import stamped_quota
 from criproxy.cri.stamp import read_stamp
-from criproxy.cri.statuses import STATUSES, as_asked
+from criproxy.cri.statuses import STATUSES, as_asked, changed
 from criproxy.model.resources import CfsQuota
 from criproxy.wire.calls import Call, EditHandler, Rule, Table
 
@@ -21,18 +23,26 @@ class Replies:
     """The handlers of edited replies."""
 
     context: Context
+    incidents: Incidents
 
-    def table(self) -> Table:
-        """The rules of all methods that report the resources of containers, in both packages of CRI."""
-        return {path: Rule(edit=self._editor(name)) for name in STATUSES for path in paths(name)}
+    def table(self, *, streams_only: bool = False) -> Table:
+        """The rules of the methods that report statuses of containers, in both packages of CRI.
+
+        Args:
+            streams_only: nothing is to be edited now; but a stream that begins now may last until something is.
+        """
+        names = [name for name in STATUSES if METHODS[name].server_streaming or not streams_only]
+        return {path: Rule(edit=self._editor(name)) for name in names for path in paths(name)}
 
     def _editor(self, name: str) -> EditHandler:
         def edit(call: Call, message: bytes) -> bytes | None:
             try:
-                return as_asked(name, message, self._asked)
+                asked = as_asked(name, message, self._asked)
+                told = changed(name, asked or message, self.incidents.marks(), self.incidents.edit)
             except Exception as error:
                 note_failed(self.context, call, error, message=message)
                 raise  # the data plane counts and logs it
+            return told or asked
 
         return edit
 

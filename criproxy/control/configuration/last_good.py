@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from criproxy.control.settings import Log
+from criproxy.observe.logger import Log
 from criproxy.store.last_good import NAME, GoodFile, write_good
 
 RETRY_S = 10.0

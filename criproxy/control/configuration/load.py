@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from criproxy.control.settings import Adopt, Log, OnError, Promote, Settings
+from criproxy.control.settings import Adopt, OnError, Promote, Settings
 from criproxy.discovery.named import host_reader
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.fallback import Fallback
 from criproxy.errors import ConfigError
 from criproxy.model.cpuset import CpuSet, format_cpuset, parse_cpuset
 from criproxy.model.topology import Topology
+from criproxy.observe.logger import Log
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from time import time
 
-from criproxy.control.settings import Log
 from criproxy.model.node import Node
 from criproxy.model.notices import Refusal
 from criproxy.model.workload import Container, Sizes
+from criproxy.observe.logger import Log
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.kubelet import Kubelet
 from criproxy.control.devices.pod_names import PodNames
 from criproxy.devices.asked import Asked
-from criproxy.devices.evidence import Evidence, Known, Source, Subject, has_new_card, weigh
+from criproxy.devices.evidence import OWN, Evidence, Known, Source, Subject, has_new_card, weigh
 from criproxy.devices.nearness import Whereabouts, whereabouts
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.discovery.patience import Patience
@@ -28,6 +28,11 @@ class Gathered:
     cards: tuple[Whereabouts, ...] = ()
     is_known: bool = False
     """Whether the source beside the create knows the container."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether our own device plugin has given it cards."""
+        return any(each.source == OWN for each in self.evidence.values())
 
 
 @dataclass(slots=True, repr=False)

@@ -4,12 +4,13 @@
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from criproxy.control.context import Context
 from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
+from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
@@ -17,7 +18,7 @@ from criproxy.cri import devices, translate
 from criproxy.cri.hide_all import hide_all
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.devices.asked import Asked
-from criproxy.devices.cards import Stocks
+from criproxy.devices.cards import Stock, Stocks
 from criproxy.devices.classes import DeviceClass
 from criproxy.devices.evidence import without_nodes
 from criproxy.devices.holdings import Holdings, facts_of
@@ -82,11 +83,13 @@ class DeviceGuard:
     cards: MachineCards = field(init=False)
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
+    _mps: MpsClients = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
+        self._mps = MpsClients(self.context, self._patience)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -107,6 +110,11 @@ class DeviceGuard:
         kinds = {kind.name: kind for kind in self.cards.scanned}
         node = self.context.state.node
         return {name: self.holdings.cards_given(node, kinds[name], stock) for name, stock in self.stocks.items()}
+
+    def ids_given(self, known: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
+        """How many ids containers have, of those classes and resources that are *known*."""
+        kinds, resources = {kind for kind, _ in known}, {resource for _, resource in known}
+        return self.holdings.ids_given(self.context.state.node, kinds, resources)
 
     @property
     def problem(self) -> str | None:
@@ -237,6 +245,8 @@ class DeviceGuard:
             if rules.on_no_evidence == "keep":  # otherwise whatever makes us fail would show every card
                 rules = replace(rules, on_no_evidence="hide")
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
+        if not done.refusal:
+            done = _checked(done, await self._mps.check(done.asked, given))
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -256,13 +266,20 @@ class DeviceGuard:
             return GuardResult()
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
-        if given.is_known or words:
-            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards))
+        if given.is_known or given.is_joined or words:
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards, {}))
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:
             self.context.counters.devices[kind, Word.NO_NODES.value] += 1
         return _guarded(rules, given, lacking=bool(lacking))
+
+    def users(self, device_class: str, card: str) -> list[Container]:
+        """The containers that use a card; none where the rules do not have its class."""
+        rules, node = self.rules, self.context.state.node
+        kinds = [kind for kind in rules.classes if kind.name == device_class] if rules else []
+        stock = self.cards.found.get(device_class, Stock())
+        return [container for kind in kinds for container in self.holdings.users(node, kind, stock, card)]
 
     def _failed(self, doing: str, container: Container | None, error: Exception) -> None:
         """Count, remember and log that the rule failed while *doing* something; the log alone has the error's text."""
@@ -288,6 +305,11 @@ class DeviceGuard:
                 return ""
             self._runtimes[sandbox_id] = reply.status.runtime_handler
         return self._runtimes.get(sandbox_id, "")
+
+
+def _checked(done: Boundary, checked: Asked | Refusal) -> Boundary:
+    """What becomes of a create after it was *checked* beside the rule."""
+    return replace(done, refusal=checked) if isinstance(checked, Refusal) else replace(done, asked=checked)
 
 
 def _guarded(rules: DeviceRules, given: Gathered, *, lacking: bool, changed: bool = False) -> GuardResult:

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from criproxy.control.devices.pod_names import PodNames
-from criproxy.control.settings import Log
-from criproxy.control.tasks import Tasks
 from criproxy.cri.podresources import Devices, PodresourcesClient, PodresourcesError
 from criproxy.devices.checkpoint import Checkpoint
 from criproxy.devices.evidence import Known, Subject
@@ -22,6 +20,8 @@ from criproxy.discovery.checkpoint import CheckpointFile, Reading
 from criproxy.discovery.patience import Patience
 from criproxy.errors import StatusCode
 from criproxy.observe.counters import Counters
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import Tasks
 
 ASK_TIMEOUT_S = 10.0
 """How long an answer may take for which no create waits any more; that of the kubelet's own clients."""

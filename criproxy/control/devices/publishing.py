@@ -1,14 +1,15 @@
 """Findings of the rule about devices: counted, logged, kept for `explain` and for `criproxy devices`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from criproxy.control.context import Context
 from criproxy.control.devices.evidence import Gathered
-from criproxy.devices.cards import SHOWN_IDS
-from criproxy.devices.evidence import Evidence, Given
+from criproxy.devices.asked import Asked
+from criproxy.devices.cards import SHOWN_IDS, ids_text
+from criproxy.devices.evidence import OWN, Evidence, Given
 from criproxy.devices.holdings import Holdings, by_kind, facts_of
-from criproxy.devices.may_see import Boundary, Finding, Word
+from criproxy.devices.may_see import Boundary, Word
 from criproxy.devices.rules import DeviceRules
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container
@@ -29,7 +30,7 @@ class DevicePublisher:
         with self.context.failures.harmless("what a create may see of devices"):
             self._count(done, given.evidence)
             if container is not None:
-                self._record(rules, container, done.findings, given)
+                self._record(rules, container, done, given)
 
     def _count(self, done: Boundary, evidence: Evidence) -> None:
         counted, allocations = self.context.counters.devices, self.context.counters.device_allocations
@@ -41,13 +42,15 @@ class DevicePublisher:
         if done.refusal:
             counted["", "refused"] += 1  # the log and the history have it as a refusal
 
-    def _record(self, rules: DeviceRules, container: Container, findings: Sequence[Finding], given: Gathered) -> None:
-        facts = facts_of(findings, given.evidence, given.cards)
+    def _record(self, rules: DeviceRules, container: Container, done: Boundary, given: Gathered) -> None:
+        findings = done.findings
+        nodes = _nodes_of(rules, done.asked)
+        facts = facts_of(done.findings, given.evidence, given.cards, nodes)
         self.holdings.note(container.pod, container.name, facts)
         if not findings:
             return
         places = [card.sentence for card in given.cards if card.nodes][:SHOWN_IDS]
-        sentences = [*(finding.sentence for finding in findings), *places]
+        sentences = [*_chain(given.evidence), *(finding.sentence for finding in findings), *places]
         self.context.state.note(container, Kind.DEVICES, *sentences, **facts)
         quiet = {Word.OVERRIDE} if rules.user_override == "keep" else set[Word]()
         if loud := [finding.sentence for finding in findings if finding.word in _LOUD - quiet]:
@@ -55,3 +58,17 @@ class DevicePublisher:
         else:
             found = (f"{kind}: {words}" if kind else words for kind, words in by_kind(findings).items())
             self.context.log.info("devices", container=container.title, found="; ".join(found))
+
+
+def _chain(evidence: Evidence) -> Iterator[str]:
+    """What our device plugin has allocated, by the names that the kubelet uses."""
+    for kind, allocation in evidence.items():
+        for share in allocation.shares[:SHOWN_IDS]:
+            if share.source == OWN:
+                yield f"{kind}: the device plugin has allocated {share.resource} to it: {ids_text(share.ids)}"
+
+
+def _nodes_of(rules: DeviceRules, asked: Asked) -> Mapping[str, Sequence[str]]:
+    """By class, the nodes of single cards in a create; those that all cards need say nothing."""
+    paths = [node.host_path for node in asked.devices]
+    return {kind.name: [path for path in paths if kind.is_card_node(path)] for kind in rules.classes} if paths else {}

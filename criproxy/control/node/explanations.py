@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from criproxy.control.settings import Log
-from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.choice import chosen_for, considered
 from criproxy.engine.decision import Step
 from criproxy.engine.history import Entry
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import OnDemand, Tasks
 
 QUIET_S, LATEST_S = 0.2, 2.0
 """Decisions are looked at again when none has been made for so long, but not later than that."""

@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from criproxy.control.failures import Failures
 from criproxy.control.node.explanations import MAX_REMEMBERED, MAX_WAITING, Explanations
 from criproxy.control.node.history import History
-from criproxy.control.settings import Log
-from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event
 from criproxy.engine.history import Entry, entries_of
 from criproxy.engine.log_line import log_line
 from criproxy.model.record import Record
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import OnDemand, Tasks
 
 LINGER_S = 0.02
 """How long what happens waits to be told: until then runtime and kubelet are at work on a call, and have the CPUs."""

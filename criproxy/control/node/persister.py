@@ -17,13 +17,14 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from criproxy.control.failures import Failures
-from criproxy.control.settings import Log, StoreLimits
-from criproxy.control.tasks import OnDemand, Tasks
+from criproxy.control.settings import StoreLimits
 from criproxy.errors import CriproxyError, StatusCode, StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import OnDemand, Tasks
 from criproxy.store.store import NodeStore
 from criproxy.store.writing import LeftOut
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from criproxy.control.failures import Failures
-from criproxy.control.settings import Log
 from criproxy.engine.checked_policy import PolicyFault
 from criproxy.engine.decision import Decision
 from criproxy.engine.events import ContainerCreating, ContainerResized, Event, can_be_refused, kind_of
@@ -12,6 +10,8 @@ from criproxy.engine.step import step
 from criproxy.errors import CriproxyError, Fault, Refused
 from criproxy.model.node import Node
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
 from criproxy.policy.api import Policy
 from criproxy.policy.options import options_of
 

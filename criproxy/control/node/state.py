@@ -11,14 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter, time
 
-from criproxy.control.failures import Failures
 from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Heard, Outbox
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.policy_failures import Asking
 from criproxy.control.node.refusals import Refusals
-from criproxy.control.settings import Log
-from criproxy.control.tasks import OnDemand, Tasks
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import (
     ContainerCreating,
@@ -40,6 +37,9 @@ from criproxy.model.notices import Refusal
 from criproxy.model.record import Fact, Kind, Record
 from criproxy.model.workload import Container, ContainerState, Miss, Missed
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
+from criproxy.observe.tasks import OnDemand, Tasks
 from criproxy.policy.api import Policy
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import options_of

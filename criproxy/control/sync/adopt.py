@@ -15,7 +15,6 @@ from criproxy.control.devices.guard import DeviceGuard, GuardResult
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.settings import Adopt
 from criproxy.control.sync.bypass_times import BypassTimes
-from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import translate
 from criproxy.cri.listed import pod_totals
@@ -27,6 +26,7 @@ from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.grant import NO_CPUS, in_place
 from criproxy.model.record import Kind
 from criproxy.model.workload import MAY_RUN, Container, ContainerState, Miss, Missed, Pod, QosClass
+from criproxy.observe.tasks import batches
 
 _AT_ONCE = 16
 """Containers that are asked for side by side and adopted with one event: that keeps the loop for a few ms."""

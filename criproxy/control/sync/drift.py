@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from criproxy.control.context import Context
 from criproxy.control.reconcile.reconciler import Reconciler
 from criproxy.control.sync.hotplug import Hotplug
-from criproxy.control.tasks import batches
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.discovery.container_cgroup import CpusetGroup
 from criproxy.engine.drift import does_harm, is_foreign
@@ -21,6 +20,7 @@ from criproxy.model.cpuset import format_cpuset
 from criproxy.model.grant import NO_CPUS, Applied, CpuQuota, Grant, in_place
 from criproxy.model.node import Node
 from criproxy.model.record import Kind
+from criproxy.observe.tasks import batches
 
 _AT_ONCE = 25
 """Containers whose files are read without a pause: half a millisecond of CPU time."""

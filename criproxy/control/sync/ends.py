@@ -11,10 +11,10 @@ from contextlib import suppress
 from enum import Enum
 
 from criproxy.control.context import Context
-from criproxy.control.tasks import batches
 from criproxy.cri.runtime import if_reported
 from criproxy.engine.events import ContainerExited, ContainerGone
 from criproxy.model.workload import Container, ContainerState
+from criproxy.observe.tasks import batches
 
 LOCK_S = 0.5
 """How long others wait for the end of what is in flight at a container that may have ended."""

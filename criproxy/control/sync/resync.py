@@ -66,6 +66,10 @@ class Resync:
     _removals_s: list[float] = field(default_factory=list)
     """When, on the loop's clock, to compare because of removals that may go on, in order."""
 
+    async def first(self) -> None:
+        """Return once the node is known, for work that may wait for any time."""
+        await self._ready.wait()
+
     async def ready(self) -> None:
         """Return once the node is known.
 

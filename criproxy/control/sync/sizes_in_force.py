@@ -11,7 +11,6 @@ from time import time
 
 from criproxy.control.containers.cgroups import Seen
 from criproxy.control.context import Context
-from criproxy.control.tasks import batches
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.runtime import if_reported
 from criproxy.cri.sizes import sizes_in_force
@@ -20,6 +19,7 @@ from criproxy.engine.events import ContainerResized, ResizeRefused
 from criproxy.errors import CriproxyError
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Sizes
+from criproxy.observe.tasks import batches
 
 AT_ONCE = 16
 """Containers whose sizes are asked for side by side."""

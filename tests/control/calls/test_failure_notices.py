@@ -13,13 +13,13 @@ from criproxy.control.calls.create import Creates
 from criproxy.control.calls.start import Starts
 from criproxy.control.calls.table import Handlers
 from criproxy.control.calls.update import Updates
-from criproxy.control.failures import KEPT_S, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
 from criproxy.cri.runtime import RuntimeCallError
 from criproxy.emulator.runtime import RuntimeOptions
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.model.grant import Applied, Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.workload import Container, ContainerState
+from criproxy.observe.failures import KEPT_S, MAX_KEPT, MAX_NOTICES, MAX_TEXT, Failures
 from criproxy.policy.options import Options
 from criproxy.policy.static import StaticOptions, StaticPolicy
 from criproxy.simulate.machines import machine

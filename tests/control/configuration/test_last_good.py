@@ -9,8 +9,8 @@ from shutil import rmtree
 import pytest
 
 from criproxy.control.configuration.last_good import PolicyFileKeeper
-from criproxy.control.failures import Failures
-from criproxy.control.tasks import Tasks
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from criproxy.store.last_good import GoodFile, read_good
 from tests.control.world import RecordingLog
 

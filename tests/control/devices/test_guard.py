@@ -170,6 +170,8 @@ async def test_who_was_given_a_card_sees_it_and_keeps_it(tmp_path: Path) -> None
             "nvidia": "allocated,stripped,nodes-added",
             "nvidia_ids": "GPU-b",
             "nvidia_source": "podresources",
+            "nvidia_allocated": {"nvidia.com/gpu": {"ids": "GPU-b", "source": "podresources"}},
+            "nvidia_nodes": "/dev/nvidia1",
             "nvidia_pci": "0000:1b:00.0",
         }
 

@@ -181,7 +181,7 @@ async def test_whoever_alone_holds_a_pod_forgets_it(tmp_path: Path, holder: str)
 def test_what_is_remembered_of_ids_is_bounded() -> None:
     """A device plugin may name as many as it likes, however long; none is longer than programs can find cards by."""
     ids = tuple(f"GPU-{number}-{'x' * 5000}" for number in range(5000))
-    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ids, "annotation")}, ())
+    facts = facts_of((), {"nvidia": Allocation(Given.CARDS, ids, "annotation")}, (), {})
 
     found = ids_of(facts, "nvidia")
     assert len(found) == MOST_IDS

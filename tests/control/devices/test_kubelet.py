@@ -11,8 +11,6 @@ import pytest
 from criproxy.control.devices import evidence as gathering
 from criproxy.control.devices import kubelet as module
 from criproxy.control.devices.kubelet import Kubelet
-from criproxy.control.failures import Failures
-from criproxy.control.tasks import Tasks
 from criproxy.cri import api_pb2 as api
 from criproxy.cri.podresources import Devices, PodresourcesClient
 from criproxy.cri.runtime import RuntimeCallError
@@ -22,6 +20,8 @@ from criproxy.devices.evidence import Given, Known, Subject
 from criproxy.devices.rules import DeviceRules, KubeletFiles
 from criproxy.emulator.kubelet import CREATE_TIMEOUT_S, PodSpec, container_config, sandbox_config
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from tests.allocations import Allocated, Allocations
 from tests.control.devices.test_guard import VOID, envs, world
 from tests.control.world import RecordingLog, World, sharer

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from criproxy.control.failures import Failures
 from criproxy.control.node import explanations as considering
 from criproxy.control.node.explanations import MAX_WAITING, Explanations
-from criproxy.control.tasks import Tasks
 from criproxy.engine.checked_policy import CheckedPolicy
 from criproxy.engine.choice import MAX_FACTS, Choice, Decided, weighed
 from criproxy.engine.decision import Decision, Step
@@ -23,6 +21,8 @@ from criproxy.model.grant import Grant, Layout
 from criproxy.model.node import Node
 from criproxy.model.plain import from_plain
 from criproxy.model.workload import Container, QosClass, Sizes
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.policy.candidates import Candidates, Measure, Row
 from criproxy.policy.none import NonePolicy

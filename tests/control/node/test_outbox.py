@@ -5,17 +5,17 @@ import time
 
 import pytest
 
-from criproxy.control.failures import Failures
 from criproxy.control.node import outbox
 from criproxy.control.node.history import History
 from criproxy.control.node.outbox import Outbox
 from criproxy.control.node.refusals import Refusals
-from criproxy.control.tasks import Tasks
 from criproxy.engine.decision import Decision, Step
 from criproxy.engine.events import Event, PodCreated
 from criproxy.engine.history import Entry
 from criproxy.model.record import Kind, Record
 from criproxy.model.workload import Container, Pod
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from criproxy.policy.none import NonePolicy
 from criproxy.policy.options import Options
 from tests.control.node.test_persister import EMPTY, LIMIT_S

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from criproxy.control.failures import Failures
 from criproxy.control.node.persister import MAX_RECORDS, Persister
 from criproxy.control.settings import StoreLimits
-from criproxy.control.tasks import Tasks
 from criproxy.errors import StoreError
 from criproxy.model.node import Node
 from criproxy.model.record import Kind, Record
 from criproxy.model.topology import Topology
 from criproxy.model.workload import Pod
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from criproxy.simulate.machines import machine
 from criproxy.store.writing import LeftOut
 from tests.control.world import RecordingLog

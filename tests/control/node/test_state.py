@@ -7,11 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from criproxy.control.failures import Failures
 from criproxy.control.node import state
 from criproxy.control.node.persister import Persister
 from criproxy.control.node.state import NodeState, Words
-from criproxy.control.tasks import Tasks
 from criproxy.engine.events import (
     ContainerCreated,
     ContainerCreating,
@@ -28,6 +26,8 @@ from criproxy.model.node import Node
 from criproxy.model.record import Kind
 from criproxy.model.workload import Container, ContainerState, Pod, QosClass
 from criproxy.observe.counters import Counters
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
 from criproxy.policy.api import Policy
 from criproxy.policy.static import StaticPolicy
 from criproxy.store.store import NodeStore

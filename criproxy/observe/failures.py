@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from criproxy.control.settings import Log
 from criproxy.model.notices import Notice, timestamp
+from criproxy.observe.logger import Log
 
 KEPT_S = 3600.0
 """So long a failure is shown."""

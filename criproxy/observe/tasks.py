@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import Any, TypeVar
 
-from criproxy.control.failures import Failures
-from criproxy.control.settings import Log
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
 """Before supervised work begins again; the pause doubles with each failure."""

@@ -1,0 +1,147 @@
+"""``criproxy device-plugin``: offers the node's cards to the kubelet."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.place import Place
+from criproxy.cli.serve import LOG_FORMATS, LOG_LEVELS
+from criproxy.nvidia.flags import PLUGIN, Flag
+from criproxy.nvidia.load import CONFIG_FILE
+
+_OURS = "nvidia_flag_"
+"""What the names of parameters begin with that stand for NVIDIA's flags."""
+_METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
+
+
+def _is_passed(flag: Flag) -> bool:
+    return bool(flag.key) and flag.key != CONFIG_FILE
+
+
+def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of NVIDIA's device plugin."""
+    for number, flag in reversed([*enumerate(PLUGIN)]):
+        if _is_passed(flag):
+            names = [f"--{name}" for name in flag.names]
+            several = flag.kind in ("texts", "integers")
+            more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
+            text = f"NVIDIA's flag: {flag.key} of its file; variable {flag.variables[0]}."
+            names.append(f"{_OURS}{number}")
+            option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
+            command = option(command)
+    return command
+
+
+def _arguments(options: dict[str, Any]) -> Iterator[str]:
+    """Take NVIDIA's flags out of *options*, as its plugin would get them."""
+    for number, flag in enumerate(PLUGIN):
+        value = options.pop(f"{_OURS}{number}", None)
+        for each in value if isinstance(value, tuple) else () if value is None else (value,):
+            yield f"--{flag.names[0]}={each}"
+
+
+@click.command("device-plugin", short_help="Offer GPUs and other devices to the kubelet.")
+@click.option(
+    "--config",
+    type=Place(),
+    metavar="FILE|DIR",
+    help="Policy file, or a directory of policy files.  [default: /etc/criproxy/policy.yaml, if it exists]",
+)
+@click.option(
+    "--nvidia-config",
+    "--config-file",
+    "nvidia_config",
+    metavar="FILE|DIR",
+    help="NVIDIA's configuration file (version: v1), or a directory of such files.  "
+    "[default: what the variable CONFIG_FILE says, else devices.plugin.nvidiaConfig of the policy file]",
+)
+@click.option("--name", metavar="NAME", help="Use the file of this name in the directory of NVIDIA's files.")
+@click.option(
+    "--hostname", metavar="NAME", help="Choose the files that this host would use.  [default: this host's name]"
+)
+@click.option(
+    "--group",
+    metavar="LABEL",
+    help="Choose the files that a node of this group would use.  [default: what /etc/criproxy/group says]",
+)
+@click.option(
+    "--kubelet-dir",
+    type=Place(folder=True),
+    metavar="DIR",
+    help="The kubelet's directory, with device-plugins, plugins_registry and pod-resources.  "
+    "[default: /var/lib/kubelet]",
+)
+@click.option(
+    "--register",
+    type=click.Choice(["kubelet", "plugins-registry"]),
+    help="How the kubelet learns of the plugin: a call of its socket, or a socket in its directory plugins_registry.  "
+    "[default: devices.plugin.register of the policy file, else kubelet]",
+)
+@click.option(
+    "--host-root",
+    type=Place(folder=True),
+    default="/",
+    show_default=True,
+    help="Prefix of the host's files: /sys, /proc, /dev, the kubelet's, and those that the policy file names.",
+)
+@click.option(
+    "--http",
+    metavar="ADDRESS",
+    help="Serve /metrics, /healthz and /readyz on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]",
+)
+@click.option(
+    "--control-socket",
+    default=DEFAULT_CONTROL_SOCKET,
+    show_default=True,
+    metavar="PATH",
+    help="The socket of the daemon, which is told of cards that do not work; it need not run.",
+)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="auto",
+    show_default=True,
+    help="auto: journal if systemd reads standard error, else console.",
+)
+@_nvidia_flags
+def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - click has checked them
+    """Offer the cards of this node to the kubelet, whole or shared, and watch their health.
+
+    Without a policy file, NVIDIA's cards are offered as NVIDIA's own device plugin offers them. Its flags and variables
+    take precedence over its file.
+
+    SIGHUP reads the files again. SIGTERM and SIGINT stop the program.
+    """
+    from criproxy.observe import log  # first: it spares the start what structlog would load and we never use
+
+    writer = log.setup(log_format, log_level)
+    try:
+        from criproxy.deviceplugin.options import Options
+        from criproxy.deviceplugin.serve import run
+
+        arguments = tuple(_arguments(options))
+        given = {name: value for name, value in options.items() if value is not None}
+        run(Options(nvidia_arguments=arguments, **given), writer)
+    except Exception as error:
+        raise click.exceptions.Exit(
+            _tell(log.structlog.get_logger("criproxy"), log.chosen(log_format), error)
+        ) from error
+
+
+def _tell(logger: Any, log_format: str, error: Exception) -> int:  # noqa: ANN401 - structlog's own type
+    """Say why the program ends; returns the exit status."""
+    from criproxy.cli.render.lines import say
+    from criproxy.errors import CriproxyError
+
+    if not isinstance(error, CriproxyError):
+        logger.critical("failed by a mistake of its own", error=repr(error), exc_info=error)
+        return CriproxyError.exit_status
+    if log_format == "console":
+        say(str(error), err=True)
+    else:
+        for line in str(error).splitlines():
+            logger.critical("cannot serve", error=line)
+    return error.exit_status

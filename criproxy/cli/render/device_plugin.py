@@ -1,0 +1,69 @@
+"""The lines of `criproxy devices` about our device plugin: what it offers, and how its cards are."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from criproxy.cli.render import words
+from criproxy.cli.render.console import NOTE, QUIET, TROUBLE
+from criproxy.cli.render.topology_words import count
+
+Values = dict[str, Any]
+
+
+def state(values: Values) -> Iterator[Text]:
+    """Whether it runs; nothing where it has never reported."""
+    plugin = values.get("device_plugin")  # a daemon of an earlier version does not say it
+    if plugin is None:
+        return
+    if plugin["state"] == "running":
+        yield Text(f"device plugin: running (reported at {plugin['reported']})", style=QUIET)
+    else:
+        text = f"device plugin: not running (last report at {plugin['reported']}); what it said may be outdated"
+        yield Text(text, style=NOTE)
+
+
+def advertised(kind: Values) -> Iterator[Text]:
+    """A line for each resource of a class."""
+    for each in kind.get("advertised", ()):
+        given = "" if each["given"] is None else f", {each['given']} given"
+        line = f"  {each['name']}: {count(each['ids'], 'id')}, {each['healthy']} healthy{given}"
+        if each["registered"]:
+            yield Text(line)
+        else:
+            yield Text(f"{line}; the kubelet has not accepted it: {each['problem'] or 'not registered'}", style=NOTE)
+
+
+def is_known(cards: list[Values]) -> bool:
+    """Whether it says how any card is."""
+    return any(card.get("healthy") is not None for card in cards)
+
+
+def health(card: Values) -> Text:
+    """How a card is, in a cell."""
+    if card.get("healthy") is None:
+        return Text("?", style=QUIET)
+    if card["healthy"]:
+        return Text("healthy")
+    since = f" since {card['since'][:19]}Z" if card["since"] else ""
+    return Text(f"unhealthy{since}: {card['reason'] or 'no reason given'}", style=TROUBLE)
+
+
+def parts_of(card: Values, held: Values) -> str:
+    """The ids by which a container has a card, where these are others than that of the card: replicas, or parts."""
+    ids = [each for each in held.get("ids_of_card", ()) if each not in held["ids"]]
+    return "".join(f"{each}, " for each in [*ids, *(each for each in held["ids"] if each in card["parts"])])
+
+
+def incidents(values: Values) -> Iterator[Text]:
+    """Unhealthy cards, with the containers that use them."""
+    for each in values.get("incidents", ()):
+        users = [f"{words.title(one)}{_use(one)}" for one in each["containers"]]
+        by = f", used by {', '.join(users)}" if users else ", used by no container"
+        text = f"{each['class']}: card {each['card']} is unhealthy since {each['since']}: {each['reason']}"
+        yield Text(f"{text} (onUnhealthy: {each['action']}){by}", style=TROUBLE if users else NOTE)
+
+
+def _use(one: Values) -> str:
+    return {"stopping": " (being stopped)", "stopped": " (stopped)"}.get(one["use"], "")

@@ -1,0 +1,150 @@
+"""NVIDIA's configuration file on this node: which of several holds, and what is wrong with it."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from criproxy.config.choice import GROUP_FILE, read_group
+from criproxy.config.files import read_text
+from criproxy.devices.plan import PluginPlan
+from criproxy.errors import ConfigError
+from criproxy.nvidia.flags import Program
+from criproxy.nvidia.load import load
+from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
+from criproxy.nvidia.selection import Choice, choose, config_names
+from criproxy.nvidia.unknown import unknown_keys
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What decides which of several named files holds on a node, in this order."""
+
+    explicit: str = ""
+    """The name of a file, by an option of the command line."""
+    hostname: str = ""
+    group: str | None = None
+    """None takes it from the file of the node's group, where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvidiaFile:
+    """NVIDIA's configuration as it holds on this node."""
+
+    file: Path | None
+    """None: there is no file, but flags and variables."""
+    reason: str
+    """Why it is this one."""
+    config: PluginConfig | None
+    """None if something is wrong."""
+    mistakes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What has no effect."""
+
+    @property
+    def error(self) -> ConfigError:
+        """All mistakes, a line each."""
+        return ConfigError("\n".join(self.mistakes))
+
+
+def examine(
+    plan: PluginPlan,
+    node: Node,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    *,
+    has_nvml: bool = True,
+    program: Program = "plugin",
+) -> NvidiaFile:
+    """Read and check the file that *plan* names; whatever is wrong with it comes back as mistakes.
+
+    Args:
+        plan: our own section; its entries for shared cards of NVIDIA's count where the file has none.
+        node: chooses among several files.
+        args: NVIDIA's flags, which come before the file.
+        env: the environment, of which NVIDIA's variables come before the file.
+        has_nvml: whether there is a library NVML on this machine.
+        program: of NVIDIA's, which has flags and variables of its own.
+    """
+    try:
+        file, reason = chosen(Path(plan.nvidia_config), node) if plan.nvidia_config else (None, "no file is named")
+    except ConfigError as error:
+        return NvidiaFile(file=None, reason="", config=None, mistakes=(f"{plan.nvidia_config}: {error}",))
+    text, mistakes = read_text(file) if file else (None, [])
+    if mistakes or (file and text is None):
+        wrong = tuple(mistake.located(file or Path()) for mistake in mistakes)
+        return NvidiaFile(file=file, reason=reason, config=None, mistakes=wrong)
+    prefix = f"{file}: " if file else ""
+    try:
+        config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
+    except PluginConfigError as error:
+        return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
+    notes = tuple(f"{prefix}{note}" for note in _notes(text, config, plan))
+    return NvidiaFile(file=file, reason=reason, config=config, notes=notes)
+
+
+def chosen(path: Path, node: Node) -> tuple[Path, str]:
+    """The file *path*, or of the folder *path* the one that holds on a node, and why.
+
+    Raises:
+        ConfigError: none of them does.
+    """
+    if not os.path.isdir(path):  # noqa: PTH112 - is_dir() raises for a name that is too long
+        return path, "it was named"
+    try:
+        names = [name for name in config_names(os.listdir(path)) if not (path / name).is_dir()]  # noqa: PTH208
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}") from None
+    files = {_stem(name): name for name in sorted(names, key=lambda name: name == _stem(name))}
+    group = read_group(GROUP_FILE) if node.group is None else node.group
+    groups = [group, f"group-{group}"] if group else []
+    choice: Choice = choose(files.keys(), _stem(node.explicit), node.hostname, groups)
+    return path / files[choice.name], choice.reason
+
+
+def _stem(name: str) -> str:
+    """The name without what says that it is YAML: NVIDIA's own files have none."""
+    return next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)
+
+
+def with_own_sharing(config: PluginConfig, plan: PluginPlan) -> PluginConfig:
+    """NVIDIA's *config* with the cards that our own section shares.
+
+    Raises:
+        PluginConfigError: both say which cards are shared.
+    """
+    entries = plan.shared_of(plan.nvidia) if plan.nvidia else ()
+    if not entries:
+        return config
+    if config.sharing.shared is not None:
+        raise PluginConfigError(
+            "sharing: devices.plugin.sharing of the policy file shares NVIDIA's cards, too", advice="keep one of them"
+        )
+    resources = tuple(
+        SharedResource(name=each.name, rename=each.rename, devices=each.devices, replicas=each.replicas)
+        for each in entries
+    )
+    only_one = any(each.only_one for each in entries)
+    shared = SharedResources(resources=resources, fail_requests_greater_than_one=only_one)
+    return replace(config, sharing=Sharing(time_slicing=shared))
+
+
+def _notes(text: str | None, config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
+    for key in unknown_keys(text or ""):
+        yield key.sentence
+    if plan.nvidia is None:
+        return
+    kind = plan.nvidia.kind
+    for name in named_resources(config):
+        if not kind.serves(name):
+            yield f"{name} is not among resources of the class {kind.name!r}: add it there, or its pods see no card"
+
+
+def named_resources(config: PluginConfig) -> list[str]:
+    """The resources that a file names for cards, each once."""
+    patterns = (each.name for each in (*config.gpu_resources, *config.mig_resources))
+    shared = config.sharing.shared.resources if config.sharing.shared else ()
+    return list(dict.fromkeys((*patterns, *(each.rename or each.name for each in shared))))

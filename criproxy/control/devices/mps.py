@@ -1,0 +1,49 @@
+"""Clients of MPS at a create: without the daemon's directory the runtime would make an empty one, and CUDA would fail.
+
+So nothing is created then, and the kubelet tries again.
+"""
+
+from dataclasses import dataclass
+
+from criproxy.control.context import Context
+from criproxy.control.devices.evidence import Gathered
+from criproxy.devices.asked import Asked
+from criproxy.devices.may_see import Refusal
+from criproxy.discovery.patience import Hangs, Patience
+from criproxy.errors import StatusCode
+from criproxy.nvidia.mps_client import mps_client, with_shared_memory
+
+LOOK_TIMEOUT_S = 1.0
+"""How long a create waits for the host's directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpsClients:
+    """Checks what our device plugin wrote into a create; what others wrote stays as it is."""
+
+    context: Context
+    patience: Patience
+
+    async def check(self, asked: Asked, given: Gathered) -> Asked | Refusal:
+        """The create as it goes on, or why it does not.
+
+        Not earlier: the daemon of a resource may start long after Allocate. Not later: the runtime makes every
+        directory that a mount lacks, and then the daemon's own start finds one that is not its own.
+        """
+        client = mps_client(asked) if given.is_joined else None
+        if client is None:
+            return asked
+        path = self.context.settings.host_root / client.pipe.lstrip("/")
+        try:
+            is_there = await self.patience.wait(client.pipe, path.is_dir, LOOK_TIMEOUT_S)
+        except Hangs as error:
+            return _refused(str(error))
+        except OSError as error:
+            return _refused(f"the directory {client.pipe} cannot be looked at: {error.strerror}")
+        if not is_there:
+            return _refused(f"the directory {client.pipe} does not exist on this host: start the MPS control daemon")
+        return with_shared_memory(asked, client)
+
+
+def _refused(why: str) -> Refusal:
+    return Refusal(StatusCode.FAILED_PRECONDITION, f"it is a client of CUDA MPS, and {why}")

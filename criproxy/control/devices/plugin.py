@@ -1,0 +1,33 @@
+"""The device plugin as the daemon knows it: its last report, and whether it still runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, time
+
+from criproxy.devices.published import Published
+
+
+@dataclass(slots=True)
+class DevicePlugin:
+    """Keeps the last report; a restart of the daemon forgets it, and the device plugin soon reports again."""
+
+    clock: Callable[[], float] = monotonic
+    report: Published | None = None
+    """The last one; None: it has not reported since the daemon's start."""
+    reported_s: float = 0.0
+    """When, in seconds since the epoch."""
+    _at_s: float = 0.0
+
+    def publish(self, report: Published) -> None:
+        """Keep *report* in place of the last one."""
+        self.report, self.reported_s, self._at_s = report, time(), self.clock()
+
+    def ids(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By class and resource, how many ids are healthy and how many are not; nothing where it does not run."""
+        resources = self.report.resources if self.report and self.runs else ()
+        return {(each.device_class, each.name): (each.healthy, each.ids - each.healthy) for each in resources}
+
+    @property
+    def runs(self) -> bool:
+        """Whether its last report is recent."""
+        return self.report is not None and self.clock() - self._at_s <= self.report.stale_after_s

@@ -1,0 +1,115 @@
+"""Follows the program that tells of NVML's events: starts it, again where it ends or hangs, and reads what it says."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from criproxy.deviceplugin.backoff import Backoff
+from criproxy.deviceplugin.nvml_events import Registered
+from criproxy.deviceplugin.processes import Child
+from criproxy.model.plain import from_plain
+from criproxy.nvidia.xids import Event
+from criproxy.observe.logger import Log
+
+SILENT_S = 30.0
+"""The program says something every 5 s."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Before it is started again."""
+
+
+@dataclass(slots=True, repr=False)
+class EventsWatch:
+    """Watches the GPUs of the machine.
+
+    Args:
+        command: the program.
+        registered: called when it is known which GPUs are watched.
+        happened: called with each event.
+        log: is told once why there are no events.
+    """
+
+    command: Sequence[str]
+    registered: Callable[[Registered], None]
+    happened: Callable[[Event], None]
+    log: Log
+    silent_s: float = SILENT_S
+    problem: str = ""
+    """Why there are no events at the moment."""
+    _gpus: tuple[str, ...] = ()
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S))
+    _child: Child = field(default_factory=Child)
+
+    def use(self, gpus: Sequence[str]) -> None:
+        """Watch these, by their UUIDs, from now on; without any the program does not run."""
+        if tuple(gpus) != self._gpus:
+            self._gpus = tuple(gpus)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        try:
+            while True:
+                self._changed.clear()
+                if not self._gpus:
+                    self.problem = ""
+                    await self._changed.wait()
+                    continue
+                await self._once()
+        finally:
+            await self._child.end()
+
+    async def _once(self) -> None:
+        """Run the program until it ends, or other GPUs are to be watched; after its end there is a pause."""
+        following = asyncio.create_task(self._follow(), name="follow events of cards")
+        changed = asyncio.create_task(self._changed.wait())
+        try:
+            await asyncio.wait({following, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                self._say(following.result())
+                await asyncio.wait({changed}, timeout=self._backoff.pause_s())
+        finally:
+            for task in (following, changed):
+                task.cancel()
+            await asyncio.gather(following, changed, return_exceptions=True)
+            await self._child.end()
+
+    async def _follow(self) -> str:
+        """Read what the program says; returns why it says no more."""
+        try:
+            lines = await self._child.start(self.command)
+        except OSError as error:
+            return f"{self.command[0]} cannot be run: {error.strerror}"
+        problem = "the program that watches events of cards has ended"
+        while True:
+            try:
+                async with asyncio.timeout(self.silent_s):
+                    line = await lines.readline()
+                if not line:
+                    return problem
+                problem = self._take(json.loads(line)) or problem
+            except TimeoutError:
+                return f"NVML has not answered for {self.silent_s:g} s"
+            except ValueError as error:
+                return f"the program that watches events of cards says nonsense: {error}"
+
+    def _take(self, said: object) -> str:
+        """Use one line; returns the problem that it tells of."""
+        match said:
+            case {"registered": found}:
+                self.registered(from_plain(Registered, found))
+            case {"event": event}:
+                self.happened(from_plain(Event, event))
+            case {"problem": str(problem)}:
+                return problem
+        if self.problem:
+            self.log.info("events of cards are seen again")
+        self.problem = ""
+        self._backoff.reset()
+        return ""
+
+    def _say(self, problem: str) -> None:
+        if problem != self.problem:
+            self.log.warning("events of cards are not seen", reason=problem)
+        self.problem = problem

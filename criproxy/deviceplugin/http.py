@@ -1,0 +1,46 @@
+"""Metrics and health of the device plugin over HTTP. Imported only where ``--http`` is given."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from criproxy.deviceplugin.metrics import PluginMetrics, Sample
+from criproxy.deviceplugin.settings import State
+from criproxy.observe.address import Address
+from criproxy.observe.heartbeat import STALE_S, Heartbeat
+from criproxy.observe.http import HttpServer, Sources
+from criproxy.observe.logger import Log
+
+
+async def serve_http(
+    stack: AsyncExitStack, address: Address, sample: Callable[[], Sample], heartbeat: Heartbeat, log: Log
+) -> None:
+    """Serve on *address* until *stack* ends it.
+
+    Raises:
+        CriproxyError: the address cannot be had.
+    """
+    listener = address.listen()
+    stack.callback(listener.close)
+
+    async def healthy() -> str | None:
+        overdue_s = heartbeat.overdue_s()
+        return None if overdue_s < STALE_S else f"the event loop is {overdue_s:.1f} s late"
+
+    async def ready() -> str | None:
+        return not_ready(sample())
+
+    server = HttpServer(Sources(PluginMetrics(sample).render, healthy, ready))
+    stack.push_async_callback(server.stop)
+    await server.start(listener)
+    if not address.is_local:
+        text = "--http is open to every client that reaches this node: there is no authentication"
+        log.warning(text, address=str(address))
+    log.info("serving metrics and health", address=str(address))
+
+
+def not_ready(sample: Sample) -> str | None:
+    """Which resource the kubelet does not have, and why; None where it has all."""
+    for status in sample.status:
+        if status.state is not State.REGISTERED:
+            return f"{status.resource}: {status.text or status.state.value}"
+    return None

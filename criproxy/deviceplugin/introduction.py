@@ -1,0 +1,185 @@
+"""Keeps one served plugin known to the kubelet: registers it, notices that the kubelet has gone or taken another."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.deviceplugin import messages
+from criproxy.deviceplugin.backoff import Backoff
+from criproxy.deviceplugin.registration import KubeletSocket, RegistrationRefused
+from criproxy.deviceplugin.servicer import Servicer
+from criproxy.deviceplugin.settings import State, Times
+from criproxy.deviceplugin.situation import Sight, Situation
+from criproxy.deviceplugin.sockets import Identity
+
+
+@dataclass(slots=True, repr=False)
+class Introduction:
+    """What both ways to become known have in common."""
+
+    servicer: Servicer
+    situation: Situation
+    kubelet: KubeletSocket
+    times: Times
+    _announced: api.DevicePluginOptions | None = None
+    """Which calls the kubelet was asked to make: it reads that once."""
+    _replaced: int = 0
+    """How often in a row another plugin was registered, since this kubelet came."""
+
+    async def lost(self, before: Sight) -> None:
+        """Return when it is worth a try to become known again, after the kubelet has ended the stream."""
+        if await self.situation.until_changed(before, self.times.settle_s, self._followed):
+            return
+        if not await self.kubelet.is_alive():
+            self.situation.enter(State.NO_KUBELET, "the kubelet has stopped")
+            await self.situation.until_changed(before, self.times.longest_pause_s, self._followed)
+            return
+        self.servicer.counts.replaced += 1
+        text = "the kubelet ended the stream of devices, and goes on: a second plugin registers this resource"
+        self.situation.enter(State.REPLACED, text)
+        pauses = self.times.replaced_pauses_s
+        pause_s = pauses[min(self._replaced, len(pauses) - 1)]
+        self._replaced += 1
+        await self.situation.until_changed(before, pause_s, self._followed)
+
+    @property
+    def _options(self) -> api.DevicePluginOptions:
+        return messages.options(self.servicer.resource)
+
+    def _followed(self) -> bool:
+        return self.servicer.streams > 0
+
+
+@dataclass(slots=True, repr=False)
+class ByCall(Introduction):
+    """Registers with a call to kubelet.sock."""
+
+    endpoint: str = ""
+    """The name of the plugin's socket."""
+    _known_to: Identity | None = None
+    """The kubelet that took the plugin."""
+    _seen: Identity | None = None
+    """The kubelet that was there last."""
+    _backoff: Backoff = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(self.times.first_pause_s, self.times.longest_pause_s)
+
+    async def keep(self, is_served: Callable[[Sight], bool]) -> None:
+        """Keep the plugin registered until its socket is gone; a new socket is a new plugin to every kubelet."""
+        self._forget()
+        while is_served(sight := await self.situation.sight()):
+            if sight.kubelet != self._seen:
+                self._seen, self._replaced = sight.kubelet, 0
+                self._backoff.reset()
+            if sight.kubelet is None:
+                self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path} is missing")
+                await self.situation.news()
+            elif sight.kubelet != self._known_to or self._announced != self._options:
+                await self._introduce(sight, is_served)
+            elif self._followed():
+                self.situation.enter(State.REGISTERED)
+                await self.situation.news()
+            else:
+                await self._lost(sight)
+
+    async def _lost(self, sight: Sight) -> None:
+        await self.lost(sight)
+        if self.situation.state is State.REPLACED and not self._followed():
+            self._forget()
+
+    def _forget(self) -> None:
+        """Register again."""
+        self._known_to = None
+
+    async def _introduce(self, sight: Sight, is_served: Callable[[Sight], bool]) -> None:
+        registering = asyncio.create_task(self._register(), name=f"register {self.situation.resource}")
+        try:
+            await self._ended(registering, is_served)
+        except RegistrationRefused as error:
+            self._forget()
+            await self._refused(str(error))
+            await self.situation.until_changed(sight, self._backoff.pause_s())
+        else:
+            if not registering.cancelled():
+                self._known_to = sight.kubelet
+        finally:
+            registering.cancel()
+
+    async def _refused(self, reason: str) -> None:
+        if await self.kubelet.is_alive():
+            self.servicer.counts.refused += 1
+            self.situation.enter(State.REFUSED, reason)
+        else:
+            self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path}: no kubelet listens on it")
+
+    async def _register(self) -> None:
+        opened, self._announced = self.servicer.opened, self._options
+        await self.kubelet.register(self.servicer.resource, self.endpoint, self.times.register_s)
+        self.servicer.counts.registered += 1
+        try:
+            async with asyncio.timeout(self.times.stream_s):
+                while self.servicer.opened == opened:
+                    await self.servicer.stream_changed()
+        except TimeoutError:
+            text = f"the kubelet took the registration, and has not asked for the devices for {self.times.stream_s:g} s"
+            raise RegistrationRefused(text) from None
+        self._backoff.reset()
+
+    async def _ended(self, registering: "asyncio.Task[None]", is_served: Callable[[Sight], bool]) -> None:
+        """Return when *registering* has; it is cancelled when the socket is gone to which the kubelet would dial.
+
+        Raises:
+            RegistrationRefused: it was raised in *registering*.
+        """
+        registering.add_done_callback(lambda _: self.situation.notify())
+        while not registering.done():
+            await self.situation.news()
+            if not registering.done() and not is_served(await self.situation.sight()):
+                registering.cancel()
+                await asyncio.wait({registering})
+        if not registering.cancelled():
+            registering.result()
+
+
+@dataclass(slots=True, repr=False)
+class ByFolder(Introduction):
+    """Waits until the kubelet finds the plugin's socket in plugins_registry."""
+
+    _verdict: str = ""
+    """Why the kubelet did not take the plugin; empty where it did, or has not said yet."""
+    _was_followed: bool = False
+
+    def notified(self, reason: str) -> None:
+        """The kubelet says what came of the plugin: why it did not take it, empty if it did."""
+        self._verdict = reason
+        if reason:
+            self.servicer.counts.refused += 1
+        else:
+            self.servicer.counts.registered += 1
+        self.situation.notify()
+
+    async def keep(self, is_served: Callable[[Sight], bool]) -> None:
+        """Return when the socket is gone, or should be made anew so that the kubelet finds it again."""
+        self._was_followed, self._verdict, self._announced = False, "", self._options
+        while is_served(sight := await self.situation.sight()) and self._announced == self._options:
+            if self._followed():
+                self._was_followed = True
+                self.situation.enter(State.REGISTERED)
+                await self.situation.news()
+            elif self._was_followed:
+                await self.lost(sight)
+                if self.situation.state is State.REPLACED and not self._followed():
+                    return
+            else:
+                self._enter_unknown(sight)
+                await self.situation.news()
+
+    def _enter_unknown(self, sight: Sight) -> None:
+        if self._verdict:  # the kubelet tries again by itself
+            self.situation.enter(State.REFUSED, self._verdict)
+        elif sight.kubelet is None:
+            self.situation.enter(State.NO_KUBELET, f"{self.kubelet.path} is missing")
+        else:
+            self.situation.enter(State.UNREGISTERED)

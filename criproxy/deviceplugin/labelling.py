@@ -1,0 +1,128 @@
+"""Keeps the feature file as it should be: looks again from time to time, and after each change of cards or files."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from criproxy.deviceplugin.configuration import Loaded
+from criproxy.deviceplugin.label_file import label_text, machine_type, says, write
+from criproxy.deviceplugin.options import below
+from criproxy.deviceplugin.publisher import Publisher
+from criproxy.discovery.patience import Hangs, Patience
+from criproxy.nvidia.label_output import FileOutput, feature_file
+from criproxy.nvidia.options import Flags
+from criproxy.observe.logger import Log
+
+WRITE_S = 10.0
+"""How long the disk may take."""
+SOON_S = 0.2
+"""Cards that come together are written together."""
+
+
+@dataclass(slots=True, repr=False)
+class Labelling:
+    """Writes the labels of the node, if the files say so.
+
+    Args:
+        host_root: above the feature file.
+        publisher: has what labels tell of.
+        log: is told once why there are none.
+        now: seconds since the epoch.
+    """
+
+    host_root: Path
+    publisher: Publisher
+    log: Log
+    now: Callable[[], float] = time.time
+    problem: str = ""
+    written: int = 0
+    """How often the file was written."""
+    _loaded: Loaded | None = None
+    _loaded_s: float = 0.0
+    _file: Path | None = None
+    """The one that was written."""
+    _stopped: bool = False
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _patience: Patience = field(default_factory=Patience)
+
+    def soon(self) -> None:
+        """Something that labels tell of may have changed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Keep the file for ever."""
+        while True:
+            plan = self.publisher.loaded.plan.labels
+            try:
+                async with asyncio.timeout(plan.interval_s if plan and not self._is_once() else None):
+                    await self._wanted.wait()
+                await asyncio.sleep(SOON_S)
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            await self._keep()
+
+    async def stop(self) -> None:
+        """The labels end with the program, unless it was to write them once."""
+        self._stopped = True
+        flags = self._flags()
+        if isinstance(output := feature_file(flags), FileOutput) and output.removed_on_exit:
+            await self._remove()
+
+    async def _keep(self) -> None:
+        if self._stopped:
+            return
+        loaded = self.publisher.loaded
+        if loaded is not self._loaded:
+            self._loaded, self._loaded_s = loaded, self.now()
+        file = below(self.host_root, loaded.plan.labels.file) if loaded.plan.labels else None
+        if file != self._file:
+            await self._remove()
+        if file is None:
+            return
+        try:
+            is_new, problem = await self._patience.wait(str(file), partial(self._write, file, loaded), WRITE_S)
+            self._say(problem)
+            if is_new:
+                self.written += 1
+                self.log.info("the labels of the node are written", file=str(file))
+        except Hangs as error:
+            self._say(str(error))
+        except OSError as error:
+            self._say(f"{error.filename or file}: {error.strerror or error}")
+
+    def _write(self, file: Path, loaded: Loaded) -> tuple[bool, str]:
+        """Write the file, if it says something else; whether it did, and what is wrong with NVIDIA's; may block."""
+        flags = self._flags()
+        model = machine_type(below(self.host_root, flags.gfd.machine_type_file))
+        publisher = self.publisher
+        text, problem = label_text(loaded.features, publisher.inventory, publisher.served, model, self._loaded_s)
+        is_new = not says(file, text)
+        if is_new:
+            write(file, text)
+        self._file = file
+        return is_new, f"NVIDIA's cards have none: {problem}" if problem else ""
+
+    async def _remove(self) -> None:
+        file, self._file = self._file, None
+        if file is None:
+            return
+        try:
+            await self._patience.wait(str(file), partial(file.unlink, missing_ok=True), WRITE_S)
+        except (OSError, Hangs) as error:
+            self.log.warning("labels stay although they should not", file=str(file), reason=str(error))
+
+    def _flags(self) -> Flags:
+        features = self.publisher.loaded.features
+        return features.flags if features else Flags()
+
+    def _is_once(self) -> bool:
+        return self._flags().gfd.oneshot
+
+    def _say(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self.log.warning("the labels of the node cannot be written", reason=problem)
+        self.problem = problem

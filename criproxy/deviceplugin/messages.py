@@ -1,0 +1,78 @@
+"""Between our values and the messages of the kubelet's API."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.deviceplugin.resource import Device, Resource
+from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES
+from criproxy.devices.allocation import Response
+
+VERSION = "v1beta1"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+_FRAME_BYTES = 5
+"""Of a device in a list, beside the device: its tag and its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceList:
+    """One message of ListAndWatch."""
+
+    data: bytes
+    count: int
+    """Devices in it."""
+    left_out: int
+    """Devices for which it has no room."""
+
+
+def device_list(devices: Iterable[Device], largest_bytes: int = LARGEST_LIST_BYTES) -> DeviceList:
+    """The list of *devices*, without those at its end that would make it larger than *largest_bytes*."""
+    messages = [_device(each) for each in devices]
+    size, kept = 0, 0
+    for message in messages:
+        size += message.ByteSize() + _FRAME_BYTES
+        if size > largest_bytes:
+            break
+        kept += 1
+    data = api.ListAndWatchResponse(devices=messages[:kept]).SerializeToString()
+    return DeviceList(data, kept, len(messages) - kept)
+
+
+def _device(device: Device) -> api.Device:
+    nodes = [api.NUMANode(ID=node) for node in device.numa_nodes]
+    topology = api.TopologyInfo(nodes=nodes) if nodes else None
+    return api.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY, topology=topology)
+
+
+def options(resource: Resource) -> api.DevicePluginOptions:
+    """Which calls the kubelet is to make."""
+    return api.DevicePluginOptions(
+        pre_start_required=resource.pre_start, get_preferred_allocation_available=resource.preference is not None
+    )
+
+
+def allocate_response(responses: Sequence[Response]) -> api.AllocateResponse:
+    """The answer to Allocate, for each of its containers."""
+    return api.AllocateResponse(container_responses=map(_container, responses))
+
+
+def _container(response: Response) -> api.ContainerAllocateResponse:
+    return api.ContainerAllocateResponse(
+        envs=dict(response.envs),
+        mounts=[
+            api.Mount(container_path=each.container_path, host_path=each.host_path, read_only=each.read_only)
+            for each in response.mounts
+        ],
+        devices=[
+            api.DeviceSpec(container_path=each.container_path, host_path=each.host_path, permissions=each.permissions)
+            for each in response.devices
+        ],
+        annotations=dict(response.annotations),
+        cdi_devices=[api.CDIDevice(name=name) for name in response.cdi_devices],
+    )
+
+
+def preferred_response(answers: Iterable[Sequence[str]]) -> api.PreferredAllocationResponse:
+    """The answer to GetPreferredAllocation, for each of its containers."""
+    responses = [api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in answers]
+    return api.PreferredAllocationResponse(container_responses=responses)

@@ -1,0 +1,124 @@
+"""What Prometheus reads of the device plugin: collected when it asks. Imported only where ``--http`` is given.
+
+Labels are bounded: the classes and resources of the files, and the resources of MIG profiles.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from criproxy import __version__
+from criproxy.deviceplugin.settings import State, Status
+
+_PREFIX = "criproxy_device_plugin"
+_COUNTS = {
+    "registered": ("registrations", "Registrations that the kubelet took."),
+    "refused": ("registrations_refused", "Registrations that the kubelet refused, or did not answer."),
+    "replaced": ("replaced", "Times that another device plugin registered the resource instead."),
+    "allocated": ("allocations", "Containers that were answered in Allocate."),
+    "allocations_refused": ("allocations_refused", "Calls of Allocate that were answered with an error."),
+    "preferences_late": ("preferences_late", "Choices of devices that took too long: the kubelet got plain order."),
+    "preferences_failed": ("preferences_failed", "Choices of devices that failed: the kubelet got plain order."),
+}
+"""Field of `settings.Counts` → name without prefix and ``_total``, and help."""
+_NOW = {
+    "config_problem": ("config_problem", "1 while the files are not in force as they are, else 0."),
+    "events_problem": ("events_problem", "1 while NVML's events of cards are not seen though they should, else 0."),
+    "labels_problem": ("labels_problem", "1 while the labels of the node cannot be written, else 0."),
+    "daemon_reached": ("daemon_reached", "1 if the daemon took the last report, else 0."),
+    "pending_incidents": ("pending_incidents", "Changes of cards' health that the daemon has not been told."),
+}
+"""Field of `Sample` → name without prefix, and help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The device plugin at one moment."""
+
+    status: list[Status] = field(default_factory=list)
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """The class of each resource."""
+    cards: Mapping[str, Mapping[bool, int]] = field(default_factory=dict)
+    """By class, how many cards are healthy (True), and how many are not."""
+    reloads: int = 0
+    reloads_failed: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """What failed in criproxy itself, by kind."""
+    config_problem: bool = False
+    events_problem: bool = False
+    labels_problem: bool = False
+    daemon_reached: bool = False
+    pending_incidents: int = 0
+
+
+class _PluginCollector(Collector):
+    def __init__(self, sample: Callable[[], Sample]) -> None:
+        self._sample = sample
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: no other names clash with these, and this keeps registration from collecting."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, as it is now."""
+        sample = self._sample()
+        yield from _of_resources(sample)
+        cards = GaugeMetricFamily(f"{_PREFIX}_cards", "Cards that the device plugin knows.", labels=["class", "health"])
+        for name, counts in sample.cards.items():
+            for healthy, word in ((True, "healthy"), (False, "unhealthy")):
+                cards.add_metric([name, word], counts.get(healthy, 0))
+        yield cards
+        for attribute, (name, text) in _NOW.items():
+            yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=float(getattr(sample, attribute)))
+        reloads = CounterMetricFamily(f"{_PREFIX}_reloads", "Changed files, by what came of them.", labels=["result"])
+        reloads.add_metric(["ok"], sample.reloads)
+        reloads.add_metric(["failed"], sample.reloads_failed)
+        yield reloads
+        text = "What failed in the device plugin itself; its log has the cause."
+        yield CounterMetricFamily(f"{_PREFIX}_failures", text, value=sum(sample.failures.values()))
+        build = GaugeMetricFamily("criproxy_build_info", "Always 1; the version is a label.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+
+
+def _of_resources(sample: Sample) -> Iterator[Metric]:
+    labels = ["class", "resource"]
+    text = "Ids that the kubelet has of a resource; replicas of a card count each."
+    advertised = GaugeMetricFamily(f"{_PREFIX}_advertised", text, labels=labels)
+    healthy = GaugeMetricFamily(f"{_PREFIX}_healthy", "Those of them that are healthy.", labels=labels)
+    text = "1 while the kubelet follows the list of devices, else 0."
+    registered = GaugeMetricFamily(f"{_PREFIX}_registered", text, labels=labels)
+    counts = {
+        attribute: CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
+        for attribute, (name, text) in _COUNTS.items()
+    }
+    for status in sample.status:
+        values = [sample.classes.get(status.resource, ""), status.resource]
+        advertised.add_metric(values, status.devices)
+        healthy.add_metric(values, status.healthy)
+        registered.add_metric(values, status.state is State.REGISTERED)
+        for attribute, family in counts.items():
+            family.add_metric(values, getattr(status.counts, attribute))
+    yield from (advertised, healthy, registered, *counts.values())
+
+
+class PluginMetrics:
+    """The registry of one device plugin.
+
+    Args:
+        sample: called at each scrape.
+    """
+
+    def __init__(self, sample: Callable[[], Sample]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_PluginCollector(sample))
+        ProcessCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the format that the Accept header *accept* wants, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type

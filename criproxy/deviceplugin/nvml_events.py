@@ -1,0 +1,115 @@
+"""Prints what NVML tells of GPUs as it happens: a program of its own, which can be ended when its driver hangs.
+
+Each line is JSON with one key: ``registered`` at first, then ``event`` for each event, and ``alive`` while there is
+none. It ends with the process that reads it, and where NVML fails.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from criproxy.discovery.nvml import text_of
+from criproxy.model.plain import to_plain
+from criproxy.nvidia.xids import EVENT_MASK, WAIT_MS, XID_CRITICAL, Event
+
+COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """Of which GPUs events are told."""
+
+    gpus: tuple[str, ...] = ()
+    """Their UUIDs."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Why not, by the UUIDs of the others; those that have no events are in neither."""
+
+
+Tell = Callable[[str, Any], None]
+"""Prints a line: its key, and what it says."""
+
+
+def watch(nvml: ModuleType, tell: Tell, wait_ms: int = WAIT_MS) -> None:
+    """Tell of events until NVML fails.
+
+    Args:
+        nvml: pynvml.
+        tell: prints a line.
+        wait_ms: after so long without an event there is a line that says so.
+
+    Raises:
+        NVMLError: NVML does not work at all.
+    """
+    nvml.nvmlInit()
+    events = nvml.nvmlEventSetCreate()
+    tell("registered", _register(nvml, events))
+    while True:
+        try:
+            data = nvml.nvmlEventSetWait_v2(events, wait_ms)
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_TIMEOUT:
+                tell("event", Event(gpu=None, kind="failed"))
+                return
+            tell("alive", True)
+            continue
+        tell("event", _event(nvml, data))
+
+
+def _register(nvml: ModuleType, events: Any) -> Registered:  # noqa: ANN401
+    gpus, failed = list[str](), dict[str, str]()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = text_of(nvml.nvmlDeviceGetUUID(handle))
+        except nvml.NVMLError:
+            continue  # the inventory says it
+        try:
+            mask = nvml.nvmlDeviceGetSupportedEventTypes(handle) & EVENT_MASK
+            nvml.nvmlDeviceRegisterEvents(handle, mask, events)
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
+                failed[uuid] = str(error)
+            continue
+        gpus.append(uuid)
+    return Registered(gpus=tuple(gpus), failed=failed)
+
+
+def _event(nvml: ModuleType, data: Any) -> Event:  # noqa: ANN401
+    try:
+        uuid: str | None = text_of(nvml.nvmlDeviceGetUUID(data.device))
+    except nvml.NVMLError:
+        uuid = None
+    return Event(
+        gpu=uuid,
+        xid=data.eventData,
+        gi=data.gpuInstanceId,
+        ci=data.computeInstanceId,
+        kind="xid" if data.eventType == XID_CRITICAL else "other",
+    )
+
+
+def _tell(key: str, value: Any) -> None:  # noqa: ANN401
+    sys.stdout.write(json.dumps({key: to_plain(value)}) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Tell of events on standard output."""
+    try:
+        import pynvml
+
+        watch(pynvml, _tell)
+    except BrokenPipeError:
+        return 0
+    except ImportError:
+        _tell("problem", "the Python package nvidia-ml-py, which asks NVML, is not installed")
+    except Exception as error:  # noqa: BLE001 (a library of others, on a driver in any state)
+        _tell("problem", f"NVML: {error}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""NVIDIA's GPUs: by NVML, which is asked in a process of its own, or without NVML by the files of the driver."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from criproxy.deviceplugin.nvml_report import NvmlReport
+from criproxy.devices.cards import Stock
+from criproxy.discovery.cards import NVIDIA_GPUS, DriverFiles
+from criproxy.discovery.files import entries, read_text
+from criproxy.discovery.nvml import address_of
+from criproxy.discovery.patience import Hangs, Patience
+from criproxy.discovery.places import PCI, place_of
+from criproxy.model.plain import from_plain
+from criproxy.nvidia.gpus import Gpu
+from criproxy.nvidia.nodes import IMEX_CHANNELS, MigMinors, Platform, mig_minors
+
+COMMAND: tuple[str, ...] = (sys.executable, "-m", "criproxy.deviceplugin.nvml_report")
+TIMEOUT_S = 15.0
+"""An unused GPU is initialised first, which takes seconds for each without the persistence daemon."""
+KILL_S = 1.0
+"""After so long a killed process that is still there is in the hands of the driver."""
+MIG_MINORS = "proc/driver/nvidia-caps/mig-minors"
+CAPABILITIES = "proc/driver/nvidia/capabilities"
+_DXG = "dev/dxg"
+_TEGRA_FILES = ("etc/nv_tegra_release",)
+_FAMILY = "sys/devices/soc0/family"
+_MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-\S+)\s*$", re.MULTILINE)
+_CHANNEL = re.compile("channel([0-9]{1,9})")
+
+
+class NvmlProgram:
+    """Asks NVML, one process at a time: one that hangs can be killed only when its driver comes back.
+
+    Args:
+        command: prints an `NvmlReport` as JSON.
+        timeout_s: after which it is taken to hang.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND, timeout_s: float = TIMEOUT_S) -> None:
+        self._command = tuple(command)
+        self._timeout_s = timeout_s
+        self._patience = Patience()
+        self._hangs: subprocess.Popen[bytes] | None = None
+
+    async def ask(self) -> NvmlReport:
+        """What it reports; a report with a *problem* where it cannot.
+
+        Raises:
+            Hangs: it has not answered in time, or a former one still hangs.
+        """
+        return await self._patience.wait("NVML", self._run, self._timeout_s + 5.0)
+
+    def _run(self) -> NvmlReport:
+        if self._hangs is not None and self._hangs.poll() is None:
+            raise Hangs("NVML still hangs")
+        self._hangs = None
+        try:
+            process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            return NvmlReport(problem=f"{self._command[0]} cannot be run: {error.strerror}")
+        try:
+            output, _ = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            self._end(process)
+            raise Hangs(f"NVML has not answered for {self._timeout_s:.3g} s") from None
+        return _report(output, process.returncode)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        if process.stdout:
+            process.stdout.close()
+        try:
+            process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            self._hangs = process
+
+
+def _report(output: bytes, status: int) -> NvmlReport:
+    try:
+        return from_plain(NvmlReport, json.loads(output))
+    except ValueError:
+        return NvmlReport(problem=f"NVML: the program that asks it has ended with {status}, and without an answer")
+
+
+def with_places(gpus: Sequence[Gpu], host_root: Path) -> tuple[Gpu, ...]:
+    """*gpus* with what sysfs says of them: their NUMA nodes and PCI classes."""
+    return tuple(_with_place(gpu, host_root) for gpu in gpus)
+
+
+def _with_place(gpu: Gpu, host_root: Path) -> Gpu:
+    address = address_of(gpu.pci_bus_id)
+    node = place_of(host_root, address, ()).numa_node if address else -1
+    return replace(gpu, numa_node=node if node >= 0 else None, pci_class=_pci_class(host_root, address))
+
+
+def _pci_class(host_root: Path, address: str) -> int | None:
+    text = read_text(host_root / PCI / address / "class") if address else None
+    try:
+        return int(text, 16) if text else None
+    except ValueError:
+        return None
+
+
+def gpus_of_driver(stock: Stock, host_root: Path, files: DriverFiles) -> tuple[Gpu, ...]:
+    """The GPUs as far as the files of the driver tell, for machines without NVML.
+
+    They do not tell the UUIDs of MIG devices: a GPU that is divided into such is offered only where the strategy is
+    ``none``, and as a whole.
+
+    Args:
+        stock: the cards that were found so; those without a UUID cannot be offered.
+        host_root: above /proc.
+        files: reads those of the driver.
+    """
+    models = _models(host_root, files)
+    return tuple(
+        Gpu(
+            index=index,
+            uuid=card.id,
+            name=models.get(card.id, ""),
+            memory_mib=0,
+            minor=card.number,
+            pci_bus_id=card.pci,
+            mig_enabled=_is_divided(host_root, card.number),
+        )
+        for index, card in enumerate(card for card in stock.cards if card.id)
+    )
+
+
+def _models(host_root: Path, files: DriverFiles) -> dict[str, str]:
+    """The names of the products, by UUID."""
+    paths = [host_root / NVIDIA_GPUS / address / "information" for address in entries(host_root / NVIDIA_GPUS)]
+    found = ((_UUID.search(text), _MODEL.search(text)) for text in files.read(paths))
+    return {uuid[1]: model[1] for uuid, model in found if uuid and model}
+
+
+def _is_divided(host_root: Path, minor: int) -> bool:
+    """Whether a GPU has GPU instances."""
+    return any(name.startswith("gi") for name in entries(host_root / CAPABILITIES / f"gpu{minor}/mig"))
+
+
+def instances_seen(host_root: Path) -> list[str]:
+    """The names of all MIG instances: while they are the same, so are the MIG devices."""
+    found = []
+    for gpu in entries(host_root / CAPABILITIES):
+        for gi in entries(host_root / CAPABILITIES / gpu / "mig"):
+            found += [f"{gpu}/{gi}/{ci}" for ci in entries(host_root / CAPABILITIES / gpu / "mig" / gi)]
+    return found
+
+
+def minors_of(host_root: Path, files: DriverFiles) -> MigMinors:
+    """The minor numbers of the capability nodes of MIG instances."""
+    return mig_minors(files.read([host_root / MIG_MINORS])[0])
+
+
+def imex_channels(host_root: Path) -> tuple[str, ...]:
+    """The numbers of the IMEX channels that the machine has."""
+    found = map(_CHANNEL.fullmatch, entries(host_root / IMEX_CHANNELS.lstrip("/")))
+    return tuple(sorted((each[1] for each in found if each), key=int))
+
+
+def platform_of(host_root: Path, *, has_nvml: bool) -> Platform:
+    """How the machine's cards are found where the configuration does not say it."""
+    if (host_root / _DXG).exists():
+        return "wsl"
+    is_tegra = any((host_root / path).exists() for path in _TEGRA_FILES)
+    is_tegra = is_tegra or (read_text(host_root / _FAMILY) or "").lower().startswith("tegra")
+    return "tegra" if is_tegra and not has_nvml else "nvml"

@@ -1,0 +1,137 @@
+"""What the machine's cards are offered as: NVIDIA's by their own rules, those of other classes by our section."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from criproxy.deviceplugin.inventory import Inventory
+from criproxy.devices.cards import Card, number_in
+from criproxy.devices.classes import PLACEHOLDER, DeviceClass
+from criproxy.devices.offers import Offered, Offers
+from criproxy.devices.plan import Advertised, PluginPlan, SharedCards
+from criproxy.devices.plugin_mistakes import MAX_ID
+from criproxy.devices.sharing import SelectionError, in_order, share
+from criproxy.nvidia.nodes import Platform
+from criproxy.nvidia.options import PluginConfig, SharedResource, Sharing
+from criproxy.nvidia.resources import ResourceError, empty_parents
+from criproxy.nvidia.resources import offers as nvidia_offers
+
+E = TypeVar("E", bound=SharedCards | SharedResource)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What is to be served: the section of our policy file, and NVIDIA's file that it names."""
+
+    plan: PluginPlan
+    nvidia: PluginConfig = field(default_factory=PluginConfig)
+    """With the cards that our own section shares; see `config.nvidia_file`."""
+
+
+@dataclass(slots=True)
+class Said:
+    """What is worth a warning, once each."""
+
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Note *text*."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+def nvidia_cards(config: PluginConfig, inventory: Inventory, said: Said, *, strict: bool) -> Offers:
+    """What NVIDIA's cards are offered as.
+
+    Args:
+        config: NVIDIA's file.
+        inventory: the machine.
+        said: gets what is wrong and does no harm.
+        strict: whether cards that are shared have to be there, as when NVIDIA's plugin starts; else they are left out:
+            a card that breaks does not take all others away.
+
+    Raises:
+        ResourceError: the cards and the file do not go together.
+    """
+    platform = platform_for(config, inventory)
+    if inventory.pending and config.flags.mig_strategy != "none":
+        said.warn("NVIDIA's cards are not offered before NVML has said how they are divided")
+        return {}
+    shared = config.sharing.shared
+    if shared is not None and not strict:
+        whole = nvidia_offers(
+            inventory.gpus, replace(config, sharing=Sharing()), minors=inventory.minors, platform=platform
+        )
+        left = replace(shared, resources=tuple(still_there(shared.resources, whole, said)))
+        parts = {"mps": left} if config.sharing.mps is not None else {"time_slicing": left}
+        config = replace(config, sharing=replace(config.sharing, **parts))
+    found = nvidia_offers(inventory.gpus, config, minors=inventory.minors, platform=platform)
+    for gpu in empty_parents(inventory.gpus, config):
+        said.warn(f"{gpu.uuid} is offered in no way: MIG is on, and it has no MIG device")
+    return found
+
+
+def platform_for(config: PluginConfig, inventory: Inventory) -> Platform:
+    """How cards are found: as the file says, or as the machine is."""
+    match config.flags.device_discovery_strategy:
+        case "tegra":
+            return "tegra"
+        case "nvml" if inventory.platform == "tegra":
+            return "nvml"
+    return inventory.platform
+
+
+def class_cards(advertised: Advertised, plan: PluginPlan, inventory: Inventory, said: Said, *, strict: bool) -> Offers:
+    """What the cards of another class are offered as; arguments and errors as for `nvidia_cards`."""
+    kind, resource = advertised.kind, advertised.resource
+    found = in_order(_offered(kind, card) for card in inventory.stock(kind).cards)
+    whole: Offers = {resource: found} if found else {}
+    entries = plan.shared_of(advertised)
+    try:
+        return share(whole, entries if strict else tuple(still_there(entries, whole, said)))
+    except SelectionError as error:
+        raise ResourceError(f"{resource} cannot be shared as devices.plugin.sharing says: {error}") from error
+
+
+def card_id(kind: DeviceClass, card: Card) -> str:
+    """The id under which the kubelet knows a card: one that `Stock.card` finds again.
+
+    It is the name of a node, such as ``npu3``: it stays the same while other cards, and other nodes, come and go.
+    """
+    name = PLACEHOLDER.sub(str(card.number), kind.per_device[0]).rpartition("/")[2] if kind.per_device else ""
+    if number_in(name) == card.number:
+        return name
+    return f"{re.sub('[^A-Za-z]', '', kind.name) or 'card'}{card.number}"
+
+
+def _offered(kind: DeviceClass, card: Card) -> Offered:
+    node = card.numa_node if card.numa_node >= 0 else None
+    return Offered(id=card_id(kind, card), index=str(card.number), paths=card.nodes, numa_node=node)
+
+
+def still_there(entries: Sequence[E], whole: Offers, said: Said) -> Iterator[E]:
+    """*entries* without the cards that are not there (any more)."""
+    for entry in entries:
+        there: Mapping[str, Offered] = whole.get(entry.name, {})
+        devices = entry.devices
+        if isinstance(devices, tuple):
+            known = {*there, *(card.index for card in there.values())}
+            for name in devices:
+                if name not in known:
+                    said.warn(f"{entry.name}: the card {name}, which is to be shared, is not there")
+            if left := tuple(name for name in devices if name in known):
+                yield replace(entry, devices=left)
+        elif isinstance(devices, int) and devices > len(there):
+            said.warn(f"{entry.name}: {devices} cards are to be shared, and {len(there)} are there")
+            if there:
+                yield replace(entry, devices=len(there))
+        else:
+            yield entry
+
+
+def warn_of_ids(offers: Offers, said: Said) -> None:
+    """Say which resources have ids that are longer than Kubernetes' documentation has them."""
+    for resource, cards in offers.items():
+        if long := next((each for each in cards if len(each) > MAX_ID), ""):
+            said.warn(f"{resource}: ids such as {long} have more than {MAX_ID} characters")

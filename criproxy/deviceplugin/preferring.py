@@ -1,0 +1,82 @@
+"""Asks a preference within its time: in a thread, since it computes, and never waiting for one that hangs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+
+from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.deviceplugin.resource import Resource
+from criproxy.deviceplugin.settings import Counts, Times
+from criproxy.devices.allocation import InvalidRequest
+from criproxy.discovery.patience import Hangs, Patience
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
+
+Question = api.ContainerPreferredAllocationRequest
+Ids = tuple[str, ...]
+
+
+class Preferring:
+    """Gets the answers to GetPreferredAllocation for one resource."""
+
+    def __init__(self, log: Log, failures: Failures, times: Times, counts: Counts) -> None:
+        self._log = log
+        self._failures = failures
+        self._times = times
+        self._counts = counts
+        self._patience = Patience()
+        self._turn = asyncio.Lock()
+        self._late = False
+
+    async def choose(self, resource: Resource, question: Question) -> Ids:
+        """The ids for one container.
+
+        Raises:
+            InvalidRequest: the preference says that the question cannot be answered.
+        """
+        if resource.preference is None:
+            return plain_order(resource, question)
+        work = partial(_answer, resource.preference, question)
+        try:
+            async with self._turn:
+                answered, ids = await self._patience.wait(resource.name, work, self._times.preference_s)
+        except Hangs as error:
+            self._counts.preferences_late += 1
+            self._say_late(resource.name, error)
+            return plain_order(resource, question)
+        except InvalidRequest:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, the pod can have cards)
+            self._failed(resource.name, error)
+            return plain_order(resource, question)
+        self._late = False
+        # The work of another question, whose call was cancelled, may just have ended.
+        return ids if answered is question else plain_order(resource, question)
+
+    def _say_late(self, resource: str, error: Hangs) -> None:
+        if not self._late:
+            text = "the choice of devices takes too long: the kubelet gets them in plain order"
+            self._log.warning(text, resource=resource, reason=str(error))
+        self._late = True
+
+    def _failed(self, resource: str, error: Exception) -> None:
+        self._counts.preferences_failed += 1
+        if self._failures.add("devices", f"criproxy failed at GetPreferredAllocation of '{resource}': {error!r}"):
+            text = "the choice of devices failed: the kubelet gets them in plain order"
+            self._log.error(text, resource=resource, exc_info=error)
+
+
+def plain_order(resource: Resource, question: Question) -> Ids:
+    """What the container has anyway, and the first of the resource's ids that are free."""
+    required, free = tuple(question.must_include_deviceIDs), frozenset(question.available_deviceIDs)
+    others = (each for each in resource.devices if each in free and each not in required)
+    return (*required, *islice(others, max(question.allocation_size - len(required), 0)))
+
+
+def _answer(
+    prefer: Callable[[Sequence[str], Sequence[str], int], Sequence[str]], question: Question
+) -> tuple[Question, Ids]:
+    required = tuple(question.must_include_deviceIDs)
+    answer = prefer(tuple(question.available_deviceIDs), required, question.allocation_size)
+    return question, tuple(map(str, answer))

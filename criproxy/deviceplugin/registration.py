@@ -1,0 +1,127 @@
+"""How the kubelet comes to know a plugin: by a call to its socket, or by a socket in the folder that it watches."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.deviceplugin import messages
+from criproxy.deviceplugin import pluginregistration_pb2 as registry
+from criproxy.deviceplugin.resource import Resource
+from criproxy.deviceplugin.server import Handlers, unary
+from criproxy.deviceplugin.sockets import Identity, identity, is_alive
+
+if TYPE_CHECKING:
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+_CHANNEL_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    # A kubelet that starts makes its socket before it listens.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 250),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class RegistrationRefused(Exception):
+    """The kubelet does not take the plugin, or gives no answer; the text says why."""
+
+
+class KubeletSocket:
+    """The socket on which the kubelet takes registrations.
+
+    Args:
+        path: such as /var/lib/kubelet/device-plugins/kubelet.sock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def identity(self) -> Identity | None:
+        """Which one lies there: a kubelet that starts makes another one; asks the file system."""
+        return identity(self.path)
+
+    async def is_alive(self) -> bool:
+        """Whether a kubelet listens."""
+        return await asyncio.to_thread(is_alive, self.path)
+
+    async def register(self, resource: Resource, endpoint: str, timeout_s: float) -> None:
+        """Tell the kubelet of a plugin that it can call already: it does so before it answers.
+
+        Args:
+            resource: what the plugin offers.
+            endpoint: the name of its socket, in the same folder.
+            timeout_s: for the kubelet's answer.
+
+        Raises:
+            RegistrationRefused: the kubelet did not take it.
+        """
+        request = api.RegisterRequest(
+            version=messages.VERSION,
+            endpoint=endpoint,
+            resource_name=resource.name,
+            options=messages.options(resource),
+        )
+        async with grpc.aio.insecure_channel(f"unix://{self.path.absolute()}", options=_CHANNEL_OPTIONS) as channel:
+            call: Any = channel.unary_unary(
+                "/v1beta1.Registration/Register",
+                request_serializer=api.RegisterRequest.SerializeToString,
+                response_deserializer=api.Empty.FromString,
+            )
+            try:
+                await call(request, timeout=timeout_s, wait_for_ready=True)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise RegistrationRefused(f"no answer within {timeout_s:g} s") from error
+                raise RegistrationRefused(error.details() or error.code().name) from error
+
+
+class RegistryEntry:
+    """What the kubelet asks on a socket in plugins_registry, beside the device plugin itself.
+
+    Args:
+        resource: its name.
+        path: of the socket.
+        notified: called with the kubelet's verdict: why it did not take the plugin, empty if it did.
+        failed: called when a method raised what nobody expects.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        path: Path,
+        notified: Callable[[str], None],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
+        self._info = registry.PluginInfo(
+            type="DevicePlugin", name=resource, endpoint=str(path), supported_versions=[messages.VERSION]
+        )
+        self._notified = notified
+        self._failed = failed
+
+    def handlers(self) -> Handlers:
+        """The service to serve."""
+        return grpc.method_handlers_generic_handler(
+            "pluginregistration.Registration",
+            {
+                "GetInfo": unary(self.GetInfo, registry.InfoRequest, self._failed),
+                "NotifyRegistrationStatus": unary(
+                    self.NotifyRegistrationStatus, registry.RegistrationStatus, self._failed
+                ),
+            },
+        )
+
+    async def GetInfo(self, _: registry.InfoRequest, context: "Context") -> registry.PluginInfo:
+        """What this is, and where it is called."""
+        return self._info
+
+    async def NotifyRegistrationStatus(
+        self, request: registry.RegistrationStatus, context: "Context"
+    ) -> registry.RegistrationStatusResponse:
+        """What came of it."""
+        self._notified("" if request.plugin_registered else request.error or "the kubelet does not say why")
+        return registry.RegistrationStatusResponse()

@@ -1,0 +1,123 @@
+"""Takes changed files into force; one that cannot be used leaves the old one there, with a log line and a metric."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from criproxy.config.watch import PolicyFileWatch
+from criproxy.deviceplugin.configuration import Loaded, load
+from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.options import Options
+from criproxy.deviceplugin.publisher import Publisher
+from criproxy.errors import CriproxyError
+from criproxy.nvidia.resources import ResourceError
+from criproxy.observe.logger import Log
+from criproxy.observe.systemd import Notifier
+from criproxy.observe.tasks import Tasks
+
+_LOGGED = 10
+"""Mistakes that are logged, a line each."""
+OLD = "what was in force before stays"
+
+
+@dataclass(slots=True, repr=False)
+class Reload:
+    """Reads the files again when asked, and when they change."""
+
+    options: Options
+    publisher: Publisher
+    manager: Notifier
+    status: Callable[[], str]
+    used: Callable[[Loaded], None]
+    """Called with what has come into force, before it is published."""
+    look: Callable[[Loaded], Awaitable[Inventory]]
+    """Finds the cards of the classes that the files advertise."""
+    tasks: Tasks
+    log: Log
+    problem: str = ""
+    """Why the files are not in force; empty: they are."""
+    reloads: int = 0
+    failures: int = 0
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _asked: bool = False
+    _watched: set[Path] = field(default_factory=set)
+
+    def ask(self) -> None:
+        """Reload soon, and say what came of it even if nothing has changed."""
+        self._asked = True
+        self._wanted.set()
+
+    def file_changed(self) -> None:
+        """A file may have changed."""
+        self._wanted.set()
+
+    def watch(self, loaded: Loaded) -> None:
+        """Watch the files that count now; one that was watched before goes on to be."""
+        for path in loaded.watched:
+            if path not in self._watched:
+                self._watched.add(path)
+                self.tasks.forever(f"watch {path}", partial(self._watch, path))
+
+    async def run(self) -> None:
+        """Do what is asked for, one after the other, for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            asked, self._asked = self._asked, False
+            if asked:
+                self.manager.reloading()
+            try:
+                await self._once(asked=asked)
+            finally:
+                self.manager.ready(self.status())
+
+    def failed(self, text: str, instead: str = OLD, *, asked: bool = False) -> None:
+        """Say why the files are not in force: once for each reason, or whenever it was asked for."""
+        if text == self.problem and not asked:
+            return
+        self.problem = text
+        self.failures += 1
+        for mistake in text.splitlines()[:_LOGGED]:
+            self.log.error("the configuration cannot be used", instead=instead, mistake=mistake)
+
+    async def _once(self, *, asked: bool) -> None:
+        try:
+            new = await asyncio.to_thread(load, self.options)
+            if new == self.publisher.loaded:
+                self._goes_on(asked=asked)
+                return
+            inventory = await self.look(new)
+            self.publisher.check(new, inventory)
+        except (CriproxyError, ResourceError) as error:
+            self.failed(str(error), asked=asked)
+            return
+        self.problem = ""
+        self.reloads += 1
+        self.watch(new)
+        if new.plan.register != self.publisher.loaded.plan.register and self.options.register is None:
+            self.log.warning("a changed devices.plugin.register counts from the next start on")
+        self.used(new)
+        self.publisher.use(new, inventory)
+        self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
+        tell(self.log, new)
+
+    def _goes_on(self, *, asked: bool) -> None:
+        if asked or self.problem:
+            self.log.info("the files say what is in force", file=self.publisher.loaded.source)
+        self.problem = ""
+
+    async def _watch(self, path: Path) -> None:
+        try:
+            await PolicyFileWatch(path, self.file_changed).run()
+        except OSError as error:
+            text = "a changed file is not noticed: send SIGHUP after a change"
+            self.log.warning(text, file=str(path), error=str(error))
+            raise
+
+
+def tell(log: Log, loaded: Loaded) -> None:
+    """Log what of the files has no effect."""
+    for note in loaded.notes:
+        log.warning("the configuration has a note", note=note)

@@ -1,0 +1,225 @@
+"""The resources that are published to the kubelet, each with what answers for it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import cast
+from uuid import uuid4
+
+from criproxy.deviceplugin.answers import ByLinks, ClassAllocator, FreeCpus, Joined
+from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.offering import (
+    Configuration,
+    Said,
+    card_id,
+    class_cards,
+    nvidia_cards,
+    platform_for,
+    warn_of_ids,
+)
+from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
+from criproxy.devices.cards import Card, Stock
+from criproxy.devices.offers import Offered, Offers
+from criproxy.devices.plan import Advertised
+from criproxy.devices.preference import Spread
+from criproxy.discovery.nvml import address_of
+from criproxy.nvidia import allocation
+from criproxy.nvidia.mps import MpsError
+from criproxy.nvidia.options import PluginConfig
+from criproxy.nvidia.preference import PairScores, pair_scores
+from criproxy.nvidia.resources import ResourceError
+
+Unhealthy = Mapping[str, Collection[str]]
+"""By the name of the class: ids of cards, of MIG devices or of single replicas; with a card all its replicas are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What is published, and what is said of it."""
+
+    resources: Mapping[str, Resource] = field(default_factory=dict)
+    """By name."""
+    offers: Offers = field(default_factory=dict)
+    """The same ids with their cards, indexes and nodes: for labels and for `criproxy devices`."""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """The name of the class of each resource."""
+    warnings: tuple[str, ...] = ()
+    """Sentences."""
+
+
+def resources(
+    config: Configuration,
+    inventory: Inventory,
+    unhealthy: Unhealthy | None = None,
+    *,
+    strict: bool = False,
+    free_cpus: FreeCpus = dict,
+    new_uuid: Callable[[], str] = lambda: str(uuid4()),
+) -> Served:
+    """What to publish.
+
+    Args:
+        config: what is to be served.
+        inventory: the machine's cards.
+        unhealthy: those that do not work.
+        strict: at the start, and for a file that is new: whether a contradiction between file and machine is an error,
+            and not a warning.
+        free_cpus: tells which NUMA node has room, where cards are otherwise equal.
+        new_uuid: makes keys of annotations unique.
+
+    Raises:
+        ResourceError: with *strict*: the cards and the files do not go together.
+    """
+    said, found, offers, classes = Said(), dict[str, Resource](), dict[str, Mapping[str, Offered]](), dict[str, str]()
+    for advertised in config.plan.advertised:
+        name = advertised.kind.name
+        maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
+        try:
+            cards = maker.cards(said, strict=strict)
+            _check_new(cards, classes)
+            bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
+            made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
+        except (ResourceError, MpsError) as error:
+            if strict:
+                raise ResourceError(str(error)) from error
+            said.warn(f"{name}: {error}")
+            continue
+        warn_of_ids(cards, said)
+        found |= {each.name: each for each in made}
+        offers |= cards
+        classes |= dict.fromkeys(cards, name)
+    return Served(resources=found, offers=offers, classes=classes, warnings=tuple(said.warnings))
+
+
+def _check_new(cards: Offers, classes: Mapping[str, str]) -> None:
+    if twice := next((name for name in cards if name in classes), ""):
+        raise ResourceError(f"{twice} is offered by the class {classes[twice]!r}, too: rename one of them")
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes the resources of one class."""
+
+    config: Configuration
+    inventory: Inventory
+    advertised: Advertised
+    free_cpus: FreeCpus
+    new_uuid: Callable[[], str]
+
+    def cards(self, said: Said, *, strict: bool) -> Offers:
+        """What its cards are offered as."""
+        raise NotImplementedError
+
+    def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
+        """Answers Allocate."""
+        raise NotImplementedError
+
+    def scores(self) -> PairScores:
+        """How well each two cards belong together."""
+        raise NotImplementedError
+
+    @property
+    def spread(self) -> Spread:
+        """Over which cards replicas go."""
+        raise NotImplementedError
+
+    def resource(self, name: str, offered: Mapping[str, Offered], unhealthy: Collection[str]) -> Resource:
+        """One of them."""
+        prefer = ByLinks(
+            resource=name, offered=offered, spread=self.spread, scores=cache(self.scores), free_cpus=self.free_cpus
+        )
+        return Resource(
+            name=name,
+            devices=devices_of(offered, unhealthy),
+            allocator=Joined(name, self.allocator(name, offered)),
+            preference=prefer,
+        )
+
+    @property
+    def stock(self) -> Stock:
+        """The cards as files tell."""
+        return self.inventory.stock(self.advertised.kind)
+
+
+class _Others(_Maker):
+    """Of a class that is not NVIDIA's."""
+
+    __slots__ = ()
+
+    def cards(self, said: Said, *, strict: bool) -> Offers:
+        return class_cards(self.advertised, self.config.plan, self.inventory, said, strict=strict)
+
+    def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
+        entries = self.config.plan.shared_of(self.advertised)
+        only_one = any(each.only_one for each in entries if each.target == resource)
+        kind = self.advertised.kind
+        return ClassAllocator(resource=resource, kind=kind, stock=self.stock, offered=offered, only_one=only_one)
+
+    def scores(self) -> PairScores:
+        kind = self.advertised.kind
+        return pair_scores([replace(card, id=card_id(kind, card)) for card in self.stock.cards], {})
+
+    @property
+    def spread(self) -> Spread:
+        return self.advertised.spread
+
+
+class _Nvidia(_Maker):
+    """Of NVIDIA's class."""
+
+    __slots__ = ()
+
+    def cards(self, said: Said, *, strict: bool) -> Offers:
+        offers = nvidia_cards(self.config.nvidia, self.inventory, said, strict=strict)
+        for name in offers:
+            if not self.advertised.kind.serves(name):
+                said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")
+        return offers
+
+    def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
+        return allocation.Allocator(
+            resource=resource,
+            offered=offered,
+            config=self._config_of(resource),
+            host=allocation.Host(
+                platform=platform_for(self.config.nvidia, self.inventory),
+                nodes=self.stock.shared,
+                imex_channels=tuple(self._imex_channels()),
+            ),
+            new_uuid=self.new_uuid,
+        )
+
+    def _config_of(self, resource: str) -> PluginConfig:
+        """With our section's word for this resource on containers that ask for several; NVIDIA's has one for all."""
+        config, entries = self.config.nvidia, self.config.plan.shared_of(self.advertised)
+        if not entries or config.sharing.time_slicing is None:
+            return config
+        only_one = any(each.only_one for each in entries if each.target == resource)
+        shared = replace(config.sharing.time_slicing, fail_requests_greater_than_one=only_one)
+        return replace(config, sharing=replace(config.sharing, time_slicing=shared))
+
+    def _imex_channels(self) -> Iterator[str]:
+        imex = self.config.nvidia.imex
+        for number in map(str, imex.channel_ids):
+            if number in self.inventory.imex_channels:
+                yield number
+            elif imex.required:
+                raise ResourceError(f"the IMEX channel {number}, which imex of NVIDIA's file requires, is not there")
+
+    def scores(self) -> PairScores:
+        known = {card.id: card for card in self.stock.cards}
+        cards = [
+            known.get(gpu.uuid)
+            or Card(
+                gpu.minor,
+                id=gpu.uuid,
+                pci=address_of(gpu.pci_bus_id),
+                numa_node=-1 if gpu.numa_node is None else gpu.numa_node,
+            )
+            for gpu in self.inventory.gpus
+        ]
+        return pair_scores(cards, self.inventory.peers)
+
+    @property
+    def spread(self) -> Spread:
+        return cast("Spread", self.config.nvidia.flags.plugin.shared_devices_allocation_policy)

@@ -1,0 +1,264 @@
+"""One run of `criproxy device-plugin`: builds the parts, connects them, and ends them in the opposite order."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from criproxy import __version__
+from criproxy.cri.podresources import PodresourcesClient
+from criproxy.deviceplugin import nvml_events, nvml_inventory
+from criproxy.deviceplugin.cards_health import CardsHealth, Known
+from criproxy.deviceplugin.configuration import Loaded, load
+from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.in_use import KubeletInUse, not_asked
+from criproxy.deviceplugin.inventory import Inventory, Machine
+from criproxy.deviceplugin.labelling import Labelling
+from criproxy.deviceplugin.options import Options
+from criproxy.deviceplugin.plugin import Place
+from criproxy.deviceplugin.plugins import AskInUse, Plugins
+from criproxy.deviceplugin.publisher import Publisher
+from criproxy.deviceplugin.reload import Reload, tell
+from criproxy.deviceplugin.reports import Reports, published
+from criproxy.deviceplugin.seen import Key
+from criproxy.deviceplugin.settings import State
+from criproxy.deviceplugin.watching import Watching
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.offers import Offers
+from criproxy.devices.published import Published
+from criproxy.nvidia.resources import ResourceError
+from criproxy.nvidia.xids import xid_filter
+from criproxy.observe.failures import Failures
+from criproxy.observe.heartbeat import Heartbeat
+from criproxy.observe.log import structlog
+from criproxy.observe.systemd import Notifier
+from criproxy.observe.tasks import Tasks
+from criproxy.observe.writer import LineWriter
+
+if TYPE_CHECKING:
+    from criproxy.deviceplugin.metrics import Sample
+
+log = structlog.get_logger("criproxy.device-plugin")
+
+
+def run(options: Options, log_writer: LineWriter) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
+    """
+    with asyncio.Runner() as runner:
+        runner.run(DevicePlugin(options, log_writer).serve())
+
+
+class DevicePlugin:
+    """One run of the program."""
+
+    def __init__(self, options: Options, log_writer: LineWriter) -> None:
+        self._options = options
+        self._address = options.address()
+        self._log_writer = log_writer
+        self._notifier = Notifier(os.environ)
+        self._heartbeat = Heartbeat(self._beat, self._notifier.watchdog_interval_s, self._beat_failed)
+        self._failures = Failures(log=log)
+        self._tasks = Tasks(log, self._failures)
+        self._health = CardsHealth(self._health_changed, self._turned, log)
+        self._reports = Reports(options.control_socket, self._published, log)
+        self._watching = Watching(self._health, nvml_events.COMMAND, xid_filter(options.env), self._nvidia_offers, log)
+        self._stop = asyncio.Event()
+        self._said = ""
+        self._machine: Machine
+        self._plugins: Plugins
+        self._publisher: Publisher
+        self._reload: Reload
+        self._labelling: Labelling
+
+    async def serve(self) -> None:
+        """Start everything, wait for the signal, stop everything in the opposite order."""
+        self._handle_signals()
+        async with AsyncExitStack() as stack:
+            self._heartbeat.start()
+            stack.callback(self._heartbeat.stop)
+            loaded = await asyncio.to_thread(load, self._options)
+            stack.push_async_callback(self._tasks.stop)
+            stack.callback(self._health.stop)
+            self._build(stack, loaded)
+            await self._serve_http(stack)
+            starting = asyncio.create_task(self._start(loaded), name="start")
+            stopping = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                await stopping
+            starting.cancel()
+            self._notifier.stopping()
+        log.info("stopped")
+
+    def _build(self, stack: AsyncExitStack, loaded: Loaded) -> None:
+        """The parts, of which those that talk to the kubelet begin."""
+        options = self._options
+        self._machine = self._machine_for(loaded)
+        way = options.register or loaded.plan.register
+        place = Place(
+            kubelet_dir=options.kubelet_folder,
+            way="kubelet.sock" if way == "kubelet" else "plugins_registry",
+        )
+        self._plugins = Plugins(place, self._in_use(stack, loaded), self._tasks, is_ours=self._is_ours)
+        free_cpus = FreeCpus(options.control_socket)
+        self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
+        self._reload = Reload(
+            options, self._publisher, self._notifier, self._status_text, self._reloaded, self._look, self._tasks, log
+        )
+        self._labelling = Labelling(options.host_root, self._publisher, log)
+        stack.push_async_callback(self._labelling.stop)
+        tell(log, loaded)
+        stack.push_async_callback(self._plugins.stop)
+
+    def _in_use(self, stack: AsyncExitStack, loaded: Loaded) -> AskInUse:
+        if loaded.podresources is None:
+            return not_asked
+        client = PodresourcesClient(loaded.podresources)
+        stack.push_async_callback(client.close)
+        return KubeletInUse(client, log)
+
+    async def _serve_http(self, stack: AsyncExitStack) -> None:
+        if self._address is None:
+            return
+        await asyncio.to_thread(import_module, "criproxy.deviceplugin.http")
+        from criproxy.deviceplugin.http import serve_http
+
+        await serve_http(stack, self._address, self._sample, self._heartbeat, log)
+
+    async def _start(self, loaded: Loaded) -> None:
+        """Offer the cards that there are, and follow what changes."""
+        self._use(loaded)
+        self._notifier.status("looking for cards")
+        inventory = await self._machine.look()
+        try:
+            self._publisher.check(loaded, inventory)
+        except ResourceError as error:  # a card that is broken at boot does not take all others away
+            self._reload.failed(str(error), "what is not concerned is offered")
+        self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
+        self._found(inventory)
+        self._start_beside()
+        self._notifier.ready(self._status_text())
+        log.info("serving", version=__version__, file=loaded.source, nvidia=loaded.nvidia_source, pid=os.getpid())
+
+    def _start_beside(self) -> None:
+        """Follow what changes."""
+        self._tasks.forever("look for cards", lambda: self._machine.watch(self._found))
+        self._tasks.forever("reload", self._reload.run)
+        self._reload.watch(self._publisher.loaded)
+        self._watching.start(self._tasks)
+        self._tasks.forever("labels", self._labelling.run)
+        self._tasks.forever("reports to the daemon", self._reports.run)
+
+    def _reloaded(self, loaded: Loaded) -> None:
+        """Other files are about to be in force."""
+        self._machine.use(each.kind for each in loaded.plan.advertised)
+        self._tasks.spawn("look for cards", self._look_again())
+        self._use(loaded)
+
+    def _use(self, loaded: Loaded) -> None:
+        """Watch cards, and report them, as *loaded* says."""
+        self._watching.use(loaded)
+        self._reports.action = loaded.plan.on_unhealthy
+        self._labelling.soon()
+
+    async def _look_again(self) -> None:
+        """Even if all cards are as before: what `_look` found has no memory of GPUs that are lost."""
+        self._found(await self._machine.look())
+
+    async def _look(self, loaded: Loaded) -> Inventory:
+        """The cards of the classes that *loaded* advertises."""
+        other = self._machine_for(loaded)
+        return self._publisher.inventory if other.classes == self._machine.classes else await other.look()
+
+    def _machine_for(self, loaded: Loaded) -> Machine:
+        nvml = nvml_inventory.NvmlProgram(nvml_inventory.COMMAND)
+        return Machine((each.kind for each in loaded.plan.advertised), self._options.host_root, nvml)
+
+    def _found(self, inventory: Inventory) -> None:
+        """Cards have come or gone."""
+        self._publisher.inventory = inventory
+        self._watching.found(self._publisher.loaded, inventory)
+        self._publisher.publish()
+        self._reports.soon()
+        self._labelling.soon()
+
+    def _health_changed(self) -> None:
+        """Other cards than before are unhealthy."""
+        self._publisher.publish()
+        self._reports.soon()
+
+    def _turned(self, key: Key, known: Known) -> None:
+        self._reports.turned(key, known)
+
+    def _published(self) -> Published:
+        status, known = self._plugins.status, self._health.known
+        return published(self._publisher.served, status, known, self._reports.interval_s)
+
+    def _nvidia_offers(self) -> Offers:
+        served = self._publisher.served
+        return {name: cards for name, cards in served.offers.items() if served.classes[name] == NVIDIA.name}
+
+    def _is_ours(self, resource: str) -> bool:
+        return self._publisher.loaded.names(resource)
+
+    def _status_text(self) -> str:
+        """One line for systemd."""
+        found = self._plugins.status
+        known = sum(each.state is State.REGISTERED for each in found)
+        text = f"{known} of {len(found)} resources registered"
+        if self._reload.problem:
+            return f"CONFIGURATION NOT USED: {self._reload.problem.splitlines()[0]}; {text}"
+        return text
+
+    def _sample(self) -> "Sample":
+        from criproxy.deviceplugin.metrics import Sample
+
+        cards: dict[str, Counter[bool]] = {}
+        for (kind, _), known in self._health.known.items():
+            cards.setdefault(kind, Counter())[known.health.healthy] += 1
+        return Sample(
+            status=self._plugins.status,
+            classes=self._publisher.served.classes,
+            cards=cards,
+            reloads=self._reload.reloads,
+            reloads_failed=self._reload.failures,
+            failures=self._failures.counts,
+            config_problem=bool(self._reload.problem),
+            events_problem=bool(self._watching.events.problem),
+            labels_problem=bool(self._labelling.problem),
+            daemon_reached=self._reports.reachable,
+            pending_incidents=self._reports.pending,
+        )
+
+    def _beat(self) -> None:
+        self._notifier.alive()
+        if hasattr(self, "_reload") and (status := self._status_text()) != self._said:
+            self._said = status
+            self._notifier.status(status)
+        self._log_writer.flush()
+
+    def _beat_failed(self, error: Exception) -> None:
+        if self._failures.add("watcher", f"a heartbeat failed: {error!r}"):
+            log.error("a heartbeat failed", exc_info=error)
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_on, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_asked)
+
+    def _reload_asked(self) -> None:
+        log.info("asked to read the files again", signal="SIGHUP")
+        if hasattr(self, "_reload"):
+            self._reload.ask()
+
+    def _stop_on(self, number: signal.Signals) -> None:
+        log.info("stopping", signal=number.name)
+        self._stop.set()

@@ -1,0 +1,105 @@
+"""A gRPC server on a socket in one of the kubelet's folders."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.deviceplugin import sockets
+from criproxy.deviceplugin.servicer import Servicer
+from criproxy.deviceplugin.sockets import Identity, SocketTrouble
+from criproxy.errors import for_kubelet
+
+Handlers = grpc.GenericRpcHandler
+STOP_S = 1.0
+"""How long calls under way may take when the server ends."""
+
+
+class Server:
+    """Serves until `stop`.
+
+    Args:
+        path: of the socket.
+        handlers: what is served.
+    """
+
+    def __init__(self, path: Path, handlers: Sequence[Handlers]) -> None:
+        self.path = path
+        self._handlers = handlers
+        self._server: grpc.aio.Server | None = None
+        self.claimed: Identity | None = None
+        """Which socket it made; None: none yet."""
+
+    async def start(self) -> None:
+        """Listen, then give the socket its name: who sees it can call.
+
+        Raises:
+            SocketTrouble: that is not possible; nothing is left behind.
+        """
+        hidden = await asyncio.to_thread(sockets.hidden_path, self.path.parent)
+        self._server = server = grpc.aio.server()
+        server.add_generic_rpc_handlers(tuple(self._handlers))
+        try:
+            server.add_insecure_port(f"unix://{hidden.absolute()}")
+            await server.start()
+            self.claimed = await asyncio.to_thread(sockets.claim, hidden, self.path)
+        except RuntimeError as error:  # gRPC's own log has why
+            await self.stop()
+            raise SocketTrouble(f"{self.path.parent}: no socket can be made in it") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End, and remove the socket if it is still ours; calls under way get a moment."""
+        server, self._server = self._server, None
+        if self.claimed is not None:
+            await asyncio.to_thread(sockets.release, self.path, self.claimed)
+        if server is not None:
+            await server.stop(STOP_S)
+
+
+def device_plugin(servicer: Servicer) -> Handlers:
+    """The service that the kubelet calls."""
+    return grpc.method_handlers_generic_handler(
+        "v1beta1.DevicePlugin",
+        {
+            "GetDevicePluginOptions": unary(servicer.GetDevicePluginOptions, api.Empty, servicer.failed),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(servicer.ListAndWatch, api.Empty.FromString),
+            "GetPreferredAllocation": unary(
+                servicer.GetPreferredAllocation, api.PreferredAllocationRequest, servicer.failed
+            ),
+            "Allocate": unary(servicer.Allocate, api.AllocateRequest, servicer.failed),
+            "PreStartContainer": unary(servicer.PreStartContainer, api.PreStartContainerRequest, servicer.failed),
+        },
+    )
+
+
+def unary(
+    act: Callable[..., Awaitable[Message]], request: type[Message], failed: Callable[[str, Exception], None]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """The handler of one method that answers once. gRPC would send the text of whatever is raised to the caller.
+
+    Args:
+        act: answers.
+        request: the type of its messages.
+        failed: called with the method and what it raised, which nobody expects.
+    """
+
+    async def call(data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+        try:
+            reply = await act(request.FromString(data), context)
+            return reply.SerializeToString()
+        except grpc.aio.AbortError:
+            raise
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INTERNAL, "the request cannot be read")
+        except Exception as error:  # noqa: BLE001 (whatever it is, its text is not for pods)
+            failed(request.DESCRIPTOR.name, error)
+            await context.abort(grpc.StatusCode.INTERNAL, for_kubelet(error))
+
+    return grpc.unary_unary_rpc_method_handler(call)

@@ -1,0 +1,190 @@
+"""Answers the kubelet's calls for one resource. Independent of sockets: whoever has the messages can call it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import grpc
+
+from criproxy.deviceplugin import deviceplugin_pb2 as api
+from criproxy.deviceplugin import messages
+from criproxy.deviceplugin.preferring import Preferring
+from criproxy.deviceplugin.resource import Resource
+from criproxy.deviceplugin.settings import LARGEST_LIST_BYTES, MANY_IDS, Counts, Times
+from criproxy.devices.allocation import InvalidRequest
+from criproxy.observe.failures import Failures
+from criproxy.observe.logger import Log
+
+if TYPE_CHECKING:
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+PREFERENCE_ERROR = "error getting list of preferred allocation devices: "
+"""What NVIDIA's plugin puts before the reason."""
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """One kubelet that follows the list."""
+
+    sent: messages.DeviceList | None = None
+
+
+class Servicer:
+    """The device plugin of one resource.
+
+    Args:
+        resource: what is offered at first.
+        log: gets what went wrong.
+        failures: counts what failed in criproxy itself.
+        times: how long a preference may take.
+        changed: called when a stream begins or ends.
+        largest_bytes: of a list.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        log: Log,
+        failures: Failures,
+        times: Times,
+        changed: Callable[[], None],
+        largest_bytes: int = LARGEST_LIST_BYTES,
+    ) -> None:
+        self.resource = resource
+        self.counts = Counts()
+        self.opened = 0
+        """Streams so far."""
+        self._log = log
+        self._failures = failures
+        self._preferring = Preferring(log, failures, times, self.counts)
+        self._on_stream = changed
+        self._largest_bytes = largest_bytes
+        self._streams: set[_Stream] = set()
+        self._sends = True
+        self.left_out = 0
+        """Devices for which the list has no room."""
+        self._many = False
+        self._news = asyncio.Event()
+        """Set, and replaced, when there is another list or the end."""
+        self._sent = asyncio.Event()
+        """The same when a stream has been sent a list, or has ended."""
+        self._list = self._made()
+
+    @property
+    def streams(self) -> int:
+        """Kubelets that follow the list at this moment."""
+        return len(self._streams)
+
+    def update(self, resource: Resource) -> None:
+        """Offer *resource* from now on, and send its list to all that follow it."""
+        self.resource = resource
+        made = self._made()
+        if made.data != self._list.data:
+            self._list = made
+            self._news = _renewed(self._news)
+
+    def begin(self) -> None:
+        """A server begins: lists are sent from now on."""
+        self._sends = True
+
+    def end_streams(self) -> None:
+        """A server ends: end the streams that there are, and those that come."""
+        self._sends = False
+        self._news = _renewed(self._news)
+
+    async def flushed(self) -> None:
+        """Return when all that follow the list have been sent the newest one, or are gone."""
+        while any(stream.sent is not self._list for stream in self._streams):
+            await self.stream_changed()
+
+    async def stream_changed(self) -> None:
+        """Return when a stream has been sent a list, or has ended."""
+        await self._sent.wait()
+
+    # ---------------------------------------------------------------- the kubelet's calls
+
+    async def GetDevicePluginOptions(self, _: api.Empty, context: "Context") -> api.DevicePluginOptions:
+        """Which calls the kubelet is to make."""
+        return messages.options(self.resource)
+
+    async def ListAndWatch(self, _: api.Empty, context: "Context") -> AsyncIterator[bytes]:
+        """The list at once and after each change, until the kubelet or the server ends."""
+        stream = _Stream()
+        self._streams.add(stream)
+        self.opened += 1
+        self._on_stream()
+        try:
+            while self._sends:
+                news, newest = self._news, self._list
+                if stream.sent is not newest:
+                    yield newest.data
+                    stream.sent = newest
+                    self.counts.lists += 1
+                    self._sent = _renewed(self._sent)
+                else:
+                    await news.wait()
+        finally:
+            self._streams.discard(stream)
+            self._sent = _renewed(self._sent)
+            self._on_stream()
+
+    async def GetPreferredAllocation(
+        self, request: api.PreferredAllocationRequest, context: "Context"
+    ) -> api.PreferredAllocationResponse:
+        """Which free ids the kubelet had best allocate; in plain order where that cannot be said in time."""
+        self.counts.preferred += len(request.container_requests)
+        try:
+            answers = [await self._preferring.choose(self.resource, each) for each in request.container_requests]
+        except InvalidRequest as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"{PREFERENCE_ERROR}{error}")
+        return messages.preferred_response(answers)
+
+    async def Allocate(self, request: api.AllocateRequest, context: "Context") -> api.AllocateResponse:
+        """What all containers of the request get, or an error for all of them."""
+        requests = [tuple(each.devices_ids) for each in request.container_requests]
+        try:
+            reply = messages.allocate_response(self.resource.allocator.allocate(requests))
+        except InvalidRequest as error:
+            await self._refuse(context, str(error), requests)
+        self.counts.allocated += len(requests)
+        return reply
+
+    async def PreStartContainer(
+        self, _: api.PreStartContainerRequest, context: "Context"
+    ) -> api.PreStartContainerResponse:
+        """A container may start."""
+        return api.PreStartContainerResponse()
+
+    # ---------------------------------------------------------------- the rest
+
+    async def _refuse(self, context: "Context", text: str, requests: list[tuple[str, ...]]) -> NoReturn:
+        """End Allocate as NVIDIA's plugin does: the kubelet shows code and text to the pod."""
+        self.counts.allocations_refused += 1
+        self._log.warning("allocation refused", resource=self.resource.name, ids=requests, reason=text)
+        await context.abort(grpc.StatusCode.UNKNOWN, text)
+        raise AssertionError("abort() raises")
+
+    def failed(self, name: str, error: Exception) -> None:
+        """A call raised what nobody expects: it is logged where that is news."""
+        if self._failures.add("devices", f"criproxy failed at {name} of '{self.resource.name}': {error!r}"):
+            self._log.error("a call of the kubelet failed", call=name, resource=self.resource.name, exc_info=error)
+
+    def _made(self) -> messages.DeviceList:
+        made = messages.device_list(self.resource.devices.values(), self._largest_bytes)
+        keys = {"resource": self.resource.name, "devices": len(self.resource.devices)}
+        if made.left_out and not self.left_out:
+            text = "too many devices for a message to the kubelet: some are not offered"
+            self._log.error(text, **keys, left_out=made.left_out)
+        self.left_out = made.left_out
+        many = len(self.resource.devices) > MANY_IDS
+        if many and not self._many:
+            self._log.warning("the kubelet gets slow with so many devices", **keys, more_than=MANY_IDS)
+        self._many = many
+        return made
+
+
+def _renewed(event: asyncio.Event) -> asyncio.Event:
+    """Wake who waits for *event*; the one for the next time."""
+    event.set()
+    return asyncio.Event()

@@ -1,0 +1,89 @@
+"""The labels of a resource that is no NVIDIA's: how many cards, which, and how they are shared.
+
+Keys begin with the resource, and so with its vendor's domain, as NVIDIA's do: ``huawei.com/Ascend910.count``.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from criproxy.devices.offers import Offered, Offers, unique
+from criproxy.devices.sharing import SHARED_SUFFIX
+
+_BLANKS = re.compile(r"[\s/]+")
+NOT_SHARED = "none"
+"""The strategy of cards that are offered once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advertised:
+    """A resource as it is offered."""
+
+    resource: str
+    """With its domain, before it is renamed."""
+    cards: int
+    products: tuple[str, ...] = ()
+    """The cards' models, as far as they are known."""
+    replicas: int = 1
+    """In how many each card is shared; where cards differ, the most."""
+    strategy: str = NOT_SHARED
+    """How cards are shared if they are: ``time-slicing``."""
+    renamed: bool = False
+    """Whether shared cards, if any, are offered as another resource."""
+
+
+def advertised(
+    offers: Offers,
+    products: Mapping[str, str],
+    *,
+    strategy: str = "time-slicing",
+    originals: Mapping[str, str] | None = None,
+) -> list[Advertised]:
+    """What labels say of all that is offered; a resource and what its shared cards are offered as are one.
+
+    Args:
+        offers: what is offered.
+        products: models by the id of a card, as far as they are known.
+        strategy: how cards are shared.
+        originals: by the name of a resource, the one that it was before; those left out are as their names tell.
+    """
+    found: dict[str, dict[str, list[Offered]]] = {}
+    for resource, offered in offers.items():
+        original = (originals or {}).get(resource) or resource.removesuffix(SHARED_SUFFIX)
+        found.setdefault(original, {})[resource] = list(offered.values())
+    return [_one(original, parts, products, strategy) for original, parts in found.items()]
+
+
+def _one(
+    original: str, parts: Mapping[str, Sequence[Offered]], products: Mapping[str, str], strategy: str
+) -> Advertised:
+    offered = [each for part in parts.values() for each in part]
+    cards = unique(each.card for each in offered)
+    return Advertised(
+        resource=original,
+        cards=len(cards),
+        products=tuple(products[card] for card in cards if products.get(card)),
+        replicas=max((each.replicas for each in offered), default=1) or 1,
+        strategy=strategy,
+        renamed=not any(each.replicas for each in parts.get(original, ())),
+    )
+
+
+def resource_labels(advertised: Advertised) -> dict[str, str]:
+    """The labels of one resource."""
+    name, shared = advertised.resource, advertised.replicas > 1
+    labels = {
+        f"{name}.count": str(advertised.cards),
+        f"{name}.replicas": str(advertised.replicas),
+        f"{name}.sharing-strategy": advertised.strategy if shared else NOT_SHARED,
+    }
+    if model := _most_common(advertised.products):
+        labels[f"{name}.product"] = f"{model}-SHARED" if shared and not advertised.renamed else model
+    return labels
+
+
+def _most_common(products: Iterable[str]) -> str:
+    """The product of most cards, in the order of the alphabet among equals; a label has room for one."""
+    words = Counter(_BLANKS.sub("-", product.strip()) for product in products if product.strip())
+    return max(sorted(words), key=words.__getitem__, default="")

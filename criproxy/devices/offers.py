@@ -1,0 +1,52 @@
+"""What a device plugin offers to the kubelet: ids of cards, or of their replicas, by resource."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+REPLICA = "::"
+"""Between the id of a card and the number of its replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """What the kubelet can allocate under one id: a card, a part of it with an id of its own, or a replica of these."""
+
+    id: str
+    """As the kubelet knows it."""
+    index: str
+    """How people and drivers number the card: ``0``, or ``0:1`` for a part of it."""
+    paths: tuple[str, ...] = ()
+    """The device nodes of its own, on the host and in containers."""
+    replicas: int = 0
+    """In how many the card is shared; 0: it is not."""
+    numa_node: int | None = None
+    """The NUMA node next to it; None where that is not known."""
+
+    @property
+    def card(self) -> str:
+        """The id of the card, without the number of a replica."""
+        return card_of(self.id)
+
+
+Offers = Mapping[str, Mapping[str, Offered]]
+"""By resource, with its domain, and by id; in the order of the machine."""
+
+
+def card_of(id: str) -> str:
+    """The id of the card that *id* is, or of which it is a replica."""
+    return id.partition(REPLICA)[0]
+
+
+def is_replica(id: str) -> bool:
+    """Whether *id* has the form of a replica's."""
+    return REPLICA in id
+
+
+def replica_id(card: str, number: int) -> str:
+    """The id of one replica."""
+    return f"{card}{REPLICA}{number}"
+
+
+def unique(ids: Iterable[str]) -> tuple[str, ...]:
+    """Each of *ids* once, in their order."""
+    return tuple(dict.fromkeys(ids))

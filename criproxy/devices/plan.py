@@ -1,0 +1,97 @@
+"""What the device plugin of this node serves, and how: the section ``devices.plugin``, as plain values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.preference import Spread
+from criproxy.devices.sharing import Selector
+
+Register = Literal["kubelet", "plugins-registry"]
+OnUnhealthy = Literal["none", "annotate", "stop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advertised:
+    """A class whose cards are offered to the kubelet."""
+
+    kind: DeviceClass
+    resource: str = ""
+    """As which they are offered, with its domain; empty for NVIDIA's, whose own file says it."""
+    spread: Spread = "distributed"
+    """Over which cards the replicas of one container go."""
+
+    @property
+    def is_nvidia(self) -> bool:
+        """Whether the class follows the rules of NVIDIA's device plugin."""
+        return self.kind.name == NVIDIA.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCards:
+    """Cards of one resource that are offered several times; see `sharing.Entry`."""
+
+    name: str
+    """The resource, with its domain."""
+    replicas: int
+    devices: Selector = "all"
+    rename: str = ""
+    """The resource as which the replicas are offered; empty: the same."""
+    only_one: bool = False
+    """Whether a container that asks for more than one replica is refused."""
+
+    @property
+    def target(self) -> str:
+        """The resource as which the replicas are offered."""
+        return self.rename or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCommand:
+    """A program that knows which cards of a class work."""
+
+    kind: str
+    """The name of the class."""
+    command: tuple[str, ...]
+    period_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """The feature file of node-feature-discovery."""
+
+    file: str
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginPlan:
+    """All of the section."""
+
+    advertised: tuple[Advertised, ...]
+    sharing: tuple[SharedCards, ...] = ()
+    nvidia_config: str = ""
+    """A file or a folder of named files; empty: NVIDIA's defaults, flags and variables alone."""
+    register: Register = "kubelet"
+    hold_down_s: float = 30.0
+    on_unhealthy: OnUnhealthy = "none"
+    health_commands: tuple[HealthCommand, ...] = ()
+    labels: Labels | None = None
+
+    @property
+    def nvidia(self) -> Advertised | None:
+        """NVIDIA's class, if it is advertised."""
+        return next((each for each in self.advertised if each.is_nvidia), None)
+
+    def shared_of(self, advertised: Advertised) -> tuple[SharedCards, ...]:
+        """The entries for the cards of a class."""
+        if not advertised.is_nvidia:
+            return tuple(each for each in self.sharing if each.name == advertised.resource)
+        others = {each.resource for each in self.advertised if not each.is_nvidia}
+        return tuple(each for each in self.sharing if each.name not in others)
+
+
+NVIDIA_ALONE = PluginPlan(advertised=(Advertised(kind=NVIDIA),))
+"""Where there is no policy file: what stands in for NVIDIA's device plugin."""

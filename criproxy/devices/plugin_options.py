@@ -1,0 +1,248 @@
+"""The section ``devices.plugin`` of a policy file: which cards criproxy's own device plugin offers to the kubelet."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+)
+from pydantic.alias_generators import to_camel
+
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.plan import (
+    Advertised,
+    HealthCommand,
+    Labels,
+    OnUnhealthy,
+    PluginPlan,
+    Register,
+    SharedCards,
+)
+from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
+from criproxy.devices.preference import Spread
+from criproxy.devices.sharing import Selector
+from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
+from criproxy.policy.options import Misfit
+
+MAX_REPLICAS = 10_000
+
+
+def _selector(value: object) -> Selector:
+    """All cards, a number of them, or a list of indexes and ids."""
+    match value:
+        case "all":
+            return "all"
+        case bool():
+            pass
+        case int() if value > 0:
+            return value
+        case tuple() | list() if value and all(_names_a_card(each) for each in value):
+            return tuple(map(str, value))
+    raise ValueError(f"must be all, a number of cards, or a list of indexes and ids, not {value!r:.60}")
+
+
+def _names_a_card(value: object) -> bool:
+    return not isinstance(value, bool) and (
+        (isinstance(value, int) and value >= 0) or bool(isinstance(value, str) and value)
+    )
+
+
+SelectorOption = Annotated[
+    Any,
+    PlainValidator(_selector),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["all"]},
+                {"type": "integer", "minimum": 1},
+                {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}},
+            ]
+        }
+    ),
+]
+"""A `Selector`."""
+
+
+class AdvertisedOptions(BaseModel):
+    """A class of devices that criproxy's device plugin serves."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    kind: ClassName = Field(alias="class")
+    """The name of a class in force."""
+    resource: ResourceName | None = None
+    """The resource as which its cards are offered: one of the class's; needed where the class has several, or patterns.
+    For NVIDIA's cards their own file says it."""
+    allocation: Spread = "distributed"
+    """Over which cards the replicas of a container go that asks for several: those that are used least (distributed),
+    or most (packed). For NVIDIA's cards their own file says it."""
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any] | str:
+        """Only the name, where the file says no more."""
+        given = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
+        return self.kind if given == {"class"} else {k: v for k, v in handler(self).items() if k in given}
+
+
+def _named(value: object) -> object:
+    """A class of which only the name is given."""
+    return {"class": value} if isinstance(value, str) else value
+
+
+AdvertisedOption = Annotated[
+    AdvertisedOptions, BeforeValidator(_named, json_schema_input_type=AdvertisedOptions | ClassName)
+]
+
+
+class SharingOptions(BaseModel):
+    """Cards that are offered several times, without isolation from each other."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    resource: ResourceName
+    """The resource of the cards, such as aliyun.com/npu."""
+    devices: SelectorOption = "all"
+    """Which of its cards: all, the first so many, or a list of indexes and ids. The others are offered whole."""
+    replicas: int = Field(ge=2, le=MAX_REPLICAS)
+    """How many containers can share each of these cards."""
+    rename: ResourceName | None = None
+    """The resource as which these replicas are offered, such as aliyun.com/npu.shared; by default the same as the
+    cards."""
+    fail_requests_greater_than_one: bool = False
+    """Whether criproxy refuses a container that asks for more than one replica: several give it no more of a card."""
+
+    def shared(self) -> SharedCards:
+        """The same as plain values."""
+        return SharedCards(
+            name=self.resource,
+            devices=self.devices,
+            replicas=self.replicas,
+            rename=self.rename or "",
+            only_one=self.fail_requests_greater_than_one,
+        )
+
+
+class HealthCommandOptions(BaseModel):
+    """A program that knows which cards of a class work."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    kind: ClassName = Field(alias="class")
+    """The name of an advertised class."""
+    command: tuple[str, ...] = Field(min_length=1)
+    """The program, by its absolute path, and its arguments. It prints a line for each card that does not work: the
+    card's id, a blank, and the reason. If it fails or takes too long, no card of the class is healthy."""
+    period: Period = "60s"
+    """How often it runs."""
+    timeout: Period = "10s"
+    """After how long it is ended."""
+
+    def health_command(self) -> HealthCommand:
+        """The same as plain values."""
+        period_s, timeout_s = seconds(self.period), seconds(self.timeout)
+        return HealthCommand(kind=self.kind, command=self.command, period_s=period_s, timeout_s=timeout_s)
+
+
+class HealthOptions(BaseModel):
+    """Cards that do not work."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    hold_down: Duration = "30s"
+    """How long a card must work again before it is offered again."""
+    on_unhealthy: OnUnhealthy = "none"
+    """What happens to running containers with a card that does not work: nothing (none), the reason stands in their
+    status (annotate), or they are stopped, too (stop)."""
+    commands: tuple[HealthCommandOptions, ...] = ()
+    """Programs that know which cards of a class work, beside what criproxy finds out by itself."""
+
+
+class LabelOptions(BaseModel):
+    """Labels of the node, by node-feature-discovery."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    file: Annotated[str, Field(min_length=1)] = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
+    """The feature file that criproxy writes."""
+    interval: Period = "60s"
+    """How often criproxy renews it."""
+
+    def labels(self) -> Labels:
+        """The same as plain values."""
+        return Labels(file=self.file, interval_s=seconds(self.interval))
+
+
+class PluginOptions(BaseModel):
+    """criproxy's own device plugin; without this section it offers nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    advertise: tuple[AdvertisedOption, ...] | None = None
+    """The classes whose cards are offered to the kubelet: names, and groups. By default NVIDIA's class and those that
+    have exactly one resource, as far as they are in force."""
+    nvidia_config: HostPath = ""
+    """NVIDIA's configuration file (version: v1) for the class nvidia, or a directory of such files: criproxy uses the
+    one with the name of this host, else of its group, else default, else the only one."""
+    sharing: tuple[SharingOptions, ...] = ()
+    """Cards that are offered several times. For NVIDIA's cards either this or their own file says it."""
+    register_by: Register = Field(default="kubelet", alias="register")
+    """How the kubelet learns of the plugin: criproxy calls the kubelet's socket (kubelet), or the kubelet finds
+    criproxy's in its directory plugins_registry (plugins-registry)."""
+    health: HealthOptions = HealthOptions()
+    """Cards that do not work."""
+    labels: LabelOptions | None = None
+    """Labels of the node about its cards; without this section criproxy writes none."""
+
+    def extended(self, kind: DeviceClass) -> DeviceClass:
+        """The class with the resources as which its shared cards are offered, in addition to its own."""
+        found = (each.rename for each in self.sharing if kind.serves(each.resource))
+        more = dict.fromkeys(name for name in found if name and not kind.serves(name))
+        return replace(kind, resources=(*kind.resources, *more)) if more else kind
+
+    def plan(self, classes: Mapping[str, DeviceClass]) -> PluginPlan:
+        """The same as plain values.
+
+        Args:
+            classes: those in force, by name.
+        """
+        return PluginPlan(
+            advertised=tuple(self._advertised(classes)),
+            sharing=tuple(each.shared() for each in self.sharing),
+            nvidia_config=self.nvidia_config,
+            register=self.register_by,
+            hold_down_s=seconds(self.health.hold_down),
+            on_unhealthy=self.health.on_unhealthy,
+            health_commands=tuple(each.health_command() for each in self.health.commands),
+            labels=None if self.labels is None else self.labels.labels(),
+        )
+
+    def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:
+        """What cannot be meant so; paths lead from this section.
+
+        Args:
+            classes: those in force, by name.
+        """
+        named = None if self.advertise is None else tuple((each.kind, each.resource or "") for each in self.advertise)
+        yield from plugin_mistakes(self.plan(classes), classes, named)
+
+    def _advertised(self, classes: Mapping[str, DeviceClass]) -> Iterator[Advertised]:
+        if self.advertise is None:
+            for kind in classes.values():
+                resource = default_resource(kind)
+                if kind.name == NVIDIA.name or (resource and kind.per_device):
+                    yield Advertised(kind=self.extended(kind), resource=resource)
+            return
+        for each in self.advertise:
+            known = classes.get(each.kind)
+            if known:
+                resource = each.resource or default_resource(known)
+                yield Advertised(kind=self.extended(known), resource=resource, spread=each.allocation)

@@ -1,0 +1,153 @@
+"""What a container is given with NVIDIA's cards, for each way in which the file says to pass them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from posixpath import join, normpath
+
+from criproxy.devices.allocation import InvalidRequest, Mount, Response
+from criproxy.devices.asked import DeviceNode
+from criproxy.devices.offers import Offered, is_replica, unique
+from criproxy.nvidia import mps
+from criproxy.nvidia.nodes import IMEX_CHANNELS, SHARED_NODES, Platform
+from criproxy.nvidia.options import Flags, PluginConfig
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+MOUNTED_DEVICES = "/var/run/nvidia-container-devices"
+"""Below it, the name of a mount is the id of a card."""
+CDI_VENDOR = "k8s.device-plugin.nvidia.com"
+_CDI_STRATEGIES = frozenset({"cdi-annotations", "cdi-cri"})
+_ANNOTATION = "nvidia-device-plugin_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the machine has beside cards."""
+
+    platform: Platform = "nvml"
+    nodes: tuple[str, ...] = ()
+    """Those of NVIDIA's shared nodes that exist."""
+    imex_channels: tuple[str, ...] = ()
+    """The numbers of the channels to other nodes' memory that containers get."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """Answers the kubelet's Allocate for one resource."""
+
+    resource: str
+    offered: Mapping[str, Offered]
+    config: PluginConfig
+    host: Host = Host()
+    new_uuid: Callable[[], str]
+    """Makes the keys of CDI annotations unique."""
+
+    def __post_init__(self) -> None:
+        mps.check(self.offered.values(), self.config)
+
+    def allocate(self, requests: Sequence[Sequence[str]]) -> tuple[Response, ...]:
+        """What containers get, each by its ids.
+
+        Raises:
+            InvalidRequest: one of them cannot be served, and so none is; the text is NVIDIA's.
+        """
+        return tuple(map(self._response, requests))
+
+    def _response(self, ids: Sequence[str]) -> Response:
+        self._check(ids)
+        flags, strategies = self.config.flags, frozenset(self.config.flags.plugin.device_list_strategy)
+        chosen = [self.offered[each] for each in unique(ids)]
+        by_index = flags.plugin.device_id_strategy == "index"
+        words = unique(each.index if by_index else each.card for each in chosen)
+        names = self._cdi_names(words)
+        plain = not strategies <= _CDI_STRATEGIES  # nothing is plain either where no strategy is named
+        return Response(
+            envs=self._mps_envs() | _extra_envs(flags) | self._visible(words, strategies),
+            mounts=self._mps_mounts() + self._id_mounts(words, strategies),
+            devices=self._nodes(chosen) if plain and flags.plugin.pass_device_specs else (),
+            annotations=self._annotations(names) if "cdi-annotations" in strategies else {},
+            cdi_devices=names if "cdi-cri" in strategies else (),
+        )
+
+    def _check(self, ids: Sequence[str]) -> None:
+        if unknown := next((each for each in ids if each not in self.offered), None):
+            raise self._invalid(f"unknown device: {unknown}")
+        if len(ids) > 1 and self._only_one and any(map(is_replica, ids)):
+            raise self._invalid(f"maximum request size for shared resources is 1; found {len(ids)}")
+
+    @property
+    def _only_one(self) -> bool:
+        """Whether a container gets no more than one replica; with MPS NVIDIA's plugin ignores what the file says."""
+        shared = self.config.sharing.shared
+        return shared is not None and (self._mps or shared.fail_requests_greater_than_one)
+
+    def _invalid(self, text: str) -> InvalidRequest:
+        return InvalidRequest(f'invalid allocation request for "{self.resource}": invalid request: {text}')
+
+    @property
+    def _mps(self) -> bool:
+        return self.config.sharing.strategy == "mps"
+
+    def _mps_envs(self) -> dict[str, str]:
+        """Also where the resource itself is not shared, as NVIDIA's plugin does."""
+        return {"CUDA_MPS_PIPE_DIRECTORY": mps.pipe_directory(mps.ROOT, self.resource)} if self._mps else {}
+
+    def _mps_mounts(self) -> tuple[Mount, ...]:
+        if not self._mps:
+            return ()
+        root = _clean(self.config.flags.mps_root)
+        return (
+            Mount(mps.pipe_directory(mps.ROOT, self.resource), mps.pipe_directory(root, self.resource)),
+            Mount(mps.SHARED_MEMORY, mps.shared_memory_directory(root)),
+        )
+
+    def _visible(self, words: Sequence[str], strategies: frozenset[str]) -> dict[str, str]:
+        """The variables that NVIDIA's hook reads; where cards are mounted, too, it has to be told where."""
+        envs = {}
+        if "envvar" in strategies:
+            envs[VISIBLE] = ",".join(words)
+            if self.host.imex_channels:
+                envs["NVIDIA_IMEX_CHANNELS"] = ",".join(self.host.imex_channels)
+        if "volume-mounts" in strategies:
+            envs[VISIBLE] = MOUNTED_DEVICES
+        return envs
+
+    def _id_mounts(self, words: Sequence[str], strategies: frozenset[str]) -> tuple[Mount, ...]:
+        if "volume-mounts" not in strategies:
+            return ()
+        names = *words, *(join("imex", channel) for channel in self.host.imex_channels)
+        return tuple(Mount(join(MOUNTED_DEVICES, name), "/dev/null") for name in names)
+
+    def _nodes(self, chosen: Sequence[Offered]) -> tuple[DeviceNode, ...]:
+        """Nodes that cards have in common, such as that of a GPU with several MIG devices, are repeated."""
+        paths = [path for path in SHARED_NODES if path in self.host.nodes and self.host.platform == "nvml"]
+        paths += [path for each in chosen for path in each.paths]
+        paths += [join(IMEX_CHANNELS, f"channel{channel}") for channel in self.host.imex_channels]
+        root = self.config.flags.nvidia_dev_root
+        return tuple(DeviceNode(path, _clean(f"{root}/{path}"), "rw") for path in paths)
+
+    def _cdi_names(self, words: Sequence[str]) -> tuple[str, ...]:
+        flags = self.config.flags
+        beside = {"gdrcopy": flags.gdrcopy_enabled, "gds": flags.gds_enabled, "mofed": flags.mofed_enabled}
+        return (
+            *(f"{CDI_VENDOR}/gpu={word}" for word in words),
+            *(f"{CDI_VENDOR}/imex-channel={channel}" for channel in self.host.imex_channels),
+            *(f"{CDI_VENDOR}/{name}=all" for name, enabled in beside.items() if enabled),
+        )
+
+    def _annotations(self, names: Sequence[str]) -> dict[str, str]:
+        prefix = self.config.flags.plugin.cdi_annotation_prefix
+        return {f"{prefix}{_ANNOTATION}{self.new_uuid()}": ",".join(names)} if names else {}
+
+
+def _extra_envs(flags: Flags) -> dict[str, str]:
+    enabled = {
+        "NVIDIA_GDRCOPY": flags.gdrcopy_enabled,
+        "NVIDIA_GDS": flags.gds_enabled,
+        "NVIDIA_MOFED": flags.mofed_enabled,
+    }
+    return {name: "enabled" for name, value in enabled.items() if value}
+
+
+def _clean(path: str) -> str:
+    """Without double slashes; ``normpath`` keeps two at the beginning."""
+    return normpath(path).replace("//", "/", 1)

@@ -1,0 +1,155 @@
+"""Values of the file → values of Go's types, as Go's JSON decoder does it.
+
+A key of a struct matches whatever its case, and an unknown one is ignored. Keys are met in the order of their bytes.
+Each function raises `WrongTypeError` for a value of another type. Of several mistakes Go's decoder tells the first of
+those that NVIDIA's own types find, and only without any of these the first of a wrong type.
+"""
+
+import json
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
+
+from criproxy.nvidia.mistake import MAX_QUOTED, PluginConfigError, WrongTypeError
+from criproxy.nvidia.numbers import INT64, json_number, whole
+from criproxy.nvidia.yaml_like_go import Value
+
+Decoder = Callable[[Value, str], Any]
+"""Of a value that is not null, and the key that leads to it."""
+
+_HTML = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"} | {chr(65 + at): chr(97 + at) for at in range(26)})
+
+
+def fields_of(
+    value: Value, where: str, fields: Mapping[str, Decoder], even_null: Container[str] = ()
+) -> dict[str, Any]:
+    """The *fields* of a struct that *value* sets, by their names.
+
+    One that is null counts as not set, unless it is among *even_null*: its decoder is asked then, too.
+    """
+    by_folded = {name.translate(_FOLDED): name for name in fields}
+    found: dict[str, Any] = {}
+    first: WrongTypeError | None = None
+    for key, item in sorted_items(mapping(value, where)):
+        name = by_folded.get(key.translate(_FOLDED))
+        if name is None:
+            continue
+        if item.data is None and name not in even_null:
+            found.pop(name, None)
+            continue
+        try:
+            decoded = fields[name](item, joined(where, name))
+        except WrongTypeError as error:
+            first = first or error
+            continue
+        both = isinstance(decoded, dict) and isinstance(found.get(name), dict)
+        found[name] = found[name] | decoded if both else decoded
+    if first is not None:
+        raise first
+    return found
+
+
+def at_once(decoder: Decoder) -> Decoder:
+    """The *decoder* of one of NVIDIA's own types: any mistake in it ends the decoding of the file."""
+
+    def decode(value: Value, where: str) -> Any:  # noqa: ANN401 (what the decoder gives)
+        try:
+            return decoder(value, where)
+        except WrongTypeError as error:
+            raise PluginConfigError(
+                error.text, mistake_class="type", line=error.line, where=error.where, advice=error.advice
+            ) from None
+
+    return decode
+
+
+def sorted_items(data: Mapping[str, Value]) -> Iterator[tuple[str, Value]]:
+    """Keys and values in the order in which Go meets them."""
+    return iter(sorted(data.items(), key=lambda item: item[0].encode(errors="surrogatepass")))
+
+
+def mapping(value: Value, where: str) -> dict[str, Value]:
+    """The keys and values of *value*; none of null."""
+    if value.data is None:
+        return {}
+    if not isinstance(value.data, dict):
+        raise wrong_type(value, where, "a mapping of keys to values")
+    return value.data
+
+
+def items_of(value: Value, where: str) -> list[Value]:
+    """The items of *value*; none of null."""
+    if value.data is None:
+        return []
+    if not isinstance(value.data, list):
+        raise wrong_type(value, where, "a list")
+    return value.data
+
+
+def text(value: Value, where: str) -> str:
+    """The text that *value* is; empty for null."""
+    if value.data is None:
+        return ""
+    if not isinstance(value.data, str):
+        raise wrong_type(value, where, "a text; put it in quotes")
+    return value.data
+
+
+def flag(value: Value, where: str) -> bool:
+    """Whether *value* says yes; no for null."""
+    if value.data is None:
+        return False
+    if not isinstance(value.data, bool):
+        raise wrong_type(value, where, "true or false, without quotes")
+    return value.data
+
+
+def integer(value: Value, where: str) -> int:
+    """The whole number that *value* is; 0 for null."""
+    number = 0 if value.data is None else whole(value.data)
+    if number is None or number not in INT64:
+        raise wrong_type(value, where, "a whole number, without quotes")
+    return number
+
+
+def named(check: Callable[[str], str], value: Value, where: str) -> str:
+    """The name that *check* makes of *value*."""
+    try:
+        return check(text(value, where))
+    except ValueError as error:
+        raise PluginConfigError(str(error), line=value.line, where=where) from None
+
+
+def wrong_type(value: Value, where: str, right: str) -> WrongTypeError:
+    """The mistake of a *value* that is not the *right* one."""
+    said = json_text(value)
+    shown = said if len(said) <= MAX_QUOTED else f"{said[:MAX_QUOTED]}…"
+    return WrongTypeError(
+        f"cannot be {shown}", mistake_class="type", line=value.line, where=where or "the file", advice=f"write {right}"
+    )
+
+
+def joined(where: str, name: str) -> str:
+    """The key *name* below *where*."""
+    return f"{where}.{name}" if where else name
+
+
+def json_text(value: Value) -> str:
+    """The *value* as Go's JSON: keys in the order of their bytes, no blanks."""
+    match value.data:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value.data else "false"
+        case str():
+            return _json_string(value.data)
+        case list():
+            return f"[{','.join(map(json_text, value.data))}]"
+        case dict():
+            pairs = (f"{_json_string(key)}:{json_text(item)}" for key, item in sorted_items(value.data))
+            return f"{{{','.join(pairs)}}}"
+    return json_number(value.data)
+
+
+def _json_string(said: str) -> str:
+    return "".join(_HTML.get(char, char) for char in json.dumps(said, ensure_ascii=False))

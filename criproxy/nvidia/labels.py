@@ -1,0 +1,217 @@
+"""The labels that NVIDIA's GPU feature discovery gives a node: the whole set, with its names and values.
+
+Where several models or profiles share a key, the last in NVML's order stays; NVIDIA's choice is random there.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.nvidia.options import GfdFlags, PluginConfig
+from criproxy.nvidia.product import profile_word, sanitised
+from criproxy.nvidia.resource_labels import (
+    GPU,
+    NOT_APPLIED,
+    Labels,
+    gpu_labels,
+    invalid_labels,
+    mig_labels,
+    shares_of,
+)
+from criproxy.nvidia.resources import shown
+
+PREFIX = "nvidia.com"
+_UNKNOWN = "unknown"
+_MODES = {0x030000: "graphics", 0x030200: "compute"}
+"""By the PCI class: those that drive a monitor, and those that only compute."""
+_PARTS_OF_A_DRIVER = (2, 3)
+
+
+class LabelError(ValueError):
+    """A machine or configuration for which NVIDIA's feature discovery gives no labels; the text is NVIDIA's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VgpuGuest:
+    """What the hypervisor tells a virtual machine whose GPU is a part of one of the host's."""
+
+    host_driver_version: str
+    host_driver_branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What labels say of a machine."""
+
+    gpus: tuple[Gpu, ...] = ()
+    """In the order of NVML."""
+    driver_version: str = ""
+    """``550.54.15``."""
+    cuda_version: tuple[int, int] = (0, 0)
+    """The newest that the driver supports."""
+    machine_type: str | None = None
+    """What the file for it says; None where there is none."""
+    vgpu: VgpuGuest | None = None
+    """None: this is no guest with a vGPU."""
+    init_error: str = ""
+    """Why NVML does not start; empty: it does."""
+
+
+def labels(machine: Machine, config: PluginConfig) -> Labels:
+    """All labels of *machine* but the time.
+
+    Raises:
+        LabelError: the machine gets none.
+    """
+    return _device_labels(machine, config) | _vgpu_labels(machine.vgpu)
+
+
+def timestamp_label(flags: GfdFlags, started_s: float) -> Labels:
+    """The label with the time when the program started or last read its configuration, in seconds since 1970."""
+    return {} if flags.no_timestamp else {f"{PREFIX}/gfd.timestamp": str(int(started_s))}
+
+
+def _device_labels(machine: Machine, config: PluginConfig) -> Labels:
+    if machine.init_error:
+        if config.flags.fail_on_init_error:
+            raise LabelError(f"failed to initialize resource manager: {machine.init_error}")
+        return {}
+    gpus = shown(machine.gpus)
+    if not gpus:
+        return {}
+    return (
+        {f"{PREFIX}/gpu.machine": _UNKNOWN if machine.machine_type is None else sanitised(machine.machine_type)}
+        | _driver_labels(machine.driver_version)
+        | _cuda_labels(machine.cuda_version)
+        | {f"{PREFIX}/mig.capable": _bool(any(gpu.mig_capable for gpu in gpus))}
+        | {f"{PREFIX}/mps.capable": _bool(_mps_capable(gpus, config))}
+        | _resource_labels(gpus, config)
+        | {f"{PREFIX}/gpu.mode": _mode(gpus)}
+        | _clique_labels(gpus)
+    )
+
+
+def _driver_labels(version: str) -> Labels:
+    """The version and its parts, and these again under older names."""
+    parts = version.split(".")
+    if len(parts) not in _PARTS_OF_A_DRIVER:
+        raise LabelError(f'error getting driver version: Version "{version}" does not match format "X.Y[.Z]"')
+    major, minor, revision = (*parts, "")[:3]
+    return {
+        f"{PREFIX}/cuda.driver.major": major,
+        f"{PREFIX}/cuda.driver.minor": minor,
+        f"{PREFIX}/cuda.driver.rev": revision,
+        f"{PREFIX}/cuda.driver-version.major": major,
+        f"{PREFIX}/cuda.driver-version.minor": minor,
+        f"{PREFIX}/cuda.driver-version.revision": revision,
+        f"{PREFIX}/cuda.driver-version.full": version,
+    }
+
+
+def _cuda_labels(version: tuple[int, int]) -> Labels:
+    major, minor = map(str, version)
+    return {
+        f"{PREFIX}/cuda.runtime.major": major,
+        f"{PREFIX}/cuda.runtime.minor": minor,
+        f"{PREFIX}/cuda.runtime-version.major": major,
+        f"{PREFIX}/cuda.runtime-version.minor": minor,
+        f"{PREFIX}/cuda.runtime-version.full": f"{major}.{minor}",
+    }
+
+
+def _mps_capable(gpus: Iterable[Gpu], config: PluginConfig) -> bool:
+    """Whether MPS is configured, for whatever resource."""
+    if config.sharing.strategy != "mps":
+        return False
+    if any(gpu.mig_enabled for gpu in gpus):
+        raise LabelError("failed to check MPS-capable: MPS sharing is not supported for mig devices")
+    return True
+
+
+def _mode(gpus: Iterable[Gpu]) -> str:
+    classes = {gpu.pci_class for gpu in gpus}
+    only = classes.pop() if len(classes) == 1 else None
+    return _UNKNOWN if only is None else _MODES.get(only, _UNKNOWN)
+
+
+def _clique_labels(gpus: Iterable[Gpu]) -> Labels:
+    """The NVLink domain, if all GPUs that belong to one belong to the same."""
+    fabrics = {gpu.fabric for gpu in gpus if gpu.fabric is not None}
+    only = fabrics.pop() if len(fabrics) == 1 else None
+    if only is None or not only.cluster_uuid or not only.clique_id:
+        return {}
+    return {f"{PREFIX}/gpu.clique": f"{only.cluster_uuid}.{only.clique_id}"}
+
+
+def _vgpu_labels(guest: VgpuGuest | None) -> Labels:
+    present = {f"{PREFIX}/vgpu.present": _bool(guest is not None)}
+    if guest is None:
+        return present
+    return present | {
+        f"{PREFIX}/vgpu.host-driver-version": guest.host_driver_version,
+        f"{PREFIX}/vgpu.host-driver-branch": guest.host_driver_branch,
+    }
+
+
+def _resource_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
+    found = _whole_labels(gpus, config)
+    strategy: str = config.flags.mig_strategy
+    if strategy == "none":
+        return found
+    found[f"{PREFIX}/mig.strategy"] = strategy
+    match strategy:
+        case "single":
+            return found | _single_labels(gpus, config)
+        case "mixed":
+            return found | _mixed_labels(gpus, config)
+        case _:
+            raise LabelError(f"unknown strategy: {strategy}")
+
+
+def _whole_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
+    """Those of GPUs: of models without MIG rather than of those with it."""
+    counts: dict[str, int] = {}
+    parents: dict[str, Gpu] = {}
+    whole: dict[str, Gpu] = {}
+    for gpu in gpus:
+        counts[gpu.name] = counts.get(gpu.name, 0) + 1
+        (parents if gpu.mig_enabled else whole)[gpu.name] = gpu
+    found: Labels = {}
+    for name, gpu in parents.items():
+        found |= gpu_labels(gpu, counts[name], NOT_APPLIED)
+    for name, gpu in whole.items():
+        found |= gpu_labels(gpu, counts[name], shares_of(GPU, config.sharing))
+    return found
+
+
+def _single_labels(gpus: Sequence[Gpu], config: PluginConfig) -> Labels:
+    """Under the names of whole GPUs, those of MIG devices, if all GPUs have them and all are alike."""
+    enabled = [gpu for gpu in gpus if gpu.mig_enabled]
+    if not enabled:
+        return {}
+    profiles = _by_profile(enabled)
+    if len(enabled) < len(gpus) or not all(gpu.mig for gpu in enabled) or len(profiles) != 1:
+        return invalid_labels(enabled[0])
+    ((parent, devices),) = profiles.values()
+    return mig_labels(GPU, parent, devices, shares_of(GPU, config.sharing))
+
+
+def _mixed_labels(gpus: Iterable[Gpu], config: PluginConfig) -> Labels:
+    found: Labels = {}
+    for profile, (parent, devices) in _by_profile(gpus).items():
+        resource = f"{PREFIX}/mig-{profile_word(profile)}"
+        found |= mig_labels(resource, parent, devices, shares_of(resource, config.sharing))
+    return found
+
+
+def _by_profile(gpus: Iterable[Gpu]) -> dict[str, tuple[Gpu, list[MigDevice]]]:
+    """The MIG devices of each profile, with the GPU of the first."""
+    found: dict[str, tuple[Gpu, list[MigDevice]]] = {}
+    for gpu in gpus:
+        for device in gpu.mig if gpu.mig_enabled else ():
+            found.setdefault(device.profile, (gpu, []))[1].append(device)
+    return found
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"

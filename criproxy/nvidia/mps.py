@@ -1,0 +1,123 @@
+"""MPS: what its control daemons are started with, and where clients in containers find them.
+
+The daemons limit memory and threads; a container gets the directory with the daemon's pipe, and the shared memory.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from posixpath import join
+
+from criproxy.devices.offers import Offered, Offers, is_replica
+from criproxy.nvidia.gpus import Gpu
+from criproxy.nvidia.options import PluginConfig
+from criproxy.nvidia.resources import shown
+
+ROOT = "/mps"
+"""Where the directories of all daemons are in a container."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 (a mount of the container)
+_MAX_CLIENTS = 48
+_MAX_CLIENTS_BEFORE = 16
+_MORE_CLIENTS_SINCE = (7, 5)
+"""The compute capability from which on a GPU serves more clients."""
+_ON_MIG = "sharing using MPS is not supported for MIG devices"
+
+
+class MpsError(ValueError):
+    """A configuration with which MPS cannot work; the text is NVIDIA's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """The control daemon of one resource."""
+
+    resource: str
+    pinned_memory_limits: Mapping[str, str] = field(default_factory=dict)
+    """By the index of a card, for each client: ``3840M``; cards whose memory is not known have no limit."""
+    active_thread_percentage: str
+    envs: Mapping[str, str]
+    started_file: str
+    """What it makes once it is ready."""
+
+
+def daemons(offers: Offers, gpus: Sequence[Gpu], config: PluginConfig) -> tuple[Daemon, ...]:
+    """The daemons that the file needs: one for each resource with shared cards.
+
+    Raises:
+        MpsError: a card is shared by more clients than it can serve.
+    """
+    if config.sharing.strategy != "mps":
+        return ()
+    memory, limits = _memory_mib(gpus), _max_clients(gpus)
+    found = []
+    for resource, offered in offers.items():
+        if any(map(is_replica, offered)):
+            _check_clients(offered.values(), limits)
+            found.append(_daemon(resource, offered.values(), memory))
+    return tuple(found)
+
+
+def check(offered: Iterable[Offered], config: PluginConfig) -> None:
+    """Refuse to serve a resource with MIG devices while MPS is configured, as NVIDIA's plugin does.
+
+    Raises:
+        MpsError: one of its cards is a MIG device.
+    """
+    if config.sharing.strategy == "mps" and any(map(is_mig, offered)):
+        raise MpsError(_ON_MIG)
+
+
+def is_mig(offered: Offered) -> bool:
+    """Whether it is a MIG device, or a replica of one."""
+    return ":" in offered.index
+
+
+def pipe_directory(root: str, resource: str) -> str:
+    """Where clients of *resource* find its daemon, below *root*."""
+    return join(root, resource, "pipe")
+
+
+def shared_memory_directory(root: str) -> str:
+    """The shared memory of all daemons, below *root*."""
+    return join(root, "shm")
+
+
+def _daemon(resource: str, offered: Iterable[Offered], memory_mib: Mapping[str, int]) -> Daemon:
+    clients = Counter((each.card, each.index) for each in offered)
+    of_a_card = clients.total() // len(clients)
+    known = [(index, memory_mib[card] // count) for (card, index), count in clients.items() if memory_mib.get(card)]
+    return Daemon(
+        resource=resource,
+        pinned_memory_limits={index: f"{size}M" for index, size in known},
+        active_thread_percentage=str(100 // of_a_card),
+        envs={
+            "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(ROOT, resource),
+            "CUDA_MPS_LOG_DIRECTORY": join(ROOT, resource, "log"),
+        },
+        started_file=join(ROOT, resource, ".started"),
+    )
+
+
+def _check_clients(offered: Iterable[Offered], limits: Mapping[str, int]) -> None:
+    for each in offered:
+        most = limits.get(each.card, _MAX_CLIENTS_BEFORE)
+        if not is_mig(each) and each.replicas > most:
+            text = f"invalid device maximum allowed replicas exceeded: {each.replicas} > {most}"
+            raise MpsError(f"invalid MPS configuration: {text}")
+
+
+def _memory_mib(gpus: Iterable[Gpu]) -> dict[str, int]:
+    """By the id of a card; below Windows, where all are one, that of the last."""
+    found: dict[str, int] = {}
+    for gpu in shown(gpus):
+        found |= {gpu.uuid: gpu.memory_mib, "all": gpu.memory_mib}
+        found |= {device.uuid: device.memory_mib for device in gpu.mig}
+    return found
+
+
+def _max_clients(gpus: Iterable[Gpu]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for gpu in shown(gpus):
+        most = _MAX_CLIENTS if gpu.compute_capability >= _MORE_CLIENTS_SINCE else _MAX_CLIENTS_BEFORE
+        found |= {gpu.uuid: most, "all": most}
+    return found

@@ -1,0 +1,94 @@
+"""The labels of one resource of NVIDIA's: whole GPUs of a model, or MIG devices of a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.nvidia.options import SharedResource, Sharing
+from criproxy.nvidia.product import family, product, profile_word
+
+GPU = "nvidia.com/gpu"
+MIG_ATTRIBUTES = (
+    *("slices.gi", "slices.ci", "multiprocessors"),
+    *("engines.copy", "engines.decoder", "engines.encoder", "engines.jpeg", "engines.ofa"),
+)
+"""What the labels of MIG devices say beside their memory; what NVML does not report is 0."""
+_MIG = "MIG"
+_INVALID = "INVALID"
+
+Labels = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How the cards of one resource are shared."""
+
+    replicas: int = 1
+    """In how many; 0: what the configuration says does not apply."""
+    strategy: str = "none"
+    renamed: bool = False
+    """Whether the shared cards are another resource, so that the product need not say it."""
+
+    @property
+    def suffixed(self) -> bool:
+        """Whether the product says that cards are shared."""
+        return self.replicas > 1 and not self.renamed
+
+
+NOT_APPLIED = Shares(replicas=0)
+"""GPUs with MIG."""
+_NOTHING_OFFERED = Shares(replicas=0, strategy="")
+"""Instances that the strategy ``single`` does not take."""
+
+
+def shares_of(resource: str, sharing: Sharing) -> Shares:
+    """How *resource* is shared; where several entries are for it, as the first says."""
+    if (entry := _entry(resource, sharing)) is None or entry.replicas <= 1:
+        return Shares()
+    renamed = bool(entry.rename) or (sharing.shared is not None and sharing.shared.rename_by_default)
+    return Shares(entry.replicas, sharing.strategy, renamed)
+
+
+def gpu_labels(gpu: Gpu, count: int, shares: Shares) -> Labels:
+    """Those of *count* whole GPUs of one model, of which *gpu* is one."""
+    labels = _base(GPU, count, (gpu.name,), shares)
+    if gpu.memory_mib:
+        labels[f"{GPU}.memory"] = str(gpu.memory_mib)
+    major, minor = gpu.compute_capability
+    if major:
+        labels |= {
+            f"{GPU}.family": family(gpu.compute_capability),
+            f"{GPU}.compute.major": str(major),
+            f"{GPU}.compute.minor": str(minor),
+        }
+    return labels
+
+
+def mig_labels(resource: str, parent: Gpu, devices: Sequence[MigDevice], shares: Shares) -> Labels:
+    """Those of *devices* of one profile, the first of which is a part of *parent*."""
+    first = devices[0]
+    attributes = dict(first.attributes)
+    labels = _base(resource, len(devices), (parent.name, _MIG, profile_word(first.profile)), shares)
+    labels[f"{resource}.memory"] = str(first.memory_mib)
+    return labels | {f"{resource}.{name}": str(attributes.get(name, 0)) for name in MIG_ATTRIBUTES}
+
+
+def invalid_labels(gpu: Gpu) -> Labels:
+    """Those of a machine whose MIG devices differ although the strategy is ``single``; *gpu* is the first with MIG."""
+    return _base(GPU, 0, (gpu.name, _MIG, _INVALID), _NOTHING_OFFERED) | {f"{GPU}.memory": "0"}
+
+
+def _base(resource: str, count: int, parts: Sequence[str], shares: Shares) -> Labels:
+    labels = {
+        f"{resource}.count": str(count),
+        f"{resource}.replicas": str(shares.replicas),
+        f"{resource}.sharing-strategy": shares.strategy,
+    }
+    if (name := product(parts, shared=shares.suffixed)) is not None:
+        labels[f"{resource}.product"] = name
+    return labels
+
+
+def _entry(resource: str, sharing: Sharing) -> SharedResource | None:
+    entries = sharing.shared.resources if sharing.shared is not None else ()
+    return next((entry for entry in entries if entry.name == resource), None)

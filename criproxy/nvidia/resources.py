@@ -1,0 +1,145 @@
+"""Which resources NVIDIA's cards are offered as, and under which ids.
+
+The rules and the texts of errors are those of NVIDIA's device plugin, except that ``resources``, ``rename`` and
+``devices`` count, which NVIDIA's plugin reads and drops, and that no card is offered whole and shared at once.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from criproxy.devices.offers import Offered, Offers
+from criproxy.devices.sharing import SelectionError, in_order, share
+from criproxy.nvidia.gpus import Gpu, MigDevice
+from criproxy.nvidia.mig import kind_of, mixed_resource
+from criproxy.nvidia.nodes import WSL_NODE, MigMinors, Platform, gpu_paths, mig_paths
+from criproxy.nvidia.options import PluginConfig, ResourcePattern
+
+DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
+"""Cards of workstations that only drive monitors."""
+_GPU_RESOURCE = "nvidia.com/gpu"
+_ANY_GPU = ResourcePattern(pattern="*", name=_GPU_RESOURCE)
+_WSL_ID = "all"
+_TEGRA = Offered(id="tegra", index="0")
+_FROM_RESOURCES = "error building device map from config.resources"
+_FROM_SHARING = "error updating device map with replicas from replicatedResources config"
+_VISITING_MIG = "error visiting devices: error visiting device: error visiting MIG device"
+
+
+class ResourceError(ValueError):
+    """Cards that cannot be offered as the configuration says; the text is that of NVIDIA's plugin."""
+
+
+def offers(
+    gpus: Sequence[Gpu], config: PluginConfig, *, minors: MigMinors | None = None, platform: Platform = "nvml"
+) -> Offers:
+    """What the machine's cards are offered as.
+
+    Args:
+        gpus: in the order of NVML.
+        config: NVIDIA's file.
+        minors: of the capability nodes of MIG devices, which are left out where they are not known.
+        platform: how the cards are found.
+
+    Raises:
+        ResourceError: the cards and the file do not go together.
+    """
+    cards = _tegra(config) if platform == "tegra" else _unshared(gpus, config, minors or {}, platform)
+    if (shared := config.sharing.shared) is None:
+        return cards
+    try:
+        return share(cards, shared.resources, rename_by_default=shared.rename_by_default)
+    except SelectionError as error:
+        which = f"unable to get IDs of devices to replicate for '{error.resource}' resource"
+        raise ResourceError(f"{_FROM_SHARING}: {which}: {error}") from error
+
+
+def shown(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """The GPUs that count: all but those that only drive monitors."""
+    return [gpu for gpu in gpus if gpu.name not in DISPLAYS]
+
+
+def empty_parents(gpus: Iterable[Gpu], config: PluginConfig) -> list[Gpu]:
+    """GPUs that are offered in no way, since MIG is on and no instance was made: worth a warning."""
+    return [gpu for gpu in shown(gpus) if config.flags.mig_strategy != "none" and gpu.mig_enabled and not gpu.mig]
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether all of *name* matches; ``*`` stands for anything, and nothing else is special."""
+    return _expression(pattern).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=256)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))))
+
+
+def _unshared(gpus: Iterable[Gpu], config: PluginConfig, minors: MigMinors, platform: Platform) -> Offers:
+    counted = shown(gpus)
+    strategy = config.flags.mig_strategy
+    whole = [gpu for gpu in counted if strategy == "none" or not gpu.mig_enabled]
+    found = [(_gpu_resource(gpu, config), _whole(gpu, platform)) for gpu in whole]
+    if strategy != "none":
+        parts = [(_mig_resource(device, config), _part(gpu, device, minors)) for gpu, device in _mig_devices(counted)]
+        if strategy == "single":
+            _check_single(counted)
+            if found and parts:
+                text = "all devices on the node must be configured with the same migEnabled value"
+                raise ResourceError(f"{_FROM_RESOURCES}: {text}")
+        found += parts
+    return _by_resource(found)
+
+
+def _by_resource(found: Iterable[tuple[str, Offered]]) -> Offers:
+    resources: dict[str, list[Offered]] = {}
+    for resource, offered in found:
+        resources.setdefault(resource, []).append(offered)
+    return {resource: in_order(offered) for resource, offered in resources.items()}
+
+
+def _mig_devices(gpus: Iterable[Gpu]) -> Iterator[tuple[Gpu, MigDevice]]:
+    return ((gpu, device) for gpu in gpus if gpu.mig_enabled for device in gpu.mig)
+
+
+def _gpu_resource(gpu: Gpu, config: PluginConfig) -> str:
+    return _first_match((*config.gpu_resources, _ANY_GPU), gpu.name) or _GPU_RESOURCE
+
+
+def _mig_resource(device: MigDevice, config: PluginConfig) -> str:
+    if named := _first_match(config.mig_resources, device.profile):
+        return named
+    default = _GPU_RESOURCE if config.flags.mig_strategy == "single" else mixed_resource(device.profile)
+    if default is None:
+        text = f"MIG profile '{device.profile}' does not match any resource patterns"
+        raise ResourceError(f"{_FROM_RESOURCES}: error building MIG device map: {_VISITING_MIG}: {text}")
+    return default
+
+
+def _first_match(patterns: Iterable[ResourcePattern], name: str) -> str | None:
+    return next((each.name for each in patterns if matches(each.pattern, name)), None)
+
+
+def _check_single(gpus: Sequence[Gpu]) -> None:
+    """All MIG devices must be of one kind, and no GPU with MIG may be without."""
+    invalid = f"{_FROM_RESOURCES}: invalid MIG configuration"
+    if empty := next((gpu for gpu in gpus if gpu.mig_enabled and not gpu.mig), None):
+        text = "at least one device with migEnabled=true was not configured correctly: error visiting device"
+        raise ResourceError(f"{invalid}: {text}: device {empty.index} has no MIG devices configured")
+    if len({kind_of(device) for _, device in _mig_devices(gpus)}) > 1:
+        raise ResourceError(f"{invalid}: {_VISITING_MIG}: more than one MIG device type present on node")
+
+
+def _whole(gpu: Gpu, platform: Platform) -> Offered:
+    if platform == "wsl":  # Windows passes all GPUs by one node, and containers get all or none
+        return Offered(id=_WSL_ID, index=_WSL_ID, paths=(WSL_NODE,))
+    return Offered(id=gpu.uuid, index=str(gpu.index), paths=gpu_paths(gpu), numa_node=gpu.numa_node)
+
+
+def _part(gpu: Gpu, device: MigDevice, minors: MigMinors) -> Offered:
+    paths = mig_paths(gpu, device, minors)
+    return Offered(id=device.uuid, index=f"{gpu.index}:{device.index}", paths=paths, numa_node=gpu.numa_node)
+
+
+def _tegra(config: PluginConfig) -> Offers:
+    """The one GPU of a Tegra chip, which has no UUID and no nodes that a container could be given."""
+    return {_first_match((*config.gpu_resources, _ANY_GPU), _TEGRA.id) or _GPU_RESOURCE: {_TEGRA.id: _TEGRA}}

@@ -1,0 +1,47 @@
+"""What NVIDIA's own plugin makes of a configuration: it drops what it does not support yet, with a warning.
+
+criproxy does what the file says. This is for those who compare: what changes where a node goes from one to the other.
+"""
+
+from dataclasses import replace
+
+from criproxy.nvidia.names import shared_name
+from criproxy.nvidia.options import PluginConfig, SharedResources, Sharing
+
+
+def as_nvidia_uses(config: PluginConfig) -> PluginConfig:
+    """The *config* without custom resources, names of shared resources, and choices of cards."""
+    return replace(
+        config,
+        gpu_resources=(),
+        mig_resources=(),
+        sharing=Sharing(time_slicing=_plain(config.sharing.time_slicing), mps=_plain(config.sharing.mps)),
+    )
+
+
+def ignored_by_nvidia(config: PluginConfig) -> list[str]:
+    """The parts of *config* that NVIDIA's plugin parses and then ignores, by their keys in the file."""
+    ignored = []
+    if config.gpu_resources or config.mig_resources:
+        ignored.append("resources")
+    parts = (("sharing.timeSlicing", config.sharing.time_slicing), ("sharing.mps", config.sharing.mps))
+    for key, shared in parts:
+        plain = _plain(shared)
+        if shared is None or plain is None:
+            continue
+        pairs = list(zip(shared.resources, plain.resources, strict=True))
+        if any(said.rename != used.rename for said, used in pairs):
+            ignored.append(f"{key}.resources[].rename")
+        if any(said.devices != used.devices for said, used in pairs):
+            ignored.append(f"{key}.resources[].devices")
+    return ignored
+
+
+def _plain(shared: SharedResources | None) -> SharedResources | None:
+    if shared is None:
+        return None
+    resources = tuple(
+        replace(resource, devices="all", rename=shared_name(resource.name) if shared.rename_by_default else "")
+        for resource in shared.resources
+    )
+    return replace(shared, resources=resources)

@@ -1,0 +1,169 @@
+"""NVIDIA's file ``version: v1`` → what it sets, with NVIDIA's messages for what it may not say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from criproxy.nvidia.decode import (
+    Decoder,
+    at_once,
+    fields_of,
+    flag,
+    integer,
+    items_of,
+    joined,
+    json_text,
+    mapping,
+    named,
+    text,
+)
+from criproxy.nvidia.durations import Duration, parse_duration
+from criproxy.nvidia.mistake import PluginConfigError
+from criproxy.nvidia.names import resource_name
+from criproxy.nvidia.numbers import INT64, shortest
+from criproxy.nvidia.options import ResourcePattern, Sharing
+from criproxy.nvidia.sharing_syntax import sharing
+from criproxy.nvidia.yaml_like_go import Value, read_yaml
+
+VERSION = "v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContent:
+    """What a file sets."""
+
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Values of `flags` and `imex` by dotted keys, such as ``flags.plugin.deviceIDStrategy``; only those it sets."""
+    gpu_resources: tuple[ResourcePattern, ...] = ()
+    mig_resources: tuple[ResourcePattern, ...] = ()
+    sharing: Sharing = field(default_factory=Sharing)
+
+
+def read_file(said: str) -> FileContent:
+    """Read the text of a file; nothing in it sets nothing.
+
+    Raises:
+        PluginConfigError: at the stage ``parse``.
+    """
+    whole = read_yaml(said)
+    top = fields_of(whole, "", _TOP)
+    version = top.get("version") or VERSION
+    if version != VERSION:
+        line = next(item.line for key, item in mapping(whole, "").items() if key.lower() == "version")
+        raise PluginConfigError(f"unknown version: {version}", line=line, advice=f"write 'version: {VERSION}'")
+    resources = top.get("resources", {})
+    return FileContent(
+        flags={**dict(_dotted(top.get("flags", {}), "flags")), **dict(_dotted(top.get("imex", {}), "imex"))},
+        gpu_resources=resources.get("gpus", ()),
+        mig_resources=resources.get("mig", ()),
+        sharing=top.get("sharing", Sharing()),
+    )
+
+
+def _dotted(data: Mapping[str, Any], where: str) -> list[tuple[str, Any]]:
+    """The values of nested *data* by dotted keys."""
+    found: list[tuple[str, Any]] = []
+    for name, value in data.items():
+        key = joined(where, name)
+        found.extend(_dotted(value, key) if isinstance(value, dict) else [(key, value)])
+    return found
+
+
+def _struct(fields: Mapping[str, Decoder]) -> Decoder:
+    return lambda value, where: fields_of(value, where, fields)
+
+
+def _version(value: Value, where: str) -> str:
+    """The only text for which a number or a bool will do, too."""
+    if isinstance(value.data, bool):
+        return "true" if value.data else "false"
+    if isinstance(value.data, int | float):
+        return shortest(value.data)
+    return text(value, where)
+
+
+def _strategies(value: Value, where: str) -> tuple[str, ...]:
+    """One text or a list of them."""
+    if isinstance(value.data, str):
+        return (value.data,)
+    if isinstance(value.data, list) and all(item.data is None or isinstance(item.data, str) for item in value.data):
+        return tuple(text(item, where) for item in value.data)
+    raise PluginConfigError(
+        f"invalid deviceListStrategy: {json_text(value)}",
+        line=value.line,
+        where=where,
+        advice="write a strategy or a list of strategies",
+    )
+
+
+def _duration(value: Value, where: str) -> Duration:
+    """A text such as ``60s``, or a number of nanoseconds."""
+    if isinstance(value.data, int | float) and not isinstance(value.data, bool):
+        nanoseconds = int(value.data)
+        return nanoseconds if nanoseconds in INT64 else INT64[0]  # as the processor converts it for Go
+    try:
+        if isinstance(value.data, str):
+            return parse_duration(value.data)
+        message = "invalid duration"
+    except ValueError as error:
+        message = str(error)
+    raise PluginConfigError(
+        message, line=value.line, where=where, advice="write a number with a unit, such as 60s or 1h30m, or infinite"
+    )
+
+
+def _integers(value: Value, where: str) -> tuple[int, ...]:
+    return tuple(integer(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
+
+
+def _patterns(value: Value, where: str) -> tuple[ResourcePattern, ...]:
+    return tuple(at_once(_pattern)(item, f"{where}[{at}]") for at, item in enumerate(items_of(value, where)))
+
+
+def _pattern(value: Value, where: str) -> ResourcePattern:
+    """One entry; its keys are those that the file says, letter by letter."""
+    keys = mapping(value, where)
+    for name in ("pattern", "name"):
+        if name not in keys:
+            raise PluginConfigError(f"resources must have a '{name}' field set", line=value.line, where=where)
+    pattern = text(keys["pattern"], joined(where, "pattern"))
+    return ResourcePattern(pattern=pattern, name=named(resource_name, keys["name"], joined(where, "name")))
+
+
+_PLUGIN: dict[str, Decoder] = {
+    "passDeviceSpecs": flag,
+    "deviceListStrategy": _strategies,
+    "deviceIDStrategy": text,
+    "cdiAnnotationPrefix": text,
+    "nvidiaCTKPath": text,
+    "containerDriverRoot": text,
+    "sharedDevicesAllocationPolicy": text,
+}
+_GFD: dict[str, Decoder] = {
+    "oneshot": flag,
+    "noTimestamp": flag,
+    "sleepInterval": _duration,
+    "outputFile": text,
+    "machineTypeFile": text,
+}
+_FLAGS: dict[str, Decoder] = {
+    "migStrategy": text,
+    "failOnInitError": flag,
+    "mpsRoot": text,
+    "nvidiaDriverRoot": text,
+    "nvidiaDevRoot": text,
+    "gdrcopyEnabled": flag,
+    "gdsEnabled": flag,
+    "mofedEnabled": flag,
+    "useNodeFeatureAPI": flag,
+    "deviceDiscoveryStrategy": text,
+    "plugin": _struct(_PLUGIN),
+    "gfd": _struct(_GFD),
+}
+_TOP: dict[str, Decoder] = {
+    "version": _version,
+    "flags": _struct(_FLAGS),
+    "resources": _struct({"gpus": _patterns, "mig": _patterns}),
+    "sharing": sharing,
+    "imex": _struct({"channelIDs": _integers, "required": flag}),
+}

@@ -1,0 +1,173 @@
+"""What the device plugin asks the daemon, over its control socket."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.api.measures import measure
+from criproxy.api.queries import Answers
+from criproxy.api.situation import Situations
+from criproxy.cli.client import ask
+from criproxy.cli.render.explain import render
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.rules import DeviceRules
+from criproxy.errors import UsageError
+from criproxy.observe.control_socket import ControlServer
+from criproxy.policy.none import NonePolicy
+from criproxy.policy.options import Options
+from criproxy.wire.sockets import listen
+from tests.control.devices.test_guard import host
+from tests.control.devices.test_joined import allocated
+from tests.control.world import FAST, World, owner, sharer
+
+
+@asynccontextmanager
+async def asked(world: World, directory: Path) -> AsyncIterator[Any]:
+    """A function that asks the controller of *world* over a control socket."""
+    listener = listen(str(directory / "control.sock"), 0o600)
+    answers = Answers(Situations(world.controller), tuple)
+    server = ControlServer({**DevicePluginCommands(world.controller).commands(), **answers.commands()})
+    await server.start(listener.sock)
+    try:
+        yield lambda command, **arguments: asyncio.to_thread(ask, listener.path, command, arguments)
+    finally:
+        await server.stop()
+        listener.close()
+
+
+async def test_free_cpus(tmp_path: Path) -> None:
+    """The milli-CPU that no container asks for, by NUMA node; it follows each change."""
+    async with World(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        assert await say("free-cpus") == {"free_milli": {"0": 3000}}
+
+        await world.run(owner("trader"))
+        await world.run(sharer("web"))
+
+        assert await say("free-cpus") == {"free_milli": {"0": 2000 - 100}}
+
+
+async def test_free_cpus_are_unknown(tmp_path: Path) -> None:
+    """With the policy none, criproxy does not know what containers ask for, and says so."""
+    async with World(tmp_path, policy=NonePolicy(Options())) as world, asked(world, tmp_path) as say:
+        assert await say("free-cpus") == {"free_milli": None}
+
+
+CARD = {"device_class": "nvidia", "id": "GPU-a", "replicas": {"nvidia.com/gpu": 5}}
+REPORT = {
+    "version": "1.0",
+    "interval_s": 10.0,
+    "resources": [{"name": "nvidia.com/gpu", "device_class": "nvidia", "ids": 10, "healthy": 5}],
+    "cards": [{**CARD, "healthy": False, "reason": "XID 79", "since_s": 1700000000.0}],
+}
+
+
+def guarded(directory: Path) -> World:
+    """A node with two GPUs and rules about them."""
+    host(directory)
+    return World(directory, settings=replace(FAST, devices=DeviceRules(classes=(NVIDIA,))))
+
+
+async def test_inventory(tmp_path: Path) -> None:
+    """What the device plugin reports is shown by `devices` and in metrics, with the ids that containers have."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        before = await say("devices")
+        assert await say("device-inventory", **REPORT) == {"stale_after_s": 30.0}
+        await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1", "GPU-a::3"))
+
+        values = await say("devices")
+        measured = measure(world.controller)
+
+    assert before["device_plugin"] is None
+    assert (values["device_plugin"]["state"], values["device_plugin"]["version"]) == ("running", "1.0")
+    (nvidia,) = values["classes"]
+    assert nvidia["advertised"] == [
+        {"name": "nvidia.com/gpu", "ids": 10, "healthy": 5, "given": 2, "registered": True, "problem": ""}
+    ]
+    first, second = nvidia["cards"]
+    assert (first["healthy"], first["reason"], first["replicas"]) == (False, "XID 79", {"nvidia.com/gpu": 5})
+    assert second["healthy"] is None
+    assert first["containers"][0]["allocated"][0]["ids"] == ["GPU-a::1", "GPU-a::3"]
+    key = ("nvidia", "nvidia.com/gpu")
+    assert (measured.device_ids, measured.device_ids_given) == ({key: (5, 5)}, {key: 2})
+    assert measured.device_plugin_up is True
+
+
+async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
+    """After three intervals without a report it does not run, and its ids are in no metric."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        now_s = 0.0
+        world.controller.device_plugin.clock = lambda: now_s
+        await say("device-inventory", **REPORT)
+        now_s = 30.5
+
+        assert (await say("devices"))["device_plugin"]["state"] == "not running"
+        measured = measure(world.controller)
+        assert (measured.device_plugin_up, measured.device_ids) == (False, {})
+
+
+async def test_inventory_ends_incidents(tmp_path: Path) -> None:
+    """A card that a report calls healthy is so, whatever was reported before: a restarted plugin has no memory."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(allocated("one", "nvidia.com/gpu", "GPU-a::1"))
+        lost = {"device_class": "nvidia", "card": "GPU-a", "since_s": 1700000000.0, "reason": "XID 79"}
+        answer = await say("device-incident", **lost, action="annotate")
+        assert [(each["pod"], each["use"]) for each in answer["containers"]] == [("one", "uses")]
+        await say("device-inventory", **REPORT)
+        assert [each["card"] for each in (await say("devices"))["incidents"]] == ["GPU-a"]
+
+        await say("device-inventory", **{**REPORT, "cards": [CARD]})
+
+        assert (await say("devices"))["incidents"] == []
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        ({"resources": "all"}, "resources must be a list"),
+        ({"cards": [{"id": "GPU-a"}]}, "device_class is missing"),
+        ({"interval_s": 0.0}, "interval_s: must be more than 0"),
+        ({"cards": [CARD] * 1025}, "cards: 1025 are more than 1024"),
+        ({"resources": [{"name": f"v.com/{n}", "device_class": "v"} for n in range(257)]}, "257 are more than 256"),
+    ],
+)
+async def test_reports_that_are_none(tmp_path: Path, report: dict[str, Any], said: str) -> None:
+    """They are refused with what is wrong, and the last one stays."""
+    async with World(tmp_path) as world, asked(world, tmp_path) as say:
+        with pytest.raises(UsageError, match=said):
+            await say("device-inventory", **report)
+        assert world.controller.device_plugin.report is None
+
+
+async def test_chain_of_evidence(tmp_path: Path) -> None:
+    """`explain` leads from what was allocated to the nodes of the create."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.run(allocated("one", "nvidia.com/gpu.shared", "GPU-b::1"))
+        values = await say("explain", container="default/one/main")
+
+    assert values["devices"] == [
+        {
+            "class": "nvidia",
+            "evidence": "annotation",
+            "allocated": [{"resource": "nvidia.com/gpu.shared", "ids": ["GPU-b::1"], "source": "annotation"}],
+            "cards": ["GPU-b"],
+            "pci_addresses": "0000:1b:00.0",
+            "nodes": "/dev/nvidia1",
+            "numa_nodes": "",
+        }
+    ]
+    screen = Console(file=io.StringIO(), width=300)
+    screen.print(render(values))
+    assert isinstance(screen.file, io.StringIO)
+    line = "nvidia: nvidia.com/gpu.shared GPU-b::1 (annotation) → card GPU-b at 0000:1b:00.0 → /dev/nvidia1"
+    assert line in screen.file.getvalue()
+    assert "the device plugin has allocated nvidia.com/gpu.shared to it: GPU-b::1" in screen.file.getvalue()

@@ -1,0 +1,141 @@
+"""NVIDIA's file that a policy file names: which of several it is, and what is said of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.config.nvidia_file import Node, NvidiaFile, examine
+from criproxy.devices.plan import NVIDIA_ALONE, SharedCards
+from criproxy.errors import ConfigError
+from criproxy.nvidia.options import PluginConfig, SharedResource
+from tests.config.files import write
+
+SHARED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
+
+
+def found(path: Path | str, node: Node | None = None, *sharing: SharedCards, **env: str) -> NvidiaFile:
+    """What is made of the file at *path*."""
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(path), sharing=sharing)
+    return examine(plan, node or Node(hostname="h1", group=""), env=env)
+
+
+def folder(tmp_path: Path, *names: str) -> Path:
+    """Files with these names, each with other replicas: 2, 3 and so on."""
+    for number, name in enumerate(names):
+        write(tmp_path / "nvidia" / name, (SHARED % (number + 2)).encode())
+    return tmp_path / "nvidia"
+
+
+def test_no_file() -> None:
+    """NVIDIA's defaults, flags and variables hold."""
+    file = found("", MIG_STRATEGY="mixed")
+
+    assert (file.file, file.reason) == (None, "no file is named")
+    assert file.config is not None
+    assert file.config.flags.mig_strategy == "mixed"
+
+
+@pytest.mark.parametrize(
+    ("names", "node", "chosen", "reason"),
+    [
+        pytest.param(
+            ["default", "h1", "x"], Node(hostname="h1", explicit="x", group=""), 4, "the option names it", id="option"
+        ),
+        pytest.param(
+            ["default.yaml", "h1.yaml"], Node(hostname="h1", group="g"), 3, "it has the name of this host", id="host"
+        ),
+        pytest.param(["default", "g"], Node(hostname="h1", group="g"), 3, "this host is in the group g", id="group"),
+        pytest.param(
+            ["default", "group-g.yml"],
+            Node(hostname="h1", group="g"),
+            3,
+            "this host is in the group group-g",
+            id="as-policies",
+        ),
+        pytest.param(["default", "x"], Node(hostname="h1", group="g"), 2, "it is named default", id="default"),
+        pytest.param(["x.json"], Node(hostname="h1", group=""), 2, "it is the only one", id="only"),
+        pytest.param(
+            ["default", "default.yaml"], Node(hostname="h1", group=""), 2, "it is named default", id="exactly"
+        ),
+        pytest.param(["x", "..data"], Node(hostname="h1", group=""), 2, "it is the only one", id="configmap"),
+    ],
+)
+def test_which_of_several_files(tmp_path: Path, names: list[str], node: Node, chosen: int, reason: str) -> None:
+    """An option comes before the host's name, its group, default, and the only one there is."""
+    file = found(folder(tmp_path, *names), node)
+
+    assert file.config is not None
+    assert file.config.sharing.time_slicing is not None
+    assert file.config.sharing.time_slicing.resources[0].replicas == chosen
+    assert file.reason == reason
+
+
+def test_none_of_several_is_for_this_host(tmp_path: Path) -> None:
+    """The names that would do are told."""
+    file = found(path := folder(tmp_path, "x", "y"))
+
+    assert file.config is None
+    assert file.mistakes == (f"{path}: none of the files x, y is for this host; name one of them h1, default",)
+
+
+def test_mistakes_have_nvidias_words(tmp_path: Path) -> None:
+    """With the name of the file, the line, and what would be right."""
+    file = found(path := write(tmp_path / "n.yaml", b"version: v2\n"))
+
+    assert file.config is None
+    assert str(file.error).startswith(f"{path}: ")
+    assert "unknown version: v2" in str(file.error)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "mistake"),
+    [
+        pytest.param("none.yaml", 0o600, "there is no such file or directory", id="missing"),
+        pytest.param("n.yaml", 0o666, "can be written by every user", id="writable"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, name: str, mode: int, mistake: str) -> None:
+    """As for policy files: it decides over the whole node."""
+    write(tmp_path / "n.yaml", b"version: v1\n").chmod(mode)
+
+    file = found(tmp_path / name)
+
+    assert file.config is None
+    assert mistake in str(file.error)
+
+
+def test_cards_that_our_section_shares(tmp_path: Path) -> None:
+    """They are shared by time slicing, unless the file shares cards, too."""
+    entry = SharedCards(name="nvidia.com/gpu", devices=("0",), replicas=3, rename="nvidia.com/x", only_one=True)
+    plain = write(tmp_path / "plain.yaml", b"version: v1\n")
+    both = write(tmp_path / "both.yaml", (SHARED % 2).encode())
+
+    config = found(plain, None, entry).config
+
+    assert isinstance(config, PluginConfig)
+    assert config.sharing.time_slicing is not None
+    assert config.sharing.time_slicing.resources == (
+        SharedResource(name="nvidia.com/gpu", devices=("0",), replicas=3, rename="nvidia.com/x"),
+    )
+    assert found(both, None, entry).mistakes == (
+        f"{both}: sharing: devices.plugin.sharing of the policy file shares NVIDIA's cards, too; keep one of them",
+    )
+
+
+def test_what_has_no_effect(tmp_path: Path) -> None:
+    """Keys that NVIDIA's plugin ignores, and resources whose cards criproxy would hide."""
+    text = b'flags: {migStrateg: mixed}\nresources: {gpus: [{pattern: "*", name: t4}]}\n'
+
+    file = found(path := write(tmp_path / "n.yaml", text))
+
+    assert file.config is not None
+    assert file.notes == (
+        f"{path}: line 1: NVIDIA's plugin does not know 'flags.migStrateg' and ignores it; did you mean 'migStrategy'?",
+        f"{path}: nvidia.com/t4 is not among resources of the class 'nvidia': add it there, or its pods see no card",
+    )
+
+
+def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
+    """So that callers report it like those of policy files."""
+    assert isinstance(found(tmp_path / "none").error, ConfigError)

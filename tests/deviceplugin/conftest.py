@@ -1,0 +1,18 @@
+"""A node with a kubelet and a device plugin, in both ways to become known."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.deviceplugin.node import Node
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    """One that has neither yet. Its folder's path is short, for sockets."""
+    with TemporaryDirectory(prefix="k") as folder:
+        node = Node(Path(folder))
+        yield node
+        await node.stop()

@@ -1,0 +1,168 @@
+"""A made-up kubelet, and the device plugins beside it; both can be started anew, one without the other."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from criproxy.cri.podresources import PodresourcesClient
+from criproxy.deviceplugin.in_use import KubeletInUse
+from criproxy.deviceplugin.plugin import Place
+from criproxy.deviceplugin.plugins import AskInUse, InUse, Plugins
+from criproxy.deviceplugin.resource import Device, Preference, Resource
+from criproxy.deviceplugin.settings import State, Status, Times, Way
+from criproxy.devices.allocation import InvalidRequest, Response
+from criproxy.observe.failures import Failures
+from criproxy.observe.tasks import Tasks
+from tests.control.world import RecordingLog
+from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+
+GPU = "nvidia.com/gpu"
+QUICK = Times(
+    first_pause_s=0.02,
+    longest_pause_s=0.1,
+    in_use_soon_s=0.01,
+    in_use_s=0.05,
+    settle_s=0.1,
+    poll_s=0.02,
+    preference_s=PATIENT_S,
+    replaced_pauses_s=(3600.0,),
+)
+"""Pauses that a test does not want to wait for are short; limits whose end would be a failure are long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An allocator that writes the ids into a variable."""
+
+    refuses: str = ""
+
+    def allocate(self, requests: Sequence[Sequence[str]]) -> Sequence[Response]:
+        """One response for each request; an error for all if one has the id that it refuses."""
+        if any(self.refuses in ids for ids in requests):
+            raise InvalidRequest(f"unknown device: {self.refuses}")
+        return [Response(envs={"IDS": ",".join(ids)}) for ids in requests]
+
+
+def devices(ids: Iterable[str], bad: Iterable[str] = ()) -> dict[str, Device]:
+    """Devices with these ids, next to NUMA node 0; *bad* ones are unhealthy."""
+    unhealthy = set(bad)
+    return {each: Device(id=each, numa_nodes=(0,), healthy=each not in unhealthy) for each in ids}
+
+
+def offer(
+    *ids: str, name: str = GPU, bad: Iterable[str] = (), preference: Preference | None = None
+) -> Mapping[str, Resource]:
+    """One resource with these ids, for `Plugins.publish`."""
+    return {name: Resource(name=name, devices=devices(ids, bad), allocator=Named(), preference=preference)}
+
+
+class Log(RecordingLog):
+    """A log whose lines a test can wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = asyncio.Event()
+
+    def info(self, event: str, **keys: object) -> None:
+        """Keep a line, and wake who waits for one."""
+        super().info(event, **keys)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let who waits judge again."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    warning = error = info
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when *condition* is true: it is judged after each line."""
+        async with asyncio.timeout(PATIENT_S):
+            while not condition():
+                await self._news.wait()
+
+
+@dataclass(slots=True, repr=False)
+class Node:
+    """The kubelet's folder, the kubelet, and the device plugin."""
+
+    root: Path
+    way: Way = "kubelet.sock"
+    times: Times = QUICK
+    is_ours: Callable[[str], bool] = lambda _: False
+    largest_bytes: int = 0
+    """Of a list; 0: as the kubelet takes it."""
+    log: Log = field(default_factory=Log)
+    failures: Failures = field(default_factory=Failures)
+    kubelet: FakeKubelet = field(init=False)
+    plugins: Plugins = field(init=False)
+    tasks: Tasks = field(init=False)
+    client: PodresourcesClient | None = None
+    answers: int = 0
+    """How often the plugin has asked which ids are in use; what came of it counts before it asks again."""
+
+    def __post_init__(self) -> None:
+        self.kubelet = FakeKubelet(self.root)
+
+    def start_plugins(self) -> None:
+        """Start the device plugin, as its process does; `Plugins.publish` follows."""
+        self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
+        self.client = PodresourcesClient(self.kubelet.podresources.socket)
+        sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
+        self.plugins = Plugins(
+            Place(kubelet_dir=self.root, way=self.way),
+            self._in_use(KubeletInUse(self.client, self.log, timeout_s=1.0)),
+            self.tasks,
+            is_ours=self.is_ours,
+            times=self.times,
+            **sizes,
+        )
+        self.plugins.start()
+
+    def _in_use(self, ask: AskInUse) -> AskInUse:
+        async def counted() -> InUse | None:
+            self.answers += 1
+            self.log.wake()
+            return await ask()
+
+        return counted
+
+    async def stop_plugins(self) -> None:
+        """End the device plugin, as its process does."""
+        if self.client is not None:
+            await self.plugins.stop()
+            await self.tasks.stop()
+            await self.client.close()
+            self.client = None
+
+    async def stop(self) -> None:
+        """End everything."""
+        await self.stop_plugins()
+        await self.kubelet.stop()
+
+    def status(self, resource: str = GPU) -> Status:
+        """What the plugin of *resource* says of itself."""
+        return next(each for each in self.plugins.status if each.resource == resource)
+
+    async def until_state(self, state: State, resource: str = GPU) -> Status:
+        """Return when the plugin of *resource* is in *state*."""
+        await self.log.until(lambda: self.status(resource).state is state)
+        return self.status(resource)
+
+    def said(self, text: str) -> int:
+        """How many log lines have *text*, in their sentence or a value."""
+        return sum(text in str(line) for line in self.log.lines)
+
+
+def changed(resources: Mapping[str, Resource], **keys: object) -> Mapping[str, Resource]:
+    """The same resources with other fields."""
+    return {name: replace(each, **keys) for name, each in resources.items()}  # type: ignore[arg-type]
+
+
+async def started(node: Node, *ids: str, **keys: object) -> None:
+    """Start the kubelet and the device plugin, and wait until the kubelet has the ids; *keys* are of the resource."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(changed(offer(*ids), **keys))
+    await node.kubelet.until_capacity(GPU, len(ids))

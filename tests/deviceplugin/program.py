@@ -1,0 +1,147 @@
+"""`criproxy device-plugin` as a process of its own, beside a made-up kubelet and on a made-up machine."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.deviceplugin.hosts import Host
+from tests.deviceplugin.kubelet import PATIENT_S, FakeKubelet
+from tests.nvml import Driver
+
+NPU = "aliyun.com/npu"
+CLASSES = """\
+  classes:
+    - nvidia
+    - {name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}
+"""
+
+
+def policy(plugin: str) -> str:
+    """Return a policy file with NVIDIA's class and one for ``/dev/npuN``, and *plugin* as the section of that name."""
+    return f"policy: none\ndevices:\n{CLASSES}  plugin: {plugin}\n"
+
+
+class Program:
+    """One device plugin with everything that belongs to it below *folder*, whose path has to be short."""
+
+    def __init__(self, folder: Path, *arguments: str, driver: Driver | None = None, **environ: str) -> None:
+        self.folder = folder
+        self.host = Host(folder, driver)
+        self.policy = folder / "policy.yaml"
+        self.control = folder / "control.sock"
+        self.kubelet = FakeKubelet(folder / "k")
+        self.lines: list[Mapping[str, Any]] = []
+        """Of its log."""
+        self.other: list[str] = []
+        """What it wrote beside log lines."""
+        self.told: list[str] = []
+        """What it told systemd, a line each."""
+        self.process: asyncio.subprocess.Process | None = None
+        self._arguments = arguments
+        self._environ = environ
+        self._news = asyncio.Event()
+        self._readers: list[asyncio.Task[None]] = []
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.setblocking(False)
+
+    async def __aenter__(self) -> Self:
+        """Start nothing yet."""
+        self._notify.bind(str(self.folder / "notify.sock"))
+        self._readers.append(asyncio.create_task(self._read_notify()))
+        (self.host.root / "dev").mkdir(parents=True, exist_ok=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        await self.kubelet.stop()
+        self._notify.close()
+
+    async def start(self) -> None:
+        """Start the program, ready or not."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("NVIDIA_")}
+        environ |= {"NOTIFY_SOCKET": str(self.folder / "notify.sock"), **self._environ}
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.deviceplugin.wired", str(self.host.nvml), "device-plugin"),
+            *(
+                "--config",
+                str(self.policy),
+                "--host-root",
+                str(self.host.root),
+                "--kubelet-dir",
+                str(self.kubelet.root),
+            ),
+            *("--control-socket", str(self.control), "--log-format", "json", *self._arguments),
+            stderr=asyncio.subprocess.PIPE,
+            env=environ,
+        )
+        self._readers.append(asyncio.create_task(self._read_log()))
+
+    async def ready(self) -> None:
+        """Start it, and return when it says that it is ready."""
+        await self.start()
+        await self.until(lambda: "READY=1" in self.told)
+
+    async def ended(self) -> int:
+        """Its exit status, when it has ended."""
+        assert self.process is not None
+        async with asyncio.timeout(PATIENT_S):
+            status = await self.process.wait()
+            await self._readers[-1]
+        return status
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when *condition* is true: it is judged after each line of the log, and each message to systemd."""
+        try:
+            async with asyncio.timeout(PATIENT_S):
+                while not condition():
+                    await self._news.wait()
+                    self._news.clear()
+        except TimeoutError:
+            raise AssertionError(f"not in time; its log: {self.lines}, {self.other}") from None
+
+    async def until_said(self, text: str, times: int = 1) -> None:
+        """Return when the log has *text* in so many lines."""
+        await self.until(lambda: self.said(text) >= times)
+
+    def said(self, text: str) -> int:
+        """How many lines of the log have *text*, in their sentence or a value."""
+        return sum(text in str(line) for line in self.lines)
+
+    async def _read_log(self) -> None:
+        assert self.process is not None
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.other.append(line.decode())
+            self._news.set()
+        self._news.set()
+
+    async def _read_notify(self) -> None:
+        with suppress(OSError):
+            while True:
+                message = await asyncio.get_running_loop().sock_recv(self._notify, 65_536)
+                self.told += message.decode().splitlines()
+                self._news.set()

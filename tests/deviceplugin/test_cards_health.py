@@ -1,0 +1,157 @@
+"""The health of all cards over time, on a clock that stands still until it is moved."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from criproxy.deviceplugin.cards_health import KEPT_S, CardsHealth
+from criproxy.deviceplugin.seen import Key, Seen
+from criproxy.devices.health import command_says_bad, command_says_good, xid_event
+from tests.control.world import RecordingLog
+
+A, B = ("npu", "npu0"), ("npu", "npu1")
+NODES = frozenset({"/dev/npu0", "/dev/npu0_ctl"})
+
+
+@dataclass
+class Rig:
+    """Cards, and what is told of them."""
+
+    at_s: float = 1000.0
+    changes: int = 0
+    turned: list[tuple[str, bool, str]] = field(default_factory=list)
+    health: CardsHealth = field(init=False)
+
+    def __post_init__(self) -> None:
+        def changed() -> None:
+            self.changes += 1
+
+        self.health = CardsHealth(
+            changed,
+            lambda key, known: self.turned.append((key[1], known.health.healthy, known.reason)),
+            RecordingLog(),
+            hold_down_s=30.0,
+            clock=lambda: self.at_s,
+            now=lambda: 1e9 + self.at_s,
+        )
+
+    def see(self, cards: Mapping[Key, Seen], after_s: float = 0.0) -> dict[str, list[str]]:
+        """Look at the cards after a while; return those that are unhealthy."""
+        self.at_s += after_s
+        self.health.see(cards, ["npu"])
+        return {kind: list(ids) for kind, ids in self.health.unhealthy().items()}
+
+
+BOTH = {A: Seen(nodes=NODES), B: Seen()}
+
+
+async def test_new_cards_are_healthy() -> None:
+    """Nothing is known against them, and nobody is told."""
+    rig = Rig()
+
+    assert rig.see(BOTH) == {}
+    assert (rig.changes, rig.turned) == (0, [])
+
+
+async def test_a_card_recovers_when_the_hold_down_is_over() -> None:
+    """Those who are told get the reason, and since when."""
+    rig = Rig()
+    rig.see(BOTH)
+    rig.health.note({A: xid_event(79)})
+
+    assert rig.health.unhealthy() == {"npu": ["npu0"]}
+    assert rig.health.known[A].turned_s == 1e9 + 1000
+    assert rig.see(BOTH, after_s=29.9) == {"npu": ["npu0"]}
+    assert rig.see(BOTH, after_s=0.2) == {}
+    assert rig.turned == [("npu0", False, "XID 79"), ("npu0", True, "XID 79")]
+    assert rig.changes == 2
+
+
+async def test_it_recovers_by_itself() -> None:
+    """No other event is needed: a timer looks again."""
+    rig = Rig()
+    loop = asyncio.get_running_loop()
+    recovered = asyncio.Event()
+    rig.health = CardsHealth(recovered.set, lambda *_: None, RecordingLog(), hold_down_s=0.01, clock=loop.time)
+    rig.health.see(BOTH, ["npu"])
+    rig.health.note({A: xid_event(79)})
+    recovered.clear()
+
+    await asyncio.wait_for(recovered.wait(), 30)
+
+    assert rig.health.unhealthy() == {}
+    rig.health.stop()
+
+
+async def test_a_node_that_vanishes_makes_its_card_unhealthy() -> None:
+    """One of several is enough, and its name is the reason."""
+    rig = Rig()
+    rig.see(BOTH)
+
+    assert rig.see({**BOTH, A: Seen(nodes=frozenset({"/dev/npu0"}))}) == {"npu": ["npu0"]}
+    assert rig.health.known[A].reason == "/dev/npu0_ctl is missing"
+    assert rig.see(BOTH, after_s=5) == {"npu": ["npu0"]}
+    assert rig.see(BOTH, after_s=31) == {}
+
+
+async def test_a_card_that_the_driver_cannot_describe_is_unhealthy_at_once() -> None:
+    """Also one that is found so."""
+    rig = Rig()
+
+    assert rig.see({A: Seen(problem="GPU is lost")}) == {"npu": ["npu0"]}
+    assert rig.turned == [("npu0", False, "NVML: GPU is lost")]
+
+
+async def test_a_card_that_is_gone_is_forgotten_in_the_end() -> None:
+    """Until then it comes back as one that has failed; after that it is a new one."""
+    rig = Rig()
+    rig.see(BOTH)
+
+    assert rig.see({B: Seen()}) == {"npu": ["npu0"]}
+    assert rig.see(BOTH, after_s=KEPT_S - 1) == {"npu": ["npu0"]}
+    rig.see({B: Seen()})
+    rig.see({B: Seen()}, after_s=KEPT_S + 1)
+    assert set(rig.health.known) == {B}
+    assert rig.see(BOTH) == {}
+
+
+async def test_cards_of_a_class_that_is_not_advertised_any_more_are_forgotten() -> None:
+    """They are no cards that have vanished."""
+    rig = Rig()
+    rig.see(BOTH)
+    rig.health.see({}, [])
+
+    assert (rig.health.known, rig.turned) == ({}, [])
+
+
+async def test_several_causes_count_each() -> None:
+    """A command that says good again does not end what an error began."""
+    rig = Rig()
+    rig.see(BOTH)
+    rig.health.note({A: command_says_bad("hot")})
+    rig.at_s += 60
+    rig.health.note({A: xid_event(48)})
+    rig.health.note({A: command_says_good()})
+
+    assert rig.see(BOTH, after_s=20) == {"npu": ["npu0"]}
+    assert rig.see(BOTH, after_s=11) == {}
+
+
+async def test_another_hold_down_counts_for_cards_that_recover() -> None:
+    """A file that is new has its effect at once."""
+    rig = Rig()
+    rig.see(BOTH)
+    rig.health.note({A: xid_event(79), ("npu", "unknown"): xid_event(79)})
+    rig.at_s += 10
+    rig.health.hold_down(5.0)
+
+    assert rig.health.unhealthy() == {}
+
+
+async def test_cards_have_several_names() -> None:
+    """A health command may use any of them."""
+    rig = Rig()
+    rig.see({A: Seen(names=frozenset({"0", "0000:3b:00.0"})), B: Seen(names=frozenset({"1"}))})
+
+    assert rig.health.of("npu", ["0000:3b:00.0", "npu1", "7"]) == [A, B]
+    assert rig.health.of("gpu") == []

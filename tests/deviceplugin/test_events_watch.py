@@ -1,0 +1,137 @@
+"""The program that tells of NVML's events, whatever becomes of it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from criproxy.deviceplugin.backoff import Backoff
+from criproxy.deviceplugin.events_watch import EventsWatch
+from criproxy.deviceplugin.nvml_events import Registered, watch
+from criproxy.nvidia.xids import Event
+from tests.deviceplugin.node import Log
+from tests.nvml import Driver
+from tests.nvml import Library as Nvml
+
+LIMIT_S = 60.0
+
+
+class Watched:
+    """What an `EventsWatch` tells, as it comes."""
+
+    def __init__(self, command: Iterable[str], silent_s: float = LIMIT_S) -> None:
+        self.log = Log()
+        self.told: list[Registered | Event] = []
+        self._news = asyncio.Event()
+        self.watch = EventsWatch(tuple(command), self._tell, self._tell, self.log, silent_s)
+        self.watch._backoff = Backoff(0.01, 0.05)
+
+    def _tell(self, what: Registered | Event) -> None:
+        self.told.append(what)
+        self._news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when *condition* is true."""
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():
+                await self._news.wait()
+                self._news.clear()
+
+
+@asynccontextmanager
+async def watching(watched: Watched, gpus: tuple[str, ...] = ("GPU-0",)) -> AsyncIterator[Watched]:
+    """Run it."""
+    watched.watch.use(gpus)
+    running = asyncio.create_task(watched.watch.run())
+    try:
+        yield watched
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def program(text: str) -> tuple[str, ...]:
+    """Return a command that runs *text*."""
+    return ("/bin/sh", "-c", text)
+
+
+async def test_what_it_says_is_told() -> None:
+    """Each event once, with its place; lines that only say that it lives are none."""
+    lines = ('{"registered": {"gpus": ["GPU-0"]}}', '{"alive": true}', '{"event": {"gpu": "GPU-0", "xid": 79}}')
+    async with watching(Watched(program(f"printf '%s\\n' {' '.join(map(repr, lines))}; sleep 1000"))) as watched:
+        await watched.until(lambda: len(watched.told) == 2)
+
+    assert watched.told == [Registered(gpus=("GPU-0",)), Event(gpu="GPU-0", xid=79)]
+    assert watched.watch.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("exit 1", "has ended", id="ends"),
+        pytest.param("""echo '{"problem": "NVML: Driver Not Loaded"}'""", "NVML: Driver Not Loaded", id="says-why"),
+        pytest.param("echo nonsense", "says nonsense", id="nonsense"),
+        pytest.param("""echo '{"event": {"gpu": 3}}'""", "says nonsense", id="another-form"),
+        pytest.param("head -c 100000 /dev/zero; sleep 1000", "says nonsense", id="no-end-of-line"),
+    ],
+)
+async def test_why_there_are_no_events_is_told_once(text: str, reason: str, tmp_path: Path) -> None:
+    """It is started again and again meanwhile."""
+    count = tmp_path / "count"
+    async with watching(Watched(program(f"echo >> {count}; {text}"))) as watched:
+        await watched.log.until(lambda: any(reason in str(line) for line in watched.log.lines))
+        async with asyncio.timeout(LIMIT_S):
+            while len(count.read_text()) < 3:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
+
+    assert sum(reason in str(line) for line in watched.log.lines) == 1
+
+
+async def test_one_that_is_silent_is_replaced(tmp_path: Path) -> None:
+    """It is killed, and the next one is heard."""
+    first = tmp_path / "first"
+    text = (
+        f"""if mkdir {first}; then echo $$ > {first}/pid; sleep 1000; fi; echo '{{"registered": {{}}}}'; sleep 1000"""
+    )
+    async with watching(Watched(program(text), silent_s=0.3)) as watched:
+        await watched.until(lambda: bool(watched.told))
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((first / "pid").read_text()), 0)
+        assert "events of cards are not seen" in str(watched.log.lines[0])
+
+
+async def test_it_runs_only_while_there_are_gpus(tmp_path: Path) -> None:
+    """Other GPUs mean another program; none mean none."""
+    text = f"""echo $$ >> {tmp_path}/pids; echo '{{"registered": {{}}}}'; sleep 1000"""
+    async with watching(Watched(program(text)), gpus=()) as watched:
+        watched.watch.use(["GPU-0"])
+        await watched.until(lambda: len(watched.told) == 1)
+        watched.watch.use(["GPU-0"])
+        watched.watch.use(["GPU-0", "GPU-1"])
+        await watched.until(lambda: len(watched.told) == 2)
+
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_a_program_that_cannot_be_run_is_told() -> None:
+    """Nothing else fails."""
+    async with watching(Watched(["/nonexistent"])) as watched:
+        await watched.log.until(lambda: any("cannot be run: No such file" in str(each) for each in watched.log.lines))
+
+
+def test_the_program_ends_where_nvml_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that fails is an event about all cards; where NVML does not start, its reason is raised."""
+    library = Nvml(Driver)
+    library.nvmlEventSetWait_v2 = lambda *_: 999  # type: ignore[method-assign]
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    told: list[tuple[str, object]] = []
+    watch(pynvml, lambda key, value: told.append((key, value)))
+
+    assert told == [("registered", Registered()), ("event", Event(gpu=None, kind="failed"))]

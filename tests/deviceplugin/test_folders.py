@@ -1,0 +1,178 @@
+"""What is wrong with the kubelet's folder is said in one sentence, once, and the plugin goes on when it is right."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criproxy.deviceplugin.settings import State
+from tests.deviceplugin.node import GPU, QUICK, Node, offer
+from tests.disks import remount, small_disk
+
+SOCKET = "criproxy-nvidia.com_gpu.sock"
+
+
+@pytest.fixture
+async def on_disk(node: Node) -> AsyncIterator[Node]:
+    """A node whose device-plugins folder is a disk of its own."""
+    with small_disk(node.kubelet.plugins_dir):
+        yield node
+        await node.stop()
+
+
+async def troubled(node: Node) -> str:
+    """Start the plugin, and return what it says against the folder."""
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    return (await node.until_state(State.NO_SOCKET)).text
+
+
+async def test_no_folder(node: Node) -> None:
+    """What lies there is a file; it goes on when there is a folder."""
+    node.kubelet.plugins_dir.write_text("")
+
+    assert await troubled(node) == f"{node.kubelet.plugins_dir}: is not a folder"
+
+    node.kubelet.plugins_dir.unlink()
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
+    assert node.said("is not a folder") == 1
+
+
+async def test_a_read_only_folder(on_disk: Node) -> None:
+    """It says what to look for under systemd."""
+    await on_disk.kubelet.start()
+    remount(on_disk.kubelet.plugins_dir, "ro")
+
+    assert "is read-only for this process; under systemd, ReadWritePaths= has to name it" in await troubled(on_disk)
+
+    remount(on_disk.kubelet.plugins_dir, "rw")
+    await on_disk.kubelet.until_capacity(GPU, 1)
+    assert on_disk.said("is read-only") == 1
+
+
+async def test_a_full_disk(on_disk: Node) -> None:
+    """No socket can be made on it."""
+    await on_disk.kubelet.start()
+    found = os.statvfs(on_disk.kubelet.plugins_dir)
+    remount(on_disk.kubelet.plugins_dir, f"nr_inodes={found.f_files - found.f_ffree}")
+
+    assert await troubled(on_disk) == f"{on_disk.kubelet.plugins_dir}: is on a full disk"
+
+    remount(on_disk.kubelet.plugins_dir, "nr_inodes=100")
+    await on_disk.kubelet.until_capacity(GPU, 1)
+
+
+async def test_something_else_has_the_name(node: Node) -> None:
+    """A file is left where it is."""
+    await node.kubelet.start()
+    file = node.kubelet.plugins_dir / SOCKET
+    file.write_text("precious")
+
+    assert await troubled(node) == f"{file}: is no socket, and in the way of one; remove it"
+
+    assert file.read_text() == "precious"
+    file.unlink()
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_path_that_is_too_long(node: Node) -> None:
+    """Sockets have short paths; that is said in place of what gRPC says."""
+    long = Node(node.root / ("x" * 90))
+
+    assert (await troubled(long)).endswith("device-plugins: has a path that is too long for a socket")
+
+    await long.stop_plugins()
+
+
+async def test_a_socket_that_is_removed(node: Node) -> None:
+    """It is made again, and the kubelet told, although that has not restarted."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.kubelet.until_capacity(GPU, 1)
+
+    (node.kubelet.plugins_dir / SOCKET).unlink()
+    await node.kubelet.until(lambda: len(node.kubelet.registered) == 2)
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_socket_that_is_always_removed(node: Node) -> None:
+    """The plugin does not fight for it without a pause, and says what happens."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+
+    for times in range(1, 7):
+        await node.kubelet.until(lambda: len(node.kubelet.registered) >= times)  # noqa: B023 (it is over by then)
+        (node.kubelet.plugins_dir / SOCKET).unlink()
+    await node.log.until(lambda: node.said("is removed again and again") == 1)
+
+    await node.kubelet.until(lambda: len(node.kubelet.registered) == 7)
+
+
+async def test_a_folder_that_is_replaced(node: Node) -> None:
+    """The plugin follows the path, not the folder that it had."""
+    node.times = replace(QUICK, beside_events_s=3600)
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.kubelet.until_capacity(GPU, 1)
+
+    await node.kubelet.stop()
+    node.kubelet.plugins_dir.rename(node.root / "former")
+    await node.until_state(State.NO_SOCKET)
+    node.kubelet.plugins_dir.mkdir()
+    await node.until_state(State.NO_KUBELET)
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_dead_kubelet_socket(node: Node) -> None:
+    """A socket that a killed kubelet left behind is no refusal; the next kubelet has the plugin."""
+    node.kubelet.plugins_dir.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(node.kubelet.socket))
+    node.times = replace(QUICK, register_s=0.1)
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    status = await node.until_state(State.NO_KUBELET)
+    assert status.text == f"{node.kubelet.socket}: no kubelet listens on it"
+    assert status.counts.refused == 0
+
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+async def test_a_registration_in_the_way_of_a_start(node: Node) -> None:
+    """A call that waits for the next kubelet is repeated with the new socket, since that kubelet removed the former."""
+    node.kubelet.plugins_dir.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(node.kubelet.socket))
+    node.times = replace(QUICK, register_s=3600, first_pause_s=3600, longest_pause_s=3600)
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.log.until(lambda: node.status().counts.served == 1)
+
+    await node.kubelet.start()
+    await node.kubelet.until_capacity(GPU, 1)
+
+
+def names(folder: Path) -> set[str]:
+    """What lies in a folder."""
+    return {each.name for each in folder.iterdir()}
+
+
+async def test_nothing_is_left_behind(node: Node) -> None:
+    """While it serves there is one socket of each resource, and after its end none."""
+    await node.kubelet.start()
+    node.start_plugins()
+    node.plugins.publish(offer("a"))
+    await node.kubelet.until_capacity(GPU, 1)
+
+    assert names(node.kubelet.plugins_dir) == {"kubelet.sock", SOCKET}
+    await node.stop_plugins()
+    assert names(node.kubelet.plugins_dir) == {"kubelet.sock"}

@@ -1,0 +1,106 @@
+"""Ids and resources that are gone while containers have them."""
+
+from tests.deviceplugin.kubelet import Pod
+from tests.deviceplugin.node import GPU, Node, offer, started
+
+WEB, BATCH = Pod("uid-1", "web"), Pod("uid-2", "batch")
+
+
+async def test_an_id_that_vanishes_while_it_is_in_use(node: Node) -> None:
+    """It stays listed as unhealthy until its container has ended."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+    node.plugins.publish(offer("b"))
+    await node.kubelet.until_capacity(GPU, 2, healthy=1)
+    assert node.kubelet.unhealthy(GPU) == {"a"}
+    assert node.status().held == 1
+    node.kubelet.remove(WEB)
+    await node.kubelet.until_capacity(GPU, 1)
+
+    assert node.status().held == 0
+
+
+async def test_an_id_in_use_that_comes_back(node: Node) -> None:
+    """It is as healthy as it is published."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+    node.plugins.publish(offer("b"))
+    await node.kubelet.until_capacity(GPU, 2, healthy=1)
+
+    node.plugins.publish(offer("a", "b"))
+    await node.kubelet.until_capacity(GPU, 2)
+
+    assert node.status().held == 0
+
+
+async def test_an_id_that_vanished_while_the_plugin_was_away(node: Node) -> None:
+    """It is listed as unhealthy as well, while its container has it."""
+    await started(node, "a", "b")
+    await node.kubelet.admit(WEB, {GPU: 1})
+    await node.stop_plugins()
+
+    node.start_plugins()
+    node.plugins.publish(offer("b"))
+    await node.kubelet.until_capacity(GPU, 2, healthy=1)
+
+    assert node.kubelet.unhealthy(GPU) == {"a"}
+
+
+async def test_nothing_is_known_of_ids_in_use(node: Node) -> None:
+    """Where the kubelet does not say which are, those that are gone stay listed; it is said once."""
+    await started(node, "a", "b")
+    await node.kubelet.podresources.stop()
+    node.plugins.publish(offer("b"))
+    await node.log.until(lambda: node.said("does not say which devices are in use") == 1)
+    asked = node.answers
+    await node.log.until(lambda: node.answers > asked + 1)
+    await node.kubelet.until_capacity(GPU, 2, healthy=1)
+    assert node.status().held == 1
+
+    await node.kubelet.podresources.start()
+    await node.kubelet.until_capacity(GPU, 1)
+
+    assert node.said("does not say which devices are in use") == 1
+
+
+async def test_a_resource_that_is_offered_no_more(node: Node) -> None:
+    """Its ids in use stay listed; when they are free it has no devices, and then no socket. It registers once."""
+    await started(node, "a", "b", preference=lambda available, required, size: available[:size])
+    await node.kubelet.admit(WEB, {GPU: 1})
+
+    node.plugins.publish({})
+    await node.kubelet.until_capacity(GPU, 1, healthy=0)
+    node.kubelet.remove(WEB)
+    await node.kubelet.until_capacity(GPU, 0)
+    await node.log.until(lambda: node.said("offered no more") == 1)
+
+    assert node.plugins.status == []
+    assert node.kubelet.registered == [GPU]
+
+
+async def test_a_resource_that_comes_back(node: Node) -> None:
+    """It is served and registered again."""
+    await started(node, "a")
+    node.plugins.publish({})
+    await node.kubelet.until_capacity(GPU, 0)
+    await node.log.until(lambda: node.said("offered no more") == 1)
+
+    node.plugins.publish(offer("a"))
+    await node.kubelet.until_capacity(GPU, 1)
+    assert node.said("another process serves it") == 0
+
+
+async def test_a_former_resource_of_ours_that_containers_have(node: Node) -> None:
+    """After a start with another file, what containers have under its name is listed; other plugins' never is."""
+    await started(node, "a")
+    await node.kubelet.admit(WEB, {GPU: 1})
+    await node.stop_plugins()
+
+    node.is_ours = lambda name: name == GPU
+    node.start_plugins()
+    node.plugins.publish(offer("a::0", "a::1", name=f"{GPU}.shared"))
+    await node.kubelet.until(lambda: node.kubelet.registered.count(GPU) == 2)
+    await node.kubelet.until_capacity(GPU, 1, healthy=0)
+    node.kubelet.remove(WEB)
+    await node.kubelet.until_capacity(GPU, 0)

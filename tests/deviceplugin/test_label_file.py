@@ -1,0 +1,83 @@
+"""The feature file itself: what is in it, and how it is replaced."""
+
+from pathlib import Path
+
+import pytest
+
+from criproxy.deviceplugin.inventory import Inventory
+from criproxy.deviceplugin.label_file import label_text, machine_type, says, write
+from criproxy.deviceplugin.resources import Served
+from criproxy.devices.offers import Offered
+from criproxy.nvidia.options import PluginConfig
+from tests.deviceplugin.hosts import t4
+
+CARDS = Inventory(gpus=(t4(0),), driver_version="550.54.15", cuda_version=(12, 4))
+NPUS = Served(
+    offers={"aliyun.com/npu": {"npu0": Offered(id="npu0", index="0")}, "nvidia.com/gpu": {}},
+    classes={"aliyun.com/npu": "ali-npu", "nvidia.com/gpu": "nvidia"},
+)
+
+
+def test_the_file_has_the_labels_of_all_classes() -> None:
+    """NVIDIA's as its feature discovery gives them, with the time; nothing is said twice."""
+    text, problem = label_text(PluginConfig(), CARDS, NPUS, "Big", 1_760_000_000.9)
+
+    assert problem == ""
+    assert "nvidia.com/gfd.timestamp=1760000000\n" in text
+    assert "nvidia.com/gpu.machine=Big\n" in text
+    assert "nvidia.com/gpu.count=1\n" in text
+    assert "aliyun.com/npu.count=1\n" in text
+    keys = [line.partition("=")[0] for line in text.splitlines()]
+    assert sorted(set(keys)) == keys
+
+
+def test_nvidia_s_cards_may_have_none() -> None:
+    """Where its feature discovery gives none, the reason comes with the labels of the others."""
+    text, problem = label_text(PluginConfig(), Inventory(gpus=(t4(0),)), NPUS, None, 0)
+
+    assert "error getting driver version" in problem
+    assert text.startswith("aliyun.com/npu.count=1\n")
+    assert label_text(None, CARDS, NPUS, None, 0)[0] == text
+
+
+def test_another_time_alone_is_no_news(tmp_path: Path) -> None:
+    """A file that is there and says the same is left alone; what it lacks or has too much is news."""
+    file = tmp_path / "criproxy"
+    assert not says(file, "a/b=1\n")
+    write(file, "a/b=1\nnvidia.com/gfd.timestamp=1\n")
+
+    assert says(file, "a/b=1\nnvidia.com/gfd.timestamp=2\n")
+    assert not says(file, "a/b=2\nnvidia.com/gfd.timestamp=1\n")
+    assert not says(file, "nvidia.com/gfd.timestamp=1\n")
+
+
+def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """Readers of any user see it, and no other file is in its folder."""
+    file = tmp_path / "criproxy"
+    write(file, "old=1\n" * 1000)
+    before = file.stat().st_ino
+    write(file, "new=1\n")
+
+    assert file.read_text() == "new=1\n"
+    assert file.stat().st_ino != before
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Here a folder is in its place, and there is no folder for it."""
+    file = tmp_path / "criproxy"
+    (file / "x").mkdir(parents=True)
+    with pytest.raises(OSError, match="Is a directory"):
+        write(file, "new=1\n")
+    with pytest.raises(FileNotFoundError):
+        write(tmp_path / "missing" / "criproxy", "new=1\n")
+
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_machine_may_have_no_name(tmp_path: Path) -> None:
+    """Not all have a DMI."""
+    assert machine_type(tmp_path / "product_name") is None
+    (tmp_path / "product_name").write_text("Big Machine\n")
+    assert machine_type(tmp_path / "product_name") == "Big Machine"

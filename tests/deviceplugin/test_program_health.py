@@ -1,0 +1,269 @@
+"""Cards that fail and recover, as the kubelet, the daemon and the log of `criproxy device-plugin` see them."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from criproxy.observe.control_socket import ControlServer
+from criproxy.wire.sockets import listen
+from tests.deviceplugin.hosts import t4
+from tests.deviceplugin.kubelet import PATIENT_S, Pod
+from tests.deviceplugin.program import NPU, Program, policy
+from tests.nvml import Driver
+
+GPU = "nvidia.com/gpu"
+XID_TYPE = 8
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="p") as name:
+        yield Path(name)
+
+
+class Daemon:
+    """Keeps what the device plugin tells the daemon on its control socket."""
+
+    def __init__(self, socket: Path, **answers: Any) -> None:  # noqa: ANN401
+        self.answers = answers
+        """By command, with ``_`` for ``-``."""
+        self.hangs = False
+        """Whether no command is answered any more."""
+        self.told: list[tuple[str, Mapping[str, Any]]] = []
+        self._socket = socket
+        self._news = asyncio.Event()
+
+    async def start(self) -> ControlServer:
+        """Listen from now on."""
+        commands = ("free-cpus", "device-inventory", "device-incident")
+        server = ControlServer({name: self._command(name) for name in commands})
+        await server.start(listen(str(self._socket), 0o600).sock)
+        return server
+
+    def _command(self, name: str) -> Any:  # noqa: ANN401
+        async def answer(arguments: Mapping[str, Any]) -> dict[str, Any]:
+            self.told.append((name, arguments))
+            self._news.set()
+            if self.hangs:
+                await asyncio.Event().wait()
+            answer: dict[str, Any] = self.answers.get(name.replace("-", "_"), {})
+            return answer
+
+        return answer
+
+    def incidents(self) -> list[Mapping[str, Any]]:
+        """All so far."""
+        return [arguments for name, arguments in self.told if name == "device-incident"]
+
+    async def until_asked(self, name: str, times: int) -> None:
+        """Return when a command has come so many times."""
+        async with asyncio.timeout(PATIENT_S):
+            while sum(command == name for command, _ in self.told) < times:
+                await self._news.wait()
+                self._news.clear()
+
+    async def until_incidents(self, count: int) -> list[Mapping[str, Any]]:
+        """Return all when there are so many."""
+        async with asyncio.timeout(PATIENT_S):
+            while len(self.incidents()) < count:
+                await self._news.wait()
+                self._news.clear()
+        return self.incidents()
+
+    async def until_report(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
+        """Return a report on what is offered, when there is one as *wanted*."""
+        async with asyncio.timeout(PATIENT_S):
+            while not (found := [each for name, each in self.told if name == "device-inventory" and wanted(each)]):
+                await self._news.wait()
+                self._news.clear()
+        return found[-1]
+
+
+def xid(folder: Path, gpu: int, number: int) -> None:
+    """Let NVML tell of an error of a GPU."""
+    with (folder / "events").open("w") as events:
+        events.write(json.dumps({"gpu": gpu, "type": XID_TYPE, "data": number}) + "\n")
+
+
+async def gpus(program: Program, folder: Path, section: str) -> None:
+    """Start a program with two GPUs whose events are watched, each in two replicas."""
+    os.mkfifo(folder / "events")
+    driver = Driver(gpus=(t4(0), t4(1)), events=str(folder / "events"))
+    program.host.use(driver)
+    for gpu in driver.gpus:
+        program.host.gpu(gpu)
+    program.policy.write_text(policy(section))
+    await program.kubelet.start()
+    await program.ready()
+    await program.kubelet.until_capacity(GPU, 4)
+
+
+async def test_an_xid_error_makes_all_replicas_unhealthy(folder: Path) -> None:
+    """They are healthy again after the hold-down, and the daemon is told of both, whenever it comes."""
+    sharing = "sharing: [{resource: nvidia.com/gpu, replicas: 2}]"
+    section = f"{{advertise: [nvidia], {sharing}, health: {{holdDown: 3s, onUnhealthy: stop}}}}"
+    async with Program(folder) as program:
+        await gpus(program, folder, section)
+        xid(folder, 1, 31)  # one that a program causes by itself
+        xid(folder, 1, 79)
+        await program.kubelet.until_capacity(GPU, 4, healthy=2)
+
+        assert program.kubelet.unhealthy(GPU) == {"GPU-1::0", "GPU-1::1"}
+        assert program.said("a card is unhealthy") == 1
+        daemon = Daemon(program.control)
+        server = await daemon.start()
+        (incident,) = await daemon.until_incidents(1)
+        assert incident["device_class"] == "nvidia"
+        assert incident["card"] == "GPU-1"
+        await program.kubelet.until_capacity(GPU, 4)
+        if not incident["healthy"]:  # else it has recovered before the daemon came
+            assert (incident["reason"], incident["action"]) == ("XID 79", "stop")
+            assert (await daemon.until_incidents(2))[1]["healthy"]
+        await server.stop()
+
+
+async def test_a_gpu_that_falls_off_the_bus_is_unhealthy(folder: Path) -> None:
+    """NVML cannot describe it any more: its replicas stay listed, and the log has NVML's reason."""
+    async with Program(folder) as program:
+        await gpus(program, folder, "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}]}")
+        program.host.use(replace(program.host.driver, lost=(1,)))
+        program.host.unplug("/dev/nvidia1")
+        await program.kubelet.until_capacity(GPU, 4, healthy=2)
+
+        assert program.kubelet.unhealthy(GPU) == {"GPU-1::0", "GPU-1::1"}
+        await program.until_said("GPU is lost")
+
+
+async def test_the_daemon_is_told_what_is_offered(folder: Path) -> None:
+    """The report names resources, ids and cards; the incident is told at once where the daemon runs."""
+    async with Program(folder) as program:
+        daemon = Daemon(program.control)
+        server = await daemon.start()
+        await gpus(program, folder, "{advertise: [nvidia], sharing: [{resource: nvidia.com/gpu, replicas: 2}]}")
+        xid(folder, 0, 79)
+        (incident,) = await daemon.until_incidents(1)
+
+        assert incident["reason"] == "XID 79"
+        assert incident["action"] == "none"
+        report = await daemon.until_report(_bad)
+        assert report["resources"] == [{"name": GPU, "device_class": "nvidia", "ids": 4, "healthy": 2}]
+        assert [card["id"] for card in report["cards"]] == ["GPU-0", "GPU-1"]
+        assert report["cards"][0]["replicas"] == {GPU: 2}
+        await server.stop()
+
+
+def _bad(report: Mapping[str, Any]) -> bool:
+    return any(not card.get("healthy", True) for card in report.get("cards", ()))
+
+
+async def test_a_health_command_judges_cards(folder: Path) -> None:
+    """Cards that it names are unhealthy; where it fails or hangs, all of its class are, until it works again."""
+    check = folder / "check"
+    _script(check, "echo 'npu1 too hot'; echo 'npu9 unknown'")
+    health = f"{{holdDown: 10ms, commands: [{{class: ali-npu, command: [{check}], period: 2s, timeout: 2s}}]}}"
+    async with Program(folder) as program:
+        program.policy.write_text(policy(f"{{advertise: [ali-npu], health: {health}}}"))
+        for number in range(3):
+            program.host.plug(f"/dev/npu{number}")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 3, healthy=2)
+        assert program.kubelet.unhealthy(NPU) == {"npu1"}
+        await program.until_said("too hot")
+
+        _script(check, "exit 3")
+        await program.kubelet.until_capacity(NPU, 3, healthy=0)
+        await program.until_said("has ended with exit status 3")
+        _script(check, "")
+        await program.kubelet.until_capacity(NPU, 3)
+
+
+async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
+    """No card of its class is healthy; the program goes on, and ends as fast as ever."""
+    check = folder / "check"
+    _script(check, f"echo $$ > {folder}/pid; sleep 1000")
+    health = f"{{commands: [{{class: ali-npu, command: [{check}], period: 1s, timeout: 200ms}}]}}"
+    async with Program(folder) as program:
+        program.policy.write_text(policy(f"{{advertise: [ali-npu], health: {health}}}"))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 1, healthy=0)
+        await program.until_said("has not ended within 0.2 s")
+        assert program.process is not None
+        program.process.terminate()
+
+        assert await program.ended() == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((folder / "pid").read_text()), 0)
+
+
+async def test_a_node_that_vanishes_comes_back_after_the_hold_down(folder: Path) -> None:
+    """A card that comes and goes is not offered as healthy at once."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy("{advertise: [ali-npu], health: {holdDown: 3s}}"))
+        program.host.plug("/dev/npu0")
+        program.host.plug("/dev/npu1")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2)
+
+        program.host.unplug("/dev/npu1")
+        await program.kubelet.until_capacity(NPU, 1)
+        program.host.plug("/dev/npu1")
+        await program.kubelet.until_capacity(NPU, 2, healthy=1)
+        await program.kubelet.until_capacity(NPU, 2)
+
+        assert program.said("a card is unhealthy") == 1
+        assert program.said("a card is healthy again") == 1
+
+
+def _script(file: Path, text: str) -> None:
+    """Put a program in place of the one that is there."""
+    new = file.with_suffix(".new")
+    new.write_text(f"#!/bin/sh\n{text}\n")
+    new.chmod(0o755)
+    new.rename(file)
+
+
+async def test_the_daemon_is_asked_for_free_cpus(folder: Path) -> None:
+    """A pod gets a card without the daemon, with its answer, and while it gives none."""
+    async with Program(folder) as program:
+        daemon = Daemon(program.control, free_cpus={"free_milli": {"0": 250, "1": 8000}})
+        program.policy.write_text(policy("{advertise: [ali-npu]}"))
+        for number in range(4):
+            program.host.plug(f"/dev/npu{number}", f"0000:1{number}:00.0", numa_node=number // 2)
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 4)
+
+        assert (await program.kubelet.admit(Pod("one"), {NPU: 1}))[NPU].ids == ("npu0",)
+        server = await daemon.start()
+        assert await program.kubelet.admit(Pod("two"), {NPU: 1})
+        await daemon.until_asked("free-cpus", 1)
+        daemon.hangs = True
+        assert await program.kubelet.admit(Pod("three"), {NPU: 1})
+        await daemon.until_asked("free-cpus", 2)
+        await server.stop()
+
+
+async def test_nvml_that_hangs_holds_up_neither_start_nor_end(folder: Path) -> None:
+    """SIGTERM ends the program while it still waits for NVML."""
+    async with Program(folder, driver=Driver(hangs=True)) as program:
+        program.policy.write_text(policy("{advertise: [nvidia, ali-npu]}"))
+        await program.kubelet.start()
+        await program.start()
+        await program.until(lambda: "STATUS=looking for cards" in program.told)
+        assert program.process is not None
+        program.process.terminate()
+
+        assert await program.ended() == 0
+        assert program.said("stopped")

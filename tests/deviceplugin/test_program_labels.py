@@ -1,0 +1,105 @@
+"""The feature file of `criproxy device-plugin`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGTERM
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.deviceplugin.hosts import t4
+from tests.deviceplugin.program import Program, policy
+from tests.nvml import Driver
+
+FEATURES = "/etc/kubernetes/node-feature-discovery/features.d/criproxy"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="p") as name:
+        yield Path(name)
+
+
+def labels(program: Program) -> dict[str, str]:
+    """Return what the file says; empty where there is none."""
+    file = program.host.root / FEATURES.lstrip("/")
+    text = file.read_text() if file.exists() else ""
+    return dict(line.split("=") for line in text.splitlines())
+
+
+def section(more: str = "") -> str:
+    """Return a section that shares all cards and writes labels each 50 ms."""
+    sharing = "[{resource: nvidia.com/gpu, replicas: 5}, {resource: aliyun.com/npu, replicas: 3}]"
+    return f"{{advertise: [nvidia, ali-npu], sharing: {sharing}, labels: {{interval: 50ms}}{more}}}"
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["in-a-loop", "once"])
+async def test_labels_are_written_and_end_with_the_program(folder: Path, once: bool) -> None:
+    """They have NVIDIA's names and those of the other class, and stay at the end only where they are written once."""
+    environ = {"GFD_ONESHOT": "true", "GFD_NO_TIMESTAMP": "true"} if once else {}
+    async with Program(folder, driver=Driver(gpus=(t4(0),)), **environ) as program:
+        program.policy.write_text(policy(section()))
+        program.host.gpu(t4(0))
+        program.host.plug("/dev/npu0")
+        program.host.text(f"{FEATURES}x")  # makes the folder
+        program.host.text("/sys/class/dmi/id/product_name", "Big Machine\n")
+        await program.ready()
+        await program.until_said("labels of the node are written")
+
+        found = labels(program)
+        assert found["nvidia.com/gpu.product"] == "Tesla-T4-SHARED"
+        assert found["nvidia.com/gpu.replicas"] == "5"
+        assert found["nvidia.com/gpu.machine"] == "Big-Machine"
+        assert found["aliyun.com/npu.count"] == "1"
+        assert found["aliyun.com/npu.replicas"] == "3"
+        assert ("nvidia.com/gfd.timestamp" in found) is not once
+        assert program.said("labels of the node are written") == 1, "they are written only where they differ"
+
+        program.signal(SIGTERM)
+        assert await program.ended() == 0
+        assert bool(labels(program)) is once
+        assert [file.name for file in (program.host.root / FEATURES.lstrip("/")).parent.glob(".*")] == []
+
+
+async def test_a_folder_that_is_missing_is_told_of_once(folder: Path) -> None:
+    """The program goes on, and writes labels when the folder is there."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy(section()))
+        program.host.plug("/dev/npu0")
+        await program.ready()
+        await program.until_said("the labels of the node cannot be written")
+
+        program.host.text(f"{FEATURES}x")
+        await program.until_said("labels of the node are written")
+
+        assert program.said("the labels of the node cannot be written") == 1
+        assert labels(program)["aliyun.com/npu.sharing-strategy"] == "time-slicing"
+
+
+async def test_a_driver_that_fails_takes_no_labels_of_others(folder: Path) -> None:
+    """NVIDIA's feature discovery gives no labels without the driver's version; those of other classes are written."""
+    async with Program(folder, driver=Driver(gpus=(t4(0),), driver_version="new")) as program:
+        program.policy.write_text(policy(section()))
+        program.host.text(f"{FEATURES}x")
+        program.host.gpu(t4(0))
+        program.host.plug("/dev/npu0")
+        await program.ready()
+        await program.until_said("labels of the node are written")
+
+        assert program.said('Version \\"new\\" does not match') or program.said('Version "new" does not match')
+        assert {key.split("/")[0] for key in labels(program)} == {"aliyun.com"}
+
+
+async def test_labels_follow_cards(folder: Path) -> None:
+    """A card that comes is counted."""
+    async with Program(folder) as program:
+        program.policy.write_text(policy(section()))
+        program.host.text(f"{FEATURES}x")
+        program.host.plug("/dev/npu0")
+        await program.ready()
+        await program.until_said("labels of the node are written")
+        program.host.plug("/dev/npu1")
+        await program.until_said("labels of the node are written", times=2)
+
+        assert labels(program)["aliyun.com/npu.count"] == "2"

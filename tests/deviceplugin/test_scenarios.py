@@ -1,0 +1,203 @@
+"""Acceptance scenarios of the device plugin, from its file to the request that the runtime gets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from criproxy.cri import api_pb2 as api
+from criproxy.cri.runtime import RuntimeCallError
+from criproxy.devices.classes import DeviceClass
+from criproxy.devices.plan import Advertised, PluginPlan
+from criproxy.errors import StatusCode
+from criproxy.nvidia.gpus import Gpu
+from tests.control.devices.test_hints import NODE_1, place
+from tests.control.devices.test_joined import NODE_0, visible
+from tests.deviceplugin.device_manager import AdmissionError
+from tests.deviceplugin.hosts import t4
+from tests.deviceplugin.joined import GPU_A, GPU_B, joined, nodes, pod, replicas, sharing, with_shared
+from tests.deviceplugin.node import GPU
+
+SHARED = f"{GPU}.shared"
+NPU = "aliyun.com/npu"
+ALI = DeviceClass(name="ali-npu", resources=(NPU,), id_format="index", per_device=("/dev/npu{index}",))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="s") as name:
+        yield Path(name)
+
+
+# -------------------------------------------------------------------- 4
+
+
+async def test_4_replicas_of_two_gpus(folder: Path) -> None:
+    """Ten ids; whoever has one sees its GPU, gets its node, and CPUs and memory next to it."""
+    async with joined(folder, GPU_A, GPU_B) as node:
+        await node.offer(sharing())
+        assert node.kubelet.healthy(GPU) == replicas("GPU-a", "GPU-b")
+
+        found = {}
+        for number in range(10):
+            (given,), config = await node.run(pod(f"pod-{number}"), {GPU: 1})
+            found[given] = config
+
+        assert found.keys() == replicas("GPU-a", "GPU-b")
+        for given, config in found.items():
+            is_a = given.startswith("GPU-a::")
+            assert visible(config) == (b"GPU-a" if is_a else b"GPU-b")
+            assert set(nodes(config)) == with_shared("/dev/nvidia0" if is_a else "/dev/nvidia1")
+            assert place(config) == (NODE_0 if is_a else NODE_1)
+            assert config.annotations["devices.criproxy.io/nvidia.com_gpu"] == given
+
+
+async def test_4_replicas_of_eight_gpus(folder: Path) -> None:
+    """Forty ids."""
+    async with joined(folder, *map(t4, range(8))) as node:
+        await node.offer(sharing())
+
+        assert node.kubelet.capacity(GPU) == (40, 40)
+
+
+# -------------------------------------------------------------------- 6
+
+
+async def test_6_two_replicas_where_one_is_allowed(folder: Path) -> None:
+    """The kubelet hears why, the pod is not admitted, and nobody keeps anything of it."""
+    async with joined(folder, GPU_A, GPU_B) as node:
+        await node.offer(sharing(renameByDefault=True, failRequestsGreaterThanOne=True))
+        with pytest.raises(AdmissionError) as refused:
+            await node.admit(pod("two"), {SHARED: 2})
+
+        assert str(refused.value) == (
+            "Allocate failed due to rpc error: code = Unknown desc = invalid allocation request for "
+            '"nvidia.com/gpu.shared": invalid request: maximum request size for shared resources is 1; found 2, which '
+            "is unexpected"
+        )
+        assert node.kubelet.manager is not None
+        assert not node.kubelet.manager.given
+        assert not node.kubelet.podresources.entries
+        assert (node.node.status(SHARED).counts.allocated, node.node.status(SHARED).held) == (0, 0)
+        found = {(await node.run(pod(f"pod-{number}"), {SHARED: 1}))[0][0] for number in range(10)}
+        assert found == replicas("GPU-a", "GPU-b")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "ids", "shown", "paths"),
+    [
+        pytest.param(
+            (GPU_A,), 2, {"GPU-a::0", "GPU-a::1"}, {"GPU-a"}, with_shared("/dev/nvidia0"), id="two-of-one-card"
+        ),
+        pytest.param(
+            (GPU_A, GPU_B),
+            10,
+            replicas("GPU-a", "GPU-b"),
+            {"GPU-a", "GPU-b"},
+            with_shared("/dev/nvidia0", "/dev/nvidia1"),
+            id="all-of-two-cards",
+        ),
+    ],
+)
+async def test_6_several_replicas_of_a_card(
+    folder: Path, gpus: tuple[Gpu, ...], size: int, ids: set[str], shown: set[str], paths: set[tuple[str, str]]
+) -> None:
+    """Where that is allowed, the container sees each card once."""
+    async with joined(folder, *gpus) as node:
+        await node.offer(sharing(failRequestsGreaterThanOne=False))
+
+        given, config = await node.run(pod("several"), {GPU: size})
+
+        assert set(given) == ids
+        uuids = visible(config).decode().split(",")
+        assert len(uuids) == len(shown)
+        assert set(uuids) == shown
+        assert len(nodes(config)) == len(paths)
+        assert set(nodes(config)) == paths
+
+
+# -------------------------------------------------------------------- 8
+
+MPS = """\
+version: v1
+flags: {mpsRoot: /run/nvidia/mps}
+sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}
+"""
+PIPE = "/run/nvidia/mps/nvidia.com/gpu/pipe"
+KUBELETS_SHM = api.Mount(container_path="/dev/shm", host_path="/pods/shm")
+OWN = api.Mount(container_path="/data", host_path="/pods/data", readonly=True)
+
+
+async def test_8_four_parts_with_mps(folder: Path) -> None:
+    """The pipe directory and two mounts, as NVIDIA's plugin gives them; the daemon's memory replaces the kubelet's."""
+    async with joined(folder, GPU_A) as node:
+        (node.host.root / PIPE[1:]).mkdir(parents=True)
+        await node.offer(MPS)
+        assert node.kubelet.healthy(GPU) == replicas("GPU-a", each=4)
+
+        given = await node.admit(pod("mps"), {GPU: 1})
+        _, config = await node.create(pod("mps"), given, KUBELETS_SHM, OWN)
+
+        assert {(env.key, env.value) for env in config.envs} == {
+            ("NVIDIA_VISIBLE_DEVICES", b"GPU-a"),
+            ("CUDA_MPS_PIPE_DIRECTORY", b"/mps/nvidia.com/gpu/pipe"),
+        }
+        assert len(config.envs) == 2
+        assert [(mount.host_path, mount.container_path) for mount in config.mounts] == [
+            (PIPE, "/mps/nvidia.com/gpu/pipe"),
+            ("/run/nvidia/mps/shm", "/dev/shm"),
+            ("/pods/data", "/data"),
+        ]
+        assert set(nodes(config)) == with_shared("/dev/nvidia0")
+        assert place(config) == NODE_0
+
+
+async def test_8_without_the_daemons_directory(folder: Path) -> None:
+    """The create fails with its name, nothing is created; once it is there, the kubelet's next try succeeds."""
+    async with joined(folder, GPU_A) as node:
+        await node.offer(MPS)
+        given = await node.admit(pod("mps"), {GPU: 1})
+        with pytest.raises(RuntimeCallError, match=PIPE) as error:
+            await node.create(pod("mps"), given)
+
+        assert error.value.code is StatusCode.FAILED_PRECONDITION
+        assert not node.world.runtime.core.records.containers
+        assert not node.world.controller.node.containers
+        assert not (node.host.root / "run").exists()
+        (node.host.root / PIPE[1:]).mkdir(parents=True)
+        _, config = await node.create(pod("mps"), given)
+        assert visible(config) == b"GPU-a"
+
+
+# -------------------------------------------------------------------- 12
+
+
+async def test_12_a_class_of_ones_own(folder: Path) -> None:
+    """One id for each node that exists; its container gets the node, no variable, and CPUs beside it, until it ends."""
+    async with joined(folder, classes=(ALI,)) as node:
+        node.host.plug("/dev/npu0", "0000:3b:00.0", numa_node=1)
+        node.host.plug("/dev/npu1", "0000:af:00.0", numa_node=0)
+        node.host.text("/dev/npu_manager")
+        await node.offer(plan=PluginPlan(advertised=(Advertised(kind=ALI, resource=NPU),)))
+        assert node.kubelet.manager is not None
+        assert node.kubelet.manager.devices[NPU].numa_nodes == {"npu0": (1,), "npu1": (0,)}
+
+        first, second = pod("first", "Guaranteed"), pod("second", "Guaranteed")
+        given = {each.name: await node.admit(each, {NPU: 1}) for each in (first, second)}
+        mine = first if given["first"][NPU].ids == ("npu0",) else second
+        key, config = await node.create(mine, given[mine.name])
+        assert nodes(config) == [("/dev/npu0", "rw")]
+        assert not config.envs
+        assert place(config)[0] <= NODE_1[0]
+        assert place(config)[1] == "1"
+        assert len(node.world.owned()) == 2
+
+        await node.world.kubelet.start(key)
+        await node.world.booked()
+        assert node.world.controller.devices.cards_given() == {"ali-npu": 1}
+        await node.complete(mine, key)
+        await node.world.until(lambda: not node.world.owned())
+        assert node.world.controller.devices.cards_given() == {"ali-npu": 0}
+        assert (await node.run(pod("third", "Guaranteed"), {NPU: 1}))[0] == ("npu0",)

@@ -1,0 +1,179 @@
+"""Acceptance scenarios of what changes while the device plugin runs: its files, labels, and the kubelet."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from criproxy.deviceplugin.backoff import Backoff
+from criproxy.deviceplugin.settings import State, Times
+from tests.control.devices.test_joined import visible
+from tests.deviceplugin.joined import GPU_A, GPU_B, Joined, joined, nodes, plug_gpus, pod, replicas, sharing
+from tests.deviceplugin.kubelet import Pod
+from tests.deviceplugin.node import GPU, QUICK
+from tests.deviceplugin.program import Program, policy
+from tests.deviceplugin.test_program_http import ask, values
+from tests.deviceplugin.test_program_labels import FEATURES, labels
+
+SHARED = f"{GPU}.shared"
+ONLY_EVENTS = replace(QUICK, first_pause_s=3600, longest_pause_s=3600, settle_s=3600, poll_s=3600, beside_events_s=3600)
+"""No timer ends in time: what happens follows an event at once."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for sockets."""
+    with TemporaryDirectory(prefix="s") as name:
+        yield Path(name)
+
+
+def program_on(folder: Path, *arguments: str) -> Program:
+    """The device plugin on a machine with both GPUs, with NVIDIA's file beside the policy file."""
+    program = Program(folder, "--nvidia-config", str(folder / "nvidia.yaml"), *arguments)
+    plug_gpus(program.host, GPU_A, GPU_B)
+    program.policy.write_text(policy("{advertise: [nvidia], labels: {interval: 50ms}}"))
+    program.host.text(f"{FEATURES}x")  # makes the folder
+    return program
+
+
+def write(program: Program, text: str) -> None:
+    """Replace NVIDIA's file: nobody reads half of it."""
+    new = program.folder / "new.yaml"
+    new.write_text(text)
+    new.rename(program.folder / "nvidia.yaml")
+
+
+# -------------------------------------------------------------------- 5
+
+
+async def test_5_names_and_labels_of_shared_cards(folder: Path) -> None:
+    """Renamed ones leave the product as it is; others do not; without sharing, the labels say so."""
+    async with program_on(folder) as program:
+
+        async def until_labels(product: str, replicas: str, strategy: str) -> None:
+            wanted = {
+                f"{GPU}.count": "2",
+                f"{GPU}.product": product,
+                f"{GPU}.replicas": replicas,
+                f"{GPU}.sharing-strategy": strategy,
+            }
+            await program.until(lambda: wanted.items() <= labels(program).items())
+
+        write(program, sharing(renameByDefault=True))
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(SHARED, 10)
+        await until_labels("Tesla-T4", "5", "time-slicing")
+        assert program.kubelet.registered == [SHARED]
+        assert program.kubelet.capacity(GPU) == (0, 0)
+
+        write(program, sharing())
+        await program.kubelet.until_capacity(GPU, 10)
+        await until_labels("Tesla-T4-SHARED", "5", "time-slicing")
+        assert program.kubelet.registered == [SHARED, GPU]
+
+        write(program, "version: v1\n")
+        await program.kubelet.until_capacity(GPU, 2)
+        await until_labels("Tesla-T4", "1", "none")
+        assert program.kubelet.healthy(GPU) == {"GPU-a", "GPU-b"}
+
+
+# -------------------------------------------------------------------- 7
+
+WRONG = [
+    pytest.param(sharing(replicas=1), "number of replicas must be >= 2", id="one-replica"),
+    pytest.param("version: v1\nsharing: {timeSlicing: {}}\n", "no resources specified", id="no-resources"),
+    pytest.param("version: v2\n", "unknown version: v2", id="version"),
+]
+
+
+@pytest.mark.parametrize(("text", "mistake"), WRONG)
+async def test_7_a_wrong_file_at_the_start(folder: Path, text: str, mistake: str) -> None:
+    """The program ends with NVIDIA's words."""
+    async with program_on(folder, "--log-format", "console") as program:
+        write(program, text)
+        await program.start()
+
+        assert await program.ended() == 1
+        assert mistake in "".join(program.other)
+
+
+async def test_7_a_wrong_file_later(folder: Path) -> None:
+    """What was in force goes on to be served, and a metric says that the file is not in force, until it is right."""
+    async with program_on(folder, "--http", f"unix://{folder}/http.sock") as program:
+
+        async def metrics() -> tuple[float, float]:
+            found = values((await ask(folder, "/metrics"))[1])
+            of = "criproxy_device_plugin"
+            return found[f"{of}_config_problem[]"], found.get(f"{of}_reloads_total['failed']", 0.0)
+
+        write(program, sharing())
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(GPU, 10)
+        assert await metrics() == (0, 0)
+
+        for number, (text, mistake) in enumerate((str(each.values[0]), str(each.values[1])) for each in WRONG):
+            write(program, text)
+            await program.until_said(mistake)
+            assert await metrics() == (1, number + 1)
+            assert program.kubelet.capacity(GPU) == (10, 10)
+            given = await program.kubelet.admit(Pod(f"uid-{number}"), {GPU: 1})
+            assert given[GPU].ids[0] in replicas("GPU-a", "GPU-b")
+
+        write(program, sharing(replicas=2))
+        await program.kubelet.until(lambda: program.kubelet.healthy(GPU) == replicas("GPU-a", "GPU-b", each=2))
+        await program.until_said("configuration reloaded")
+        assert (await metrics())[0] == 0
+
+
+# -------------------------------------------------------------------- 16
+
+
+async def test_16_a_kubelet_that_restarts(folder: Path) -> None:
+    """It has the plugin again at once, on a new socket and with the same ids; containers keep what they have."""
+    async with joined(folder, GPU_A, GPU_B, times=ONLY_EVENTS) as node:
+        await node.offer(sharing())
+        web = pod("web", "Guaranteed")
+        given = await node.admit(web, {GPU: 1})
+        key, config = await node.create(web, given)
+        await node.world.kubelet.start(key)
+        await node.world.booked()
+        before, ids, inode = node.world.controller.node, node.kubelet.healthy(GPU), own_socket(node)
+
+        await node.kubelet.restart()
+        await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == ids)
+
+        await node.kubelet.until(lambda: node.kubelet.registered == [GPU, GPU])
+        assert node.node.status().counts.served == 2
+        assert own_socket(node) != inode
+        assert node.world.controller.node.grants == before.grants
+        assert node.world.controller.devices.cards_given() == {"nvidia": 1}
+        again = await node.admit(web, {GPU: 1}, running=True)
+        assert again == given
+        node.world.runtime.exit_container(key)
+        _, restarted = await node.create(web, again, attempt=1)
+        assert visible(restarted) == visible(config)
+        assert nodes(restarted) == nodes(config)
+
+
+def own_socket(node: Joined) -> tuple[int, int]:
+    """Which file the plugin's socket is."""
+    stat = Path(node.node.status().socket).stat()
+    return stat.st_ino, stat.st_ctime_ns
+
+
+async def test_16_a_kubelet_that_refuses(folder: Path) -> None:
+    """It is asked again after pauses, of at most 30 s where nothing else is set, until it takes the plugin."""
+    async with joined(folder, GPU_A) as node:
+        node.kubelet.refuses = "not now"
+        await node.publish(sharing())
+        await node.node.until_state(State.REFUSED)
+        await node.kubelet.until(lambda: node.kubelet.tries >= 3)
+
+        node.kubelet.refuses = ""
+        await node.kubelet.until(lambda: node.kubelet.healthy(GPU) == replicas("GPU-a"))
+    backoff = Backoff(Times().first_pause_s, Times().longest_pause_s)
+    assert max(backoff.pause_s() for _ in range(50)) <= 30

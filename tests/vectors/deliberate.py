@@ -1,0 +1,62 @@
+"""Where criproxy differs from NVIDIA's plugin on purpose: case by case, with the reason.
+
+A key is the judging module and the case's id. Cases of other directories are not listed here: one that carries
+``expect_if_honoured`` may pass by that, and the function ``by_rule`` of a judging module knows the other differences.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+MAX_DIFFERENCES = 40
+"""More would no longer be a drop-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One case in which criproxy does not answer like NVIDIA."""
+
+    reason: str
+    expect: Any = None
+    """What criproxy answers; None: the case's own ``expect_if_honoured``."""
+
+
+_GPU_0 = "GPU-00000000-0000-4000-8000-000000000000"
+_GPU_1 = "GPU-00000001-0000-4000-8000-000000000001"
+
+_RENAME = Difference("NVIDIA parses `rename` and ignores it; here it works")
+_DEVICES = Difference("NVIDIA parses `devices` and ignores it; here it works")
+_RESOURCES = Difference("NVIDIA parses `resources` and ignores it; here it works")
+_ALL_CONCERNED = "an XID marks every replica and every MIG device that it concerns, and not one of them by chance"
+_FIRST, _SECOND = (f"GPU-{number:08x}-0000-4000-8000-{number:012x}" for number in range(2))
+_MIG_DEVICES = [f"MIG-00000000-0000-5000-8000-{number:012x}" for number in range(2)]
+_XID_OF_REPLICAS = Difference(
+    _ALL_CONCERNED,
+    {
+        "unhealthy": [f"{_SECOND}::{number}" for number in range(3)],
+        "registered_masks": {_FIRST: 11, _SECOND: 11},
+    },
+)
+_XID_OF_MIG_DEVICES = Difference(_ALL_CONCERNED, {"unhealthy": _MIG_DEVICES, "registered_masks": {_FIRST: 11}})
+
+DELIBERATE: dict[str, Difference] = {
+    "resources:res-ts-explicit-rename": _RENAME,
+    "resources:res-ts-devices-index": _DEVICES,
+    "resources:res-ts-devices-index-rename": _DEVICES,
+    "resources:res-ts-devices-uuid-unknown": _DEVICES,
+    "resources:res-ts-devices-index-unknown": _DEVICES,
+    "resources:res-ts-devices-empty-list": _DEVICES,
+    "resources:res-ts-devices-repeat": _DEVICES,
+    "resources:res-ts-same-name-split": Difference(
+        "the answer of NVIDIA's code without its drop step offers a card whole and shared at once",
+        expect={
+            "resources": {"nvidia.com/gpu": [f"{_GPU_0}::0", f"{_GPU_0}::1", *(f"{_GPU_1}::{n}" for n in range(4))]}
+        },
+    ),
+    "resources:mig-mixed-devices-mig-index": _DEVICES,
+    "resources:pat-two-models": _RESOURCES,
+    "resources:pat-first-match-wins": _RESOURCES,
+    "resources:pat-with-sharing": _RESOURCES,
+    "resources:pat-mig": _RESOURCES,
+    "health:ev-replicas": _XID_OF_REPLICAS,
+    "health:ev-mig-two-instances-whole": _XID_OF_MIG_DEVICES,
+}
