@@ -78,9 +78,12 @@ class Recorder:
         )
         messages = [self._without_edit(path, message) async for message in _until_end(call)]
         code, text = (await call.code()).name, await call.details() or ""
+        is_events = path.rpartition("/")[2] == EVENTS
+        if code == "CANCELLED" and (is_events or label == CLIENTS_DEADLINE):
+            code = "DEADLINE_EXCEEDED"  # the runtime's clock was first, and it reset the stream
         if label == CLIENTS_DEADLINE or code == "DEADLINE_EXCEEDED":
             text = ""  # chance decides whose clock is first, the client's or the runtime's
-        if path.rpartition("/")[2] == EVENTS:
+        if is_events:
             messages = []  # each event goes to one reader, whoever comes first
         trailing = tuple((str(key), repr(value)) for key, value in await call.trailing_metadata() or ())
         normal = tuple(self._normal_message(path, message) for message in messages)
