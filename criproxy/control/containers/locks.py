@@ -42,7 +42,7 @@ class Locks:
             async with asyncio.timeout_at(limit_s):
                 await lock.acquire()
         except TimeoutError:
-            holder = self._holders[key]
+            holder = self._holders.get(key, "a call")  # none while it passes from one to the next
             self._forget(key)
             raise Busy(holder) from None
         except asyncio.CancelledError:
