@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.daemon_options import config_option, http_option, log_options
 from criproxy.cli.place import Place
-from criproxy.cli.serve import LOG_FORMATS, LOG_LEVELS
 from criproxy.nvidia.flags import PLUGIN, Flag
 from criproxy.nvidia.load import CONFIG_FILE
 
@@ -43,12 +43,7 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
 
 
 @click.command("device-plugin", short_help="Offer GPUs and other devices to the kubelet.")
-@click.option(
-    "--config",
-    type=Place(),
-    metavar="FILE|DIR",
-    help="Policy file, or a directory of policy files.  [default: /etc/criproxy/policy.yaml, if it exists]",
-)
+@config_option
 @click.option(
     "--nvidia-config",
     "--config-file",
@@ -86,11 +81,7 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
     show_default=True,
     help="Prefix of the host's files: /sys, /proc, /dev, the kubelet's, and those that the policy file names.",
 )
-@click.option(
-    "--http",
-    metavar="ADDRESS",
-    help="Serve /metrics, /healthz and /readyz on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]",
-)
+@http_option
 @click.option(
     "--control-socket",
     default=DEFAULT_CONTROL_SOCKET,
@@ -98,14 +89,7 @@ def _arguments(options: dict[str, Any]) -> Iterator[str]:
     metavar="PATH",
     help="The socket of the daemon, which is told of cards that do not work; it need not run.",
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    default="auto",
-    show_default=True,
-    help="auto: journal if systemd reads standard error, else console.",
-)
+@log_options
 @_nvidia_flags
 def command(log_level: str, log_format: str, **options: Any) -> None:  # noqa: ANN401 - click has checked them
     """Offer the cards of this node to the kubelet, whole or shared, and watch their health.

@@ -5,20 +5,13 @@ from typing import Any
 import click
 
 from criproxy.cli.client import DEFAULT_CONTROL_SOCKET
+from criproxy.cli.daemon_options import config_option, http_option, log_options
 from criproxy.cli.place import Place
 from criproxy.errors import CriproxyError
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_FORMATS = ("auto", "console", "journal", "json")
-
 
 @click.command(short_help="Serve CRI between the kubelet and the runtime.")
-@click.option(
-    "--config",
-    type=Place(),
-    metavar="FILE|DIR",
-    help="Policy file, or a directory of policy files.  [default: /etc/criproxy/policy.yaml, if it exists]",
-)
+@config_option
 @click.option(
     "--listen",
     default="unix:///run/criproxy/criproxy.sock",
@@ -51,11 +44,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     show_default=True,
     help="Prefix of the host's files: /sys, /proc, /dev, the cgroup tree, CDI's and the kubelet's.",
 )
-@click.option(
-    "--http",
-    metavar="ADDRESS",
-    help="Serve /metrics, /healthz and /readyz on HOST:PORT, :PORT (loopback) or unix:///PATH.  [default: off]",
-)
+@http_option
 @click.option(
     "--control-socket",
     default=DEFAULT_CONTROL_SOCKET,
@@ -63,14 +52,7 @@ LOG_FORMATS = ("auto", "console", "journal", "json")
     metavar="PATH",
     help="Socket on which the other commands reach this daemon.",
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    default="auto",
-    show_default=True,
-    help="auto: journal if systemd reads standard error, else console.",
-)
+@log_options
 @click.option(
     "--trace-calls",
     multiple=True,

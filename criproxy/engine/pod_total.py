@@ -13,9 +13,9 @@ from criproxy.alloc.memory import place_memory
 from criproxy.engine.quota import restored
 from criproxy.errors import NotEnough, Refused
 from criproxy.model.amounts import format_milli
-from criproxy.model.cpuset import format_cpuset
+from criproxy.model.cpuset import CpuSet, format_cpuset
 from criproxy.model.entries import entries_of, with_entries, without
-from criproxy.model.grant import Grant, Layout
+from criproxy.model.grant import NO_CPUS, Grant, Layout
 from criproxy.model.kept import Kept
 from criproxy.model.node import Node
 from criproxy.model.reason import Reason
@@ -151,6 +151,11 @@ def total_shared_by(node: Node, container: Container) -> int | None:
     return total_of_group(node, pod, together) if len(together) > 1 else None
 
 
+def _exclusive_of_all(node: Node, group: Sequence[Container]) -> CpuSet:
+    """The CPUs that *group*, all of which have a place, has alone or together."""
+    return NO_CPUS.union(*(node.grants[each.key].exclusive for each in group))
+
+
 def _overlap(node: Node, group: Sequence[Container]) -> bool:
     own = [node.grants[each.key].exclusive for each in group if each.key in node.grants]
     return len(frozenset().union(*own)) < sum(map(len, own))
@@ -163,8 +168,8 @@ def _cut(node: Node, pod: Pod, siblings: Sequence[Container]) -> Node:
     total, low = total_of_group(node, pod, owners), sum(each.cpu_request_milli.low for each in owners)
     if not group or total is None or any(each.stays for each in group):
         return node
-    shared = frozenset[int]().union(*(node.grants[each.key].exclusive for each in group))
-    own = frozenset[int]().union(*(node.grants[each.key].exclusive for each in owners)) - shared
+    shared = _exclusive_of_all(node, group)
+    own = _exclusive_of_all(node, owners) - shared
     room = max(total, low) // 1000 - len(own)
     if not 0 < room < len(shared):
         return node
@@ -236,7 +241,7 @@ def apart(node: Node, pod: Pod, policy: Policy) -> Layout | None:
 
 def _parts(node: Node, by_name: Kept, together: Sequence[Container]) -> "dict[str, Grant]":
     """For each of those *together* its own part of the CPUs that they share; who gets none shares with all others."""
-    left, parts = frozenset[int]().union(*(node.grants[each.key].exclusive for each in together)), dict[str, Grant]()
+    left, parts = _exclusive_of_all(node, together), dict[str, Grant]()
     for each in together:
         old, kept = node.grants[each.key], by_name.of(each.name)
         own, count = left & old.exclusive, each.cpu_milli // 1000
