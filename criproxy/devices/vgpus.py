@@ -1,0 +1,137 @@
+"""Parts of cards with a quota of memory and cores: profiles, as the policy file has them, and the vGPUs made of them.
+
+A vGPU is a count with two limits that everybody knows: the kubelet counts its id, the container's annotations name the
+limits, and what enforces them is chosen by the profile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from criproxy.devices.offers import unique
+
+DOMAIN = "criproxy.io"
+"""Of the resources as which profiles are offered."""
+SEPARATOR = "/"
+"""Between the id of a card, the name of a profile, and a number."""
+PROFILE_ANNOTATION = "devices.criproxy.io/profile"
+MEMORY_ANNOTATION = "devices.criproxy.io/memory-mib"
+CORES_ANNOTATION = "devices.criproxy.io/cores-percent"
+"""Of a container, beside the one with its id: the quota at the time of its Allocate, which the kubelet repeats."""
+
+Enforcement = Literal["watch", "mps", "hami-core", "nvidia-memory-limit", "mig"]
+"""What holds a container to its quota: criproxy's watcher afterwards, or one of the others while it runs."""
+WhenMissing = Literal["next", "refuse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardChoice:
+    """Which cards of a class are cut: those that each of the given conditions lets through."""
+
+    models: tuple[str, ...] = ()
+    """Patterns with ``*`` and ``?``, of which one matches the product's name; empty: every model."""
+    indexes: tuple[int, ...] = ()
+    ids: tuple[str, ...] = ()
+    share_percent: int = 100
+    """So many of the cards that are left, the first ones, rounded down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A quota that vGPUs have in common."""
+
+    name: str
+    kind: str
+    """The name of the class."""
+    memory_mib: int = 0
+    """0 where `memory_percent` says it."""
+    memory_percent: int = 0
+    cores_percent: int = 100
+    count: int | None = None
+    """Of each card; None: as many as both quotas allow on what other profiles leave."""
+    select: CardChoice = CardChoice()
+    enforce: tuple[Enforcement, ...] = ("watch",)
+    """All that are there, in this order."""
+    when_missing: WhenMissing = "refuse"
+    """What happens where one of them is not there: the others must do (next), or the container is refused."""
+
+    @property
+    def resource(self) -> str:
+        """As which its vGPUs are offered."""
+        return f"{DOMAIN}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vgpu:
+    """A part of a card that one container can have."""
+
+    id: str
+    """``<id of the card>/<profile>/<number>``."""
+    card: str
+    profile: str
+    memory_mib: int
+    cores_percent: int
+
+    @property
+    def file_name(self) -> str:
+        """Its id, where a file is named after it."""
+        return self.id.replace(SEPARATOR, "_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSize:
+    """What a card has to be cut."""
+
+    id: str
+    index: int
+    model: str
+    memory_mib: int
+    """0 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What one container may use of one card, as its annotations say it."""
+
+    profile: str
+    memory_mib: int
+    cores_percent: int
+
+
+def vgpu_id(card: str, profile: str, number: int) -> str:
+    """The id of one vGPU."""
+    return f"{card}{SEPARATOR}{profile}{SEPARATOR}{number}"
+
+
+def annotations_of(vgpus: Mapping[str, Vgpu]) -> dict[str, str]:
+    """What a container's annotations say of the quotas of its *vgpus*, of which there is one."""
+    vgpu = next(iter(vgpus.values()))
+    return {
+        PROFILE_ANNOTATION: vgpu.profile,
+        MEMORY_ANNOTATION: str(vgpu.memory_mib),
+        CORES_ANNOTATION: str(vgpu.cores_percent),
+    }
+
+
+def quota_in(annotations: Mapping[str, str]) -> Quota | None:
+    """The quota that *annotations* of a container say; None where they say none, or none that can be read."""
+    memory, cores = annotations.get(MEMORY_ANNOTATION, ""), annotations.get(CORES_ANNOTATION, "")
+    profile = annotations.get(PROFILE_ANNOTATION, "")
+    if profile and memory.isascii() and memory.isdecimal() and cores.isascii() and cores.isdecimal():
+        return Quota(profile=profile, memory_mib=int(memory), cores_percent=int(cores))
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How the cards of a class are cut."""
+
+    vgpus: Mapping[str, tuple[Vgpu, ...]] = field(default_factory=dict)
+    """By profile."""
+    whole: tuple[str, ...] = ()
+    """The ids of cards that no profile cuts."""
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The ids of the cards that are cut."""
+        return unique(each.card for parts in self.vgpus.values() for each in parts)
