@@ -38,15 +38,16 @@ class CardChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A quota that vGPUs have in common."""
+    """A quota that vGPUs have in common: of memory, of computing units, or of both."""
 
     name: str
     kind: str
     """The name of the class."""
     memory_mib: int = 0
-    """0 where `memory_percent` says it."""
     memory_percent: int = 0
-    cores_percent: int = 100
+    """Of the card's memory, where `memory_mib` is 0; 0: there is no quota of memory."""
+    cores_percent: int = 0
+    """Of the card's computing units; 0: there is no quota of them."""
     count: int | None = None
     """Of each card; None: as many as both quotas allow on what other profiles leave."""
     select: CardChoice = CardChoice()
@@ -70,7 +71,9 @@ class Vgpu:
     card: str
     profile: str
     memory_mib: int
+    """0: there is no quota of memory."""
     cores_percent: int
+    """0: there is no quota of computing units."""
 
     @property
     def file_name(self) -> str:
@@ -129,7 +132,10 @@ class Cut:
     vgpus: Mapping[str, tuple[Vgpu, ...]] = field(default_factory=dict)
     """By profile."""
     whole: tuple[str, ...] = ()
-    """The ids of cards that no profile cuts."""
+    """The ids of cards that no profile chooses."""
+    problems: tuple[str, ...] = ()
+    """What the profiles and the cards contradict each other in: sentences with the arithmetic. A card in one of them
+    has no vGPUs."""
 
     @property
     def cards(self) -> tuple[str, ...]:
