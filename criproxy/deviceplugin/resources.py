@@ -18,6 +18,7 @@ from criproxy.deviceplugin.offering import (
     warn_of_ids,
 )
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
+from criproxy.deviceplugin.vgpus import VgpuAllocator, vgpus_of
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.offers import Offered, Offers
 from criproxy.devices.plan import Advertised
@@ -25,7 +26,7 @@ from criproxy.devices.preference import Spread
 from criproxy.discovery.nvml import address_of
 from criproxy.nvidia import allocation
 from criproxy.nvidia.mps import MpsError
-from criproxy.nvidia.options import PluginConfig
+from criproxy.nvidia.options import PluginConfig, Sharing
 from criproxy.nvidia.preference import PairScores, pair_scores
 from criproxy.nvidia.resources import ResourceError
 
@@ -75,10 +76,12 @@ def resources(
         name = advertised.kind.name
         maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
         try:
-            cards = maker.cards(said, strict=strict)
+            parts, left = vgpus_of(advertised, config.plan, inventory, said, strict=strict)
+            whole = replace(maker, inventory=left)
+            cards = {**whole.cards(said, strict=strict), **parts}
             _check_new(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
-            made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
+            made = [(maker if each in parts else whole).resource(each, offered, bad) for each, offered in cards.items()]
         except (ResourceError, MpsError) as error:
             if strict:
                 raise ResourceError(str(error)) from error
@@ -131,9 +134,18 @@ class _Maker:
         return Resource(
             name=name,
             devices=devices_of(offered, unhealthy),
-            allocator=Joined(name, self.allocator(name, offered)),
+            allocator=Joined(name, self._allocator(name, offered)),
             preference=prefer,
         )
+
+    def _allocator(self, name: str, offered: Mapping[str, Offered]) -> Allocator:
+        if any(each.vgpu for each in offered.values()):
+            return VgpuAllocator(resource=name, offered=offered, whole=self.unshared().allocator(name, offered))
+        return self.allocator(name, offered)
+
+    def unshared(self) -> "_Maker":
+        """The same for cards that nothing shares."""
+        return self
 
     @property
     def stock(self) -> Stock:
@@ -168,6 +180,10 @@ class _Nvidia(_Maker):
     """Of NVIDIA's class."""
 
     __slots__ = ()
+
+    def unshared(self) -> _Maker:
+        config = replace(self.config, nvidia=replace(self.config.nvidia, sharing=Sharing()))
+        return replace(self, config=config)
 
     def cards(self, said: Said, *, strict: bool) -> Offers:
         offers = nvidia_cards(self.config.nvidia, self.inventory, said, strict=strict)

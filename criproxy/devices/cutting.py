@@ -65,11 +65,16 @@ def choose(cards: Sequence[CardSize], choice: CardChoice) -> Sequence[CardSize]:
     found = [
         card
         for card in cards
-        if (not choice.models or any(fnmatchcase(card.model, pattern) for pattern in choice.models))
+        if (not choice.models or any(fnmatchcase(_word(card.model), _word(pattern)) for pattern in choice.models))
         and (not choice.indexes or card.index in choice.indexes)
         and (not choice.ids or card.id in choice.ids)
     ]
     return found[: len(found) * choice.share_percent // 100]
+
+
+def _word(model: str) -> str:
+    """As labels have it, since people copy it from there."""
+    return model.replace(" ", "-")
 
 
 def _nothing(profile: Profile) -> str:

@@ -134,6 +134,10 @@ class PluginPlan:
         """NVIDIA's class, if it is advertised."""
         return next((each for each in self.advertised if each.is_nvidia), None)
 
+    def profiles_of(self, advertised: Advertised) -> tuple[Profile, ...]:
+        """The profiles by which the cards of a class are cut."""
+        return tuple(each for each in self.profiles if each.kind == advertised.kind.name)
+
     def shared_of(self, advertised: Advertised) -> tuple[SharedCards, ...]:
         """The entries for the cards of a class."""
         if not advertised.is_nvidia:

@@ -29,6 +29,7 @@ from criproxy.devices.plan import (
 )
 from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.preference import Spread
+from criproxy.devices.profile_options import ProfileOptions
 from criproxy.devices.sharing import Selector
 from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
 from criproxy.policy.options import Misfit
@@ -201,10 +202,13 @@ class PluginOptions(BaseModel):
     """Cards that do not work."""
     labels: LabelOptions | None = None
     """Labels of the node about its cards; without this section criproxy writes none."""
+    profiles: tuple[ProfileOptions, ...] = ()
+    """Quotas of memory and cores, by which cards are cut into vGPUs; a card that is cut is not offered otherwise."""
 
     def extended(self, kind: DeviceClass) -> DeviceClass:
-        """The class with the resources as which its shared cards are offered, in addition to its own."""
-        found = (each.rename for each in self.sharing if kind.serves(each.resource))
+        """The class with the resources as which its shared cards and its vGPUs are offered, in addition to its own."""
+        found = [each.rename for each in self.sharing if kind.serves(each.resource)]
+        found += [each.profile().resource for each in self.profiles if each.kind == kind.name]
         more = dict.fromkeys(name for name in found if name and not kind.serves(name))
         return replace(kind, resources=(*kind.resources, *more)) if more else kind
 
@@ -223,6 +227,7 @@ class PluginOptions(BaseModel):
             on_unhealthy=self.health.on_unhealthy,
             health_commands=tuple(each.health_command() for each in self.health.commands),
             labels=None if self.labels is None else self.labels.labels(),
+            profiles=tuple(each.profile() for each in self.profiles),
         )
 
     def contradictions(self, classes: Mapping[str, DeviceClass]) -> Iterator[Misfit]:

@@ -4,11 +4,10 @@ A vGPU is a count with two limits that everybody knows: the kubelet counts its i
 limits, and what enforces them is chosen by the profile.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-
-from criproxy.devices.offers import unique
 
 DOMAIN = "criproxy.io"
 """Of the resources as which profiles are offered."""
@@ -101,14 +100,27 @@ class Quota:
     cores_percent: int
 
 
+_ID = re.compile(r"([^/]+)/([a-z0-9][a-z0-9.-]*)/(?:0|[1-9][0-9]{0,4})")
+
+
 def vgpu_id(card: str, profile: str, number: int) -> str:
     """The id of one vGPU."""
     return f"{card}{SEPARATOR}{profile}{SEPARATOR}{number}"
 
 
-def annotations_of(vgpus: Mapping[str, Vgpu]) -> dict[str, str]:
-    """What a container's annotations say of the quotas of its *vgpus*, of which there is one."""
-    vgpu = next(iter(vgpus.values()))
+def card_of_vgpu(id: str) -> str:
+    """The id of the card in the id of a vGPU; any other id as it is, such as the path of a node."""
+    found = _ID.fullmatch(id) if SEPARATOR in id else None
+    return found[1] if found else id
+
+
+def is_vgpu(id: str) -> bool:
+    """Whether *id* has the form of a vGPU's."""
+    return SEPARATOR in id and _ID.fullmatch(id) is not None
+
+
+def annotations_of(vgpu: Vgpu) -> dict[str, str]:
+    """What a container's annotations say of the quota of its vGPU."""
     return {
         PROFILE_ANNOTATION: vgpu.profile,
         MEMORY_ANNOTATION: str(vgpu.memory_mib),
@@ -140,4 +152,4 @@ class Cut:
     @property
     def cards(self) -> tuple[str, ...]:
         """The ids of the cards that are cut."""
-        return unique(each.card for parts in self.vgpus.values() for each in parts)
+        return tuple(dict.fromkeys(each.card for parts in self.vgpus.values() for each in parts))
