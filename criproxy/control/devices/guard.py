@@ -12,6 +12,7 @@ from criproxy.control.devices.cards import MachineCards
 from criproxy.control.devices.evidence import EvidenceGatherer, Gathered
 from criproxy.control.devices.mps import MpsClients
 from criproxy.control.devices.publishing import DevicePublisher
+from criproxy.control.devices.vgpus import VgpuOwners
 from criproxy.control.settings import OnError
 from criproxy.cri import api_pb2 as api
 from criproxy.cri import devices, translate
@@ -84,12 +85,14 @@ class DeviceGuard:
     evidence: EvidenceGatherer = field(init=False)
     _publisher: DevicePublisher = field(init=False)
     _mps: MpsClients = field(init=False)
+    _vgpus: VgpuOwners = field(init=False)
 
     def __post_init__(self) -> None:
         self.cards = MachineCards(self.context, self._patience)
         self.evidence = EvidenceGatherer(self.context, self.cards, self._patience)
         self._publisher = DevicePublisher(self.context, self.holdings)
         self._mps = MpsClients(self.context, self._patience)
+        self._vgpus = VgpuOwners(self.context, self.holdings)
 
     @property
     def rules(self) -> DeviceRules | None:
@@ -247,6 +250,8 @@ class DeviceGuard:
         done = boundary(rules, who, asked, given.evidence, self.cards.found)
         if not done.refusal:
             done = _checked(done, await self._mps.check(done.asked, given))
+        if not done.refusal and (taken := await self._vgpus.taken(given, subject)):
+            done = _checked(done, taken)
         self._publisher.publish(rules, container, done, given)
         if done.refusal:
             raise DeviceRefused(done.refusal, container)
@@ -267,7 +272,8 @@ class DeviceGuard:
         given = await self.evidence.gather(rules, devices.subject(item), devices.listed(item), runs=True)
         words = exceptions(rules, devices.who_is_listed(item, privileged=translate.privileged_in(info)))
         if given.is_known or given.is_joined or words:
-            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts_of(words, given.evidence, given.cards, {}))
+            facts = facts_of(words, given.evidence, given.cards, {}, given.quota)
+            self.holdings.add(item.pod_sandbox_id, item.metadata.name, facts)
         nodes = translate.device_nodes_in(info)
         lacking = [] if nodes is None else without_nodes(rules.classes, given.evidence, nodes)
         for kind in lacking:
