@@ -7,6 +7,7 @@ import pytest
 from criproxy.config import load
 from criproxy.devices.plan import QuotaActions, QuotaPlan
 from criproxy.errors import ConfigError
+from criproxy.usage.values import Quantity
 from tests.config.files import write
 
 CLASS = '{name: ali-npu, resources: [aliyun.com/npu], idFormat: index, nodes: {perDevice: ["/dev/npu{index}"]}}'
@@ -64,7 +65,7 @@ def test_actions_by_class_and_quantity(tmp_path: Path) -> None:
     }
 
 
-_QUANTITIES = ("memory", "cores")
+_QUANTITIES: tuple[Quantity, ...] = ("memory", "cores")
 
 
 @pytest.mark.parametrize(
