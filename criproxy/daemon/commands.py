@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from criproxy.api.situation import Situations
     from criproxy.model.notices import Notice
 
-DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident")
+DEVICE_PLUGIN = ("free-cpus", "device-inventory", "device-incident", "device-grants", "quota-incident")
 """What the device plugin asks and reports; it waits for milliseconds only."""
 
 

@@ -85,5 +85,10 @@ class Counters:
     """Cards that became unhealthy, by class and by what was to be done: ``none``, ``annotate``, ``stop``."""
     device_stops: Counter[str] = field(default_factory=Counter)
     """Containers that were stopped because of an unhealthy card, by class."""
+    quota_incidents: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """Containers that were found over a quota, by class, quantity (``memory``, ``cores``) and what was to be done:
+    ``observe``, ``annotate``, ``stop``, ``kill-process``."""
+    quota_stops: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Containers that were stopped because they were over a quota, by class and quantity."""
     store_failures: int = 0
     """Transactions that failed or took too long."""
