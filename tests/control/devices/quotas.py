@@ -1,0 +1,176 @@
+"""A node with vGPUs, and a watcher of their quotas: the pure judgement between made-up readings and real commands."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from criproxy.api.device_plugin import DevicePluginCommands
+from criproxy.cri import api_pb2 as api
+from criproxy.devices.builtin import NVIDIA
+from criproxy.devices.plan import QuotaPlan
+from criproxy.devices.rules import DeviceRules
+from criproxy.emulator.containers import Containers
+from criproxy.emulator.kubelet import PodSpec
+from criproxy.errors import CriproxyError
+from criproxy.model.incident import Incident
+from criproxy.model.plain import from_plain
+from criproxy.usage.quota import Judgement, Key, Over, Verdict
+from criproxy.usage.values import ContainerUse, Grant
+from tests.control.devices.test_guard import host
+from tests.control.devices.test_vgpus import pod_with
+from tests.control.world import FAST, World
+
+RULES = DeviceRules(
+    classes=(replace(NVIDIA, resources=(*NVIDIA.resources, "criproxy.io/gpu-8g")),), exempt_namespaces=("kube-*",)
+)
+SAID = ("GPUMemoryQuotaExceeded", "9000 MiB used, 8192 MiB allowed on GPU-a")
+OVER: Mapping[str, Any] = {
+    "device_class": "nvidia",
+    "card": "GPU-a",
+    "quantity": "memory",
+    "used": 9000.0,
+    "allowed": 8192,
+    "since_s": 1700000000.5,
+}
+
+
+def node_with_vgpus(directory: Path) -> World:
+    """A node with two cards, GPU-a and GPU-b, of which vGPUs are made."""
+    host(directory)
+    return World(directory, settings=replace(FAST, devices=RULES))
+
+
+def pod(name: str, number: int = 0, namespace: str = "default") -> PodSpec:
+    """A pod with one of the vGPUs of GPU-a: 8192 MiB and 25 percent of its computing units."""
+    return replace(pod_with(f"GPU-a/gpu-8g/{number}", name), namespace=namespace)
+
+
+async def report(world: World, key: str, action: str = "stop", **other: object) -> Mapping[str, Any]:
+    """The watcher reports that a container is over its quota."""
+    arguments = {**OVER, "container_id": key, "action": action, **other}
+    answer: Mapping[str, Any] = await DevicePluginCommands(world.controller).commands()["quota-incident"](arguments)
+    return answer
+
+
+async def within(world: World, key: str) -> Mapping[str, Any]:
+    """The watcher reports that it is within its quota of memory again."""
+    return await report(world, key, over=False)
+
+
+async def status(world: World, key: str) -> api.ContainerStatus:
+    """What the kubelet reads of a container."""
+    request = api.ContainerStatusRequest(container_id=key)
+    return (await world.client.call("ContainerStatus", request, api.ContainerStatusResponse)).status
+
+
+async def direct(world: World, key: str) -> api.ContainerStatus:
+    """What the runtime itself says of it."""
+    request = api.ContainerStatusRequest(container_id=key)
+    return (await world.direct.call("ContainerStatus", request, api.ContainerStatusResponse)).status
+
+
+def why(status: api.ContainerStatus) -> tuple[str, str]:
+    """Why it has ended."""
+    return status.reason, status.message
+
+
+def incidents(world: World) -> list[Incident]:
+    """Those that are remembered."""
+    return list(world.controller.node.incidents.values())
+
+
+async def restart(world: World) -> None:
+    """Criproxy is started anew, and knows again what runs."""
+    await world.stop_criproxy()
+    await world.start_criproxy()
+    await known(world)
+
+
+async def known(world: World) -> None:
+    """Wait until criproxy knows what runs, and who has which card."""
+    await world.poll(lambda: world.controller.ready and world.controller.devices._begun)
+
+
+@dataclass
+class Stopped:
+    """What the runtime was told to stop, and with which timeout; *fails* makes it fail, after *begun* was called."""
+
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    fails: bool = False
+    begun: Callable[[], None] = lambda: None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> "Stopped":
+        """Have the runtime tell it."""
+        stop = Containers.stop
+
+        async def note(runtime: Containers, request: api.StopContainerRequest) -> api.StopContainerResponse:
+            self.calls.append((request.container_id, request.timeout))
+            self.begun()
+            if self.fails:
+                raise RuntimeError("the runtime is broken")
+            return await stop(runtime, request)
+
+        monkeypatch.setattr(Containers, "stop", note)
+        return self
+
+    @property
+    def ids(self) -> list[str]:
+        """Who was stopped, as often as it was."""
+        return [key for key, _ in self.calls]
+
+
+@dataclass
+class Watcher:
+    """What the device plugin's process does with each reading; `restart` makes it forget everything."""
+
+    world: World
+    plan: QuotaPlan = field(default_factory=QuotaPlan)
+    kills: list[str] = field(default_factory=list)
+    _judgement: Judgement | None = None
+    _pending: dict[Key, dict[str, Any]] = field(default_factory=dict)
+
+    def restart(self) -> None:
+        """It is another process now."""
+        self._judgement, self._pending = None, {}
+
+    async def read(self, at_s: float, **used_mib: int) -> None:
+        """Judge one reading, by the names of pods, and report what has changed."""
+        answer = await DevicePluginCommands(self.world.controller).commands()["device-grants"]({})
+        grants = [from_plain(Grant, each) for each in answer["containers"]]
+        if self._judgement is None:
+            self._judgement = Judgement(kind="nvidia", plan=self.plan)
+            for each in answer["incidents"]:
+                key = Key(each["container_id"], each["card"], each["quantity"])
+                self._judgement = self._judgement.resumed(key)
+        uses = [_use(grant, used_mib[grant.pod]) for grant in grants if grant.pod in used_mib]
+        self._judgement, verdicts = self._judgement.after(at_s, grants, uses)
+        self._pending |= {verdict.key: _arguments(verdict) for verdict in verdicts}
+        for key, arguments in [*self._pending.items()]:
+            with suppress(CriproxyError):
+                answer = await DevicePluginCommands(self.world.controller).commands()["quota-incident"](arguments)
+                del self._pending[key]
+                self.kills += [key.container_id] if answer["act"] else []
+
+
+def _use(grant: Grant, memory_mib: int) -> ContainerUse:
+    return ContainerUse(container_id=grant.container_id, kind=grant.kind, card=grant.cards[0], memory_mib=memory_mib)
+
+
+def _arguments(verdict: Verdict) -> dict[str, Any]:
+    key = verdict.key
+    named = {"container_id": key.container_id, "device_class": "nvidia", "card": key.card, "quantity": key.quantity}
+    if not isinstance(verdict, Over):
+        return {**named, "over": False}
+    since_s = 1700000000.0 + verdict.over_since_s
+    return {
+        **named,
+        "used": verdict.used,
+        "allowed": verdict.allowed,
+        "since_s": since_s,
+        "action": verdict.action,
+        "stop_timeout_s": 10.0,
+    }
