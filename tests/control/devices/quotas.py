@@ -1,5 +1,6 @@
 """A node with vGPUs, and a watcher of their quotas: the pure judgement between made-up readings and real commands."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -97,11 +98,17 @@ async def known(world: World) -> None:
 
 @dataclass
 class Stopped:
-    """What the runtime was told to stop, and with which timeout; *fails* makes it fail, after *begun* was called."""
+    """What the runtime was told to stop, and with which timeout.
+
+    With *holds* it waits for *go_on*; with *fails* it fails, after *begun* was called.
+    """
 
     calls: list[tuple[str, int]] = field(default_factory=list)
     fails: bool = False
+    holds: bool = False
     begun: Callable[[], None] = lambda: None
+    at_it: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "Stopped":
         """Have the runtime tell it."""
@@ -110,6 +117,9 @@ class Stopped:
         async def note(runtime: Containers, request: api.StopContainerRequest) -> api.StopContainerResponse:
             self.calls.append((request.container_id, request.timeout))
             self.begun()
+            self.at_it.set()
+            if self.holds:
+                await self.go_on.wait()
             if self.fails:
                 raise RuntimeError("the runtime is broken")
             return await stop(runtime, request)

@@ -167,9 +167,11 @@ async def test_a_process_is_killed(world: World, stopped: Stopped) -> None:
     """With kill-process the watcher is told to act exactly once; a container that ends of it says why."""
     key = await world.run(pod("greedy"))
 
-    assert (await report(world, key, "kill-process"))["act"] is True
-    assert (await report(world, key, "kill-process"))["act"] is False
+    assert (await report(world, key, "kill-process", pid=7, start_ticks=70))["act"] is True
+    assert (await report(world, key, "kill-process", pid=8, start_ticks=80))["act"] is False
     await restart(world)
+    (told,) = (await grants(world))["incidents"]
+    assert (told["action"], told["pid"], told["start_ticks"]) == ("kill-process", 7, 70)
     assert (await report(world, key, "kill-process", since_s=1700000009.0))["act"] is False
     assert await status(world, key) == await direct(world, key)
     assert notices(world) == [f"{OVER} (quota: kill-process, a process was to be killed)"]
@@ -285,6 +287,7 @@ async def test_a_container_that_is_removed(world: World) -> None:
         pytest.param({"quantity": "power"}, "must be one of memory, cores", id="quantity"),
         pytest.param({"action": "freeze"}, "must be one of observe, annotate, stop, kill-process", id="action"),
         pytest.param({"since_s": 0.0}, "must be seconds since the epoch", id="no-time"),
+        pytest.param({"pid": -1}, "must be those of a process", id="no-process"),
         pytest.param({"stop_timeout_s": -1.0}, "must be at most 3600 seconds", id="stop-timeout"),
         pytest.param({"stop_timeout_s": float("nan")}, "must be at most 3600 seconds", id="no-stop-timeout"),
     ],

@@ -1,9 +1,10 @@
 """Stops of containers over their quota meet restarts, failing disks and failing runtimes: none is repeated or lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,33 +116,36 @@ async def test_killed_while_the_container_ends(world: World, stopped: Stopped) -
 
 
 async def test_within_while_it_is_being_stopped(world: World, stopped: Stopped) -> None:
-    """A container that frees its memory while it ends is no other case: the watcher asks again until it has ended."""
+    """A container that frees its memory while it ends is no other case: its end is that stop."""
     key = await world.run(pod("greedy"))
-    at_it: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    asked: list[asyncio.Task[str]] = []
-
-    async def ask() -> str:
-        try:
-            await within(world, key)
-        except CriproxyError as error:
-            return str(error)
-        return "ended"
-
-    def begun() -> None:
-        asked.append(asyncio.create_task(ask()))
-        at_it.set_result("")
-
-    stopped.begun = begun
+    asked: list[asyncio.Task[Mapping[str, Any]]] = []
+    stopped.begun = lambda: asked.append(asyncio.create_task(within(world, key)))
     await report(world, key)
-    await at_it
-    assert await asked[0] in ("the container is being stopped for it at this moment: ask again", "ended")
+    await world.poll(lambda: bool(asked))
+    assert (await asked[0])["stored"]
     await world.poll(lambda: world.controller.node.containers[key].state is ContainerState.EXITED)
-    await within(world, key)
 
     assert why(await status(world, key)) == SAID
     await restart(world)
     assert why(await status(world, key)) == SAID
     assert stopped.ids == [key]
+
+
+async def test_killed_after_that(world: World, stopped: Stopped) -> None:
+    """What the runtime was at when the container came within its quota is brought to its end after a restart."""
+    key = await world.run(pod("greedy"))
+    stopped.holds = True
+    await report(world, key)
+    await stopped.at_it.wait()
+    assert (await within(world, key))["ended"] == 1
+    await kill(world)
+    stopped.holds = False
+    stopped.go_on.set()
+    await world.start_criproxy()
+    await world.poll(lambda: is_stopped(world))
+
+    assert set(stopped.ids) == {key}
+    assert why(await status(world, key)) == SAID
 
 
 async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) -> None:
@@ -150,12 +154,8 @@ async def test_within_while_the_runtime_fails(world: World, stopped: Stopped) ->
     stopped.fails = True
     await report(world, key)
     await world.poll(lambda: bool(stopped.calls))
-    ended = None
-    while ended is None:
-        try:
-            ended = await within(world, key)
-        except CriproxyError:  # at this moment the runtime is at it
-            await asyncio.sleep(0)
+    assert (await within(world, key))["ended"] == 1
+    await world.poll(lambda: not world.controller.incidents._stops._under_way)
     stopped.fails = False
     stopped.calls.clear()
     await world.until(lambda: not incidents(world))
