@@ -150,7 +150,7 @@ def transitions(path: str) -> str:
         for state, after in states.items()
     )
     meanings = (f"* {each.name}: {each.value}.\n" for each in (*states, *events))
-    return f"{head}{''.join(rows)}\nEvents that find an empty cell change nothing.\n\n{''.join(meanings)}"
+    return f"{head}{''.join(rows)}\nIf a cell is empty, the event does not change the state.\n\n{''.join(meanings)}"
 
 
 def picture(file: str, case: str, target: str) -> str:
