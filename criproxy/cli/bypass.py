@@ -21,8 +21,8 @@ def command(state: str, control_socket: str, state_dir: Path, output: str) -> No
     bypass stays on until you switch it off or the daemon restarts. Then criproxy asks the runtime which containers are
     running, and protects exclusive CPUs again.
 
-    After repeated failures of its own, the daemon bypasses its policy automatically. In this mode, "automatic",
-    exclusive CPUs stay exclusive, and new containers share the other CPUs. The daemon keeps trying to leave this mode.
+    After repeated internal failures, the daemon bypasses its policy automatically. In this mode, "automatic", exclusive
+    CPUs stay exclusive, and new containers share the other CPUs. The daemon keeps trying to leave this mode.
     """
     try:
         result = ask(control_socket, "bypass", {"state": state})
