@@ -160,10 +160,10 @@ class HealthOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     hold_down: Duration = "30s"
-    """How long a card must have been healthy again before it is offered again."""
+    """How long a card must stay healthy after a failure before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
-    """What happens to running containers with an unhealthy card. none: nothing. annotate: their status shows the
-    reason. stop: their status shows the reason, and they are stopped."""
+    """What happens to running containers with an unhealthy card. none: nothing. annotate: their status shows the reason.
+    stop: criproxy stops them, and their status shows the reason."""
     commands: tuple[HealthCommandOptions, ...] = ()
     """Programs that report which cards of a class are unhealthy, in addition to criproxy's own checks."""
 
