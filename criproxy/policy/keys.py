@@ -82,8 +82,8 @@ KEYS: Mapping[str, Key] = {
     ),
     "cold-start": Key(
         "`duration: 10s`, at most `1h`",
-        "how long after the container starts its memory comes only from PMEM, so that pages that are used "
-        "only during startup do not fill DRAM",
+        "how long the container gets memory only from PMEM after it starts, so that pages that are used only during "
+        "startup do not fill DRAM",
         ("topology-aware", "balloons", "pools"),
     ),
     "memory.preserve": Key(
