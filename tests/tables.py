@@ -62,7 +62,7 @@ def annotations(*named: str) -> str:
     ``all`` makes the one of all annotations, ``ignored`` that of those which no policy acts on.
     """
     if named == ("all",):
-        columns = "| Annotation | Value | What it says about the container | Policies | Allowed by default |\n"
+        columns = "| Annotation | Value | What it controls | Policies | Allowed by default |\n"
         return columns + "|---|---|---|---|---|\n" + "".join(map(_key_row, KEYS))
     if named == ("ignored",):
         rows = (f"| `{key}` | {reason} |\n" for key, reason in unheeded.ANNOTATIONS.items())
