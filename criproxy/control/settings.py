@@ -50,7 +50,7 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """How long a create waits for what tells of cards; each of these may hang for ever."""
+    """How long a create, or an adoption, waits for what tells of cards; each of these may hang for ever."""
 
     look_s: float = 1.0
     """For a scan of the machine's cards, a file or folder of the kubelet or of MPS, and the runtime's answer."""
@@ -58,6 +58,8 @@ class DeviceLimits:
     """For all files of a driver together, within a scan."""
     source_s: float = 1.5
     """For all that the kubelet tells; that ends before by a bound of its own, to report what it has."""
+    adoption_s: float = 2.0
+    """How long the containers of one list may wait for the kubelet, which knows where the cards of unknown ones are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
