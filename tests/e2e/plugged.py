@@ -134,7 +134,13 @@ class Plugged:
         lines = (await inside(self.scene, container_id, "cat", *self.watched)).splitlines()
         return {path: line.rpartition(": ")[2] for path in self.watched for line in lines if f"{path}'" in line}
 
-    async def holders(self, kind: str, number: int) -> set[str]:
+    async def until_held(self, kind: str, number: int, by: set[str]) -> None:
+        """Return when these pods have a card: what follows a stop is done after its reply."""
+        async with asyncio.timeout(PATIENT_S):
+            while await self._holders(kind, number) != by:  # noqa: ASYNC110 (the command is told nothing)
+                await asyncio.sleep(0.01)
+
+    async def _holders(self, kind: str, number: int) -> set[str]:
         """The pods that have a card, as `criproxy devices` shows them."""
         answer = await asyncio.to_thread(ask, str(self.scene.serve.control), "devices", {})
         cards = next(each["cards"] for each in answer["classes"] if each["name"] == kind)
