@@ -91,7 +91,7 @@ def histories(draw: st.DrawFn) -> list[Read]:
         plan = draw(_PLANS) if before == "plan" else plan
         present = draw(st.sets(st.sampled_from(NAMES), min_size=1))
         used = {name: draw(_USED) for name in NAMES if name in present}
-        glitch = {name: (0, 400) for name in used} if draw(st.integers(0, 3)) == 0 else used
+        glitch = dict.fromkeys(used, (0, 400)) if draw(st.integers(0, 3)) == 0 else used
         step_ticks, pause_ticks = draw(st.sampled_from([4, 8, 8, 16, 25])), draw(st.sampled_from([0, 0, 1, 40]))
         for number in range(draw(st.sampled_from([1, 1, 2, 3, 5, 8, 12]))):
             tick += step_ticks + (pause_ticks if number == 0 else 0)
