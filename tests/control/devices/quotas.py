@@ -1,8 +1,7 @@
-"""A node with vGPUs, and a watcher of their quotas: the pure judgement between made-up readings and real commands."""
+"""A node with vGPUs, and a runtime that says what it was told to stop."""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,14 @@ import pytest
 from criproxy.api.device_plugin import DevicePluginCommands
 from criproxy.cri import api_pb2 as api
 from criproxy.devices.builtin import NVIDIA
-from criproxy.devices.plan import QuotaPlan
 from criproxy.devices.rules import DeviceRules
 from criproxy.emulator.containers import Containers
 from criproxy.emulator.kubelet import PodSpec
-from criproxy.errors import CriproxyError
 from criproxy.model.incident import Incident
-from criproxy.model.plain import from_plain
-from criproxy.usage.quota import Judgement, Key, Over, Verdict
-from criproxy.usage.values import ContainerUse, Grant
 from tests.control.devices.test_guard import host
 from tests.control.devices.test_vgpus import pod_with
 from tests.control.world import FAST, World
+from tests.watchers import Watcher
 
 RULES = DeviceRules(
     classes=(replace(NVIDIA, resources=(*NVIDIA.resources, "criproxy.io/gpu-8g")),), exempt_namespaces=("kube-*",)
@@ -79,6 +74,11 @@ def why(status: api.ContainerStatus) -> tuple[str, str]:
     return status.reason, status.message
 
 
+def watcher(world: World) -> Watcher:
+    """One that asks the controller of *world*, also after a restart."""
+    return Watcher(lambda command, arguments: DevicePluginCommands(world.controller).commands()[command](arguments))
+
+
 def incidents(world: World) -> list[Incident]:
     """Those that are remembered."""
     return list(world.controller.node.incidents.values())
@@ -131,56 +131,3 @@ class Stopped:
     def ids(self) -> list[str]:
         """Who was stopped, as often as it was."""
         return [key for key, _ in self.calls]
-
-
-@dataclass
-class Watcher:
-    """What the device plugin's process does with each reading; `restart` makes it forget everything."""
-
-    world: World
-    plan: QuotaPlan = field(default_factory=QuotaPlan)
-    kills: list[str] = field(default_factory=list)
-    _judgement: Judgement | None = None
-    _pending: dict[Key, dict[str, Any]] = field(default_factory=dict)
-
-    def restart(self) -> None:
-        """It is another process now."""
-        self._judgement, self._pending = None, {}
-
-    async def read(self, at_s: float, **used_mib: int) -> None:
-        """Judge one reading, by the names of pods, and report what has changed."""
-        answer = await DevicePluginCommands(self.world.controller).commands()["device-grants"]({})
-        grants = [from_plain(Grant, each) for each in answer["containers"]]
-        if self._judgement is None:
-            self._judgement = Judgement(kind="nvidia", plan=self.plan)
-            for each in answer["incidents"]:
-                key = Key(each["container_id"], each["card"], each["quantity"])
-                self._judgement = self._judgement.resumed(key)
-        uses = [_use(grant, used_mib[grant.pod]) for grant in grants if grant.pod in used_mib]
-        self._judgement, verdicts = self._judgement.after(at_s, grants, uses)
-        self._pending |= {verdict.key: _arguments(verdict) for verdict in verdicts}
-        for key, arguments in [*self._pending.items()]:
-            with suppress(CriproxyError):
-                answer = await DevicePluginCommands(self.world.controller).commands()["quota-incident"](arguments)
-                del self._pending[key]
-                self.kills += [key.container_id] if answer["act"] else []
-
-
-def _use(grant: Grant, memory_mib: int) -> ContainerUse:
-    return ContainerUse(container_id=grant.container_id, kind=grant.kind, card=grant.cards[0], memory_mib=memory_mib)
-
-
-def _arguments(verdict: Verdict) -> dict[str, Any]:
-    key = verdict.key
-    named = {"container_id": key.container_id, "device_class": "nvidia", "card": key.card, "quantity": key.quantity}
-    if not isinstance(verdict, Over):
-        return {**named, "over": False}
-    since_s = 1700000000.0 + verdict.over_since_s
-    return {
-        **named,
-        "used": verdict.used,
-        "allowed": verdict.allowed,
-        "since_s": since_s,
-        "action": verdict.action,
-        "stop_timeout_s": 10.0,
-    }
