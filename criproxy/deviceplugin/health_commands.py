@@ -1,7 +1,8 @@
 """Runs the programs that know which cards of a class work, each as often as its section says."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from criproxy.deviceplugin.processes import Child
@@ -35,12 +36,20 @@ class HealthCommands:
     _commands: tuple[HealthCommand, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _said: dict[str, str] = field(default_factory=dict)
+    _wanted: dict[str, asyncio.Event] = field(default_factory=dict)
+    """By class: set when its program is not to wait for its time."""
 
     def use(self, commands: Sequence[HealthCommand]) -> None:
         """Run these from now on."""
         if tuple(commands) != self._commands:
             self._commands = tuple(commands)
             self._changed.set()
+
+    def soon(self, kinds: Iterable[str]) -> None:
+        """Run those of these classes without waiting for their time: there are cards that they have not judged."""
+        for kind in kinds:
+            if kind in self._wanted:
+                self._wanted[kind].set()
 
     async def run(self) -> None:
         """Run them for ever."""
@@ -54,8 +63,10 @@ class HealthCommands:
 
     async def _repeat(self, command: HealthCommand) -> None:
         child, loop = Child(), asyncio.get_running_loop()
+        wanted = self._wanted[command.kind] = asyncio.Event()
         while True:
             begun_s = loop.time()
+            wanted.clear()
             try:
                 verdict: Mapping[str, str] | str = await ask(command, child)
             except CommandFailed as error:
@@ -64,7 +75,9 @@ class HealthCommands:
                 await child.end()
             self._tell(command, verdict)
             self.judged(command.kind, verdict)
-            await asyncio.sleep(max(begun_s + command.period_s - loop.time(), 0))
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(max(begun_s + command.period_s, loop.time())):
+                    await wanted.wait()
 
     def _tell(self, command: HealthCommand, verdict: Mapping[str, str] | str) -> None:
         problem = verdict if isinstance(verdict, str) else ""

@@ -131,7 +131,7 @@ def published(served: Served, status: list[Status], known: Mapping[Key, Known], 
 
 
 def _fails(known: Known | None) -> bool:
-    return known is not None and not known.health.healthy
+    return known is not None and not known.healthy
 
 
 def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> PublishedCard:
@@ -141,8 +141,8 @@ def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> Publish
     return PublishedCard(
         device_class=kind,
         id=card,
-        healthy=known.health.healthy,
-        reason=known.reason,
+        healthy=known.healthy,
+        reason=known.why,
         since_s=known.turned_s,
         replicas=replicas,
     )

@@ -222,7 +222,7 @@ class DevicePlugin:
 
         cards: dict[str, Counter[bool]] = {}
         for (kind, _), known in self._health.known.items():
-            cards.setdefault(kind, Counter())[known.health.healthy] += 1
+            cards.setdefault(kind, Counter())[known.healthy] += 1
         return Sample(
             status=self._plugins.status,
             classes=self._publisher.served.classes,
