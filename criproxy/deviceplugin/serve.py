@@ -141,6 +141,7 @@ class DevicePlugin:
             self._publisher.check(loaded, inventory)
         except ResourceError as error:  # a card that is broken at boot does not take all others away
             self._reload.failed(str(error), "what is not concerned is offered")
+        await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
         self._start_beside()
@@ -198,8 +199,8 @@ class DevicePlugin:
         self._reports.turned(key, known)
 
     def _published(self) -> Published:
-        status, known = self._plugins.status, self._health.known
-        return published(self._publisher.served, status, known, self._reports.interval_s)
+        plugins, known = self._plugins, self._health.known
+        return published(self._publisher.served, plugins.status, known, plugins.elsewhere, self._reports.interval_s)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served

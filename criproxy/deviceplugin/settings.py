@@ -39,6 +39,8 @@ class Times:
     """How long the end of a plugin waits until the kubelet has its last list."""
     in_use_s: float = 5.0
     """How often the kubelet is asked which ids are in use, while ids are listed only because they are."""
+    learn_s: float = 1.0
+    """How long a start waits for the kubelet to say which ids are in use."""
     in_use_soon_s: float = 0.1
     """How long after a change it is asked first."""
 
