@@ -14,6 +14,7 @@ from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.descendants import adopt
 from criproxy.deviceplugin.in_use import KubeletInUse, not_asked
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
@@ -50,6 +51,7 @@ def run(options: Options, log_writer: LineWriter) -> None:
     Raises:
         CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
     """
+    adopt()
     with asyncio.Runner() as runner:
         runner.run(DevicePlugin(options, log_writer).serve())
 

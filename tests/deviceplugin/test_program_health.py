@@ -239,6 +239,24 @@ async def test_a_health_command_that_hangs_is_ended(folder: Path) -> None:
             os.kill(int((folder / "pid").read_text()), 0)
 
 
+async def test_what_a_health_command_leaves_behind_ends_with_it(folder: Path) -> None:
+    """Also where it has left its group, its session and its parent; and the command counts as it ended."""
+    check = folder / "check"
+    _script(check, f"(setsid sleep 1000 & echo $! >> {folder}/pids); echo npu1 hot")
+    health = f"{{commands: [{{class: ali-npu, command: [{check}], period: 1h, timeout: 10m}}]}}"
+    async with Program(folder) as program:
+        program.policy.write_text(policy(f"{{advertise: [ali-npu], health: {health}}}"))
+        for number in range(2):
+            program.host.plug(f"/dev/npu{number}")
+        await program.kubelet.start()
+        await program.ready()
+        await program.kubelet.until_capacity(NPU, 2, healthy=1)
+
+        (pid,) = map(int, (folder / "pids").read_text().split())
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
 async def test_a_node_that_vanishes_comes_back_after_the_hold_down(folder: Path) -> None:
     """A card that comes and goes is not offered as healthy at once."""
     async with Program(folder) as program:
