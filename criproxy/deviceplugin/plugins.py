@@ -98,6 +98,11 @@ class Plugins:
         self._list(gone)
         self._news.set()
 
+    def retry(self) -> None:
+        """Register again those that another plugin may have replaced."""
+        for plugin in self._plugins.values():
+            plugin.retry()
+
     async def stop(self) -> None:
         """End all plugins: the kubelet sees their devices as unhealthy."""
         plugins, self._plugins = self._plugins, {}

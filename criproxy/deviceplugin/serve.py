@@ -261,6 +261,7 @@ class DevicePlugin:
         log.info("asked to read the files again", signal="SIGHUP")
         if hasattr(self, "_reload"):
             self._reload.ask()
+            self._plugins.retry()
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)

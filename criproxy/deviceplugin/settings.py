@@ -28,9 +28,9 @@ class Times:
     longest_pause_s: float = 30.0
     settle_s: float = 0.3
     """So long after it ended a stream it shows whether the kubelet ends, too."""
-    replaced_pauses_s: tuple[float, ...] = (30.0, 3600.0)
-    """Before a plugin registers again that another one has replaced; the last one repeats. The other may have been a
-    former process that ended soon after; if it goes on, each try takes the resource away from it."""
+    replaced_pauses_s: tuple[float, ...] = (30.0, 300.0)
+    """Before a plugin registers again that another one may have replaced; the last one repeats. The other may have been
+    a former process that ended soon after; if it goes on, each try takes the resource away from it."""
     poll_s: float = 0.4
     """How often a folder is looked at that the kernel does not watch for us."""
     beside_events_s: float = 10.0
@@ -56,7 +56,7 @@ class State(Enum):
     REFUSED = "refused"
     """Served; the kubelet does not take it."""
     REPLACED = "replaced"
-    """Served; another plugin has registered the resource."""
+    """Served; the kubelet has ended the stream: another plugin may have registered the resource."""
     UNREGISTERED = "unregistered"
     """Served; the kubelet has not come yet."""
     REGISTERED = "registered"
