@@ -223,6 +223,11 @@ _DEVICES: tuple[tuple[type[_Family], str, tuple[str, ...], Callable[[Placing], _
         lambda placing: placing.counters.device_stops,
         "Containers that criproxy has stopped because of an unhealthy card.",
     ),
+    (
+        *(CounterMetricFamily, "device_creates_refused", ("device_class",)),
+        lambda placing: placing.counters.device_creates_refused,
+        "Creates that criproxy refused because of an unhealthy card; each repetition counts.",
+    ),
 )
 """Kind, name without prefix and ``_total``, labels, the numbers by their values, and help."""
 
