@@ -14,6 +14,11 @@ from criproxy.nvidia.load import CONFIG_FILE
 _OURS = "nvidia_flag_"
 """What the names of parameters begin with that stand for NVIDIA's flags."""
 _METAVARS = {"text": "TEXT", "bool": "[true|false]", "texts": "LIST", "integers": "LIST", "duration": "DURATION"}
+_ALONE = {
+    "kubelet-socket": ": the socket of the kubelet, beside which the plugin makes its own",
+    "cdi-feature-flags": " for CDI specifications, which criproxy does not write",
+}
+"""Flags that the file does not have."""
 
 
 def _is_passed(flag: Flag) -> bool:
@@ -27,7 +32,8 @@ def _nvidia_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             names = [f"--{name}" for name in flag.names]
             several = flag.kind in ("texts", "integers")
             more: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if flag.kind == "bool" else {}
-            text = f"NVIDIA's flag: {flag.key} of its file; variable {flag.variables[0]}."
+            of_file = f": {flag.key} of its file" if "." in flag.key else _ALONE[flag.key]
+            text = f"NVIDIA's flag{of_file}; variable {flag.variables[0]}."
             names.append(f"{_OURS}{number}")
             option = click.option(*names, multiple=several, metavar=_METAVARS[flag.kind], help=text, **more)
             command = option(command)

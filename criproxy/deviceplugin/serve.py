@@ -105,6 +105,7 @@ class DevicePlugin:
         place = Place(
             kubelet_dir=options.kubelet_folder,
             way="kubelet.sock" if way == "kubelet" else "plugins_registry",
+            socket=options.kubelet_socket(way),
         )
         self._in_use = KubeletInUse(loaded.podresources, log)
         stack.push_async_callback(self._in_use.close)
@@ -237,6 +238,7 @@ class DevicePlugin:
             reloads_failed=self._reload.failures,
             failures=self._failures.counts,
             config_problem=bool(self._reload.problem),
+            inventory_problem=bool(self._publisher.inventory.problems),
             events_problem=bool(self._watching.events.problem),
             labels_problem=bool(self._labelling.problem),
             daemon_reached=self._reports.reachable,

@@ -109,6 +109,21 @@ async def test_a_changed_file_counts_at_once(folder: Path) -> None:
         assert "RELOADING=1" in program.told
 
 
+async def test_nvidias_flag_for_the_kubelets_socket(folder: Path) -> None:
+    """The plugin makes its sockets beside it, and registers there; what has no effect is said."""
+    socket = folder / "k" / "device-plugins" / "kubelet.sock"
+    arguments = ("--kubelet-dir", str(folder / "other"), "--cdi-feature-flags", "a")
+    async with Program(folder, *arguments, KUBELET_SOCKET=str(socket)) as program:
+        program.policy.write_text(policy(BOTH))
+        program.host.plug("/dev/npu0")
+        await program.kubelet.start()
+        assert program.kubelet.plugins_dir == socket.parent
+        await program.ready()
+
+        await program.kubelet.until_capacity(NPU, 1)
+        assert program.said("cdi-feature-flags has no effect") == 1
+
+
 async def test_another_way_to_register_needs_a_restart(folder: Path) -> None:
     """A changed `register` is not in force, which is said at each reload until it is as it was; all else is."""
     async with Program(folder) as program:

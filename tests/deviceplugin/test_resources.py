@@ -298,6 +298,20 @@ def test_mps_of_nvidias_cards() -> None:
     )
 
 
+def test_more_clients_of_mps_than_a_card_serves() -> None:
+    """A start or a new file says it in NVIDIA's words; later, only the cards concerned are not offered."""
+    text = "flags: {mpsRoot: /run/nvidia/mps}\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 17}]}}"
+    machine = gpus(t4(0), replace(t4(1), compute_capability=(7, 0)))
+    words = "invalid MPS configuration: invalid device maximum allowed replicas exceeded: 17 > 16"
+
+    with pytest.raises(ResourceError, match=f"^{words}$"):
+        resources(of_nvidia(text), machine, strict=True)
+    served = resources(of_nvidia(text), machine)
+    assert ids(served) == {GPU: [f"GPU-0::{number}" for number in range(17)]}
+    assert served.warnings == (f"GPU-1 is not offered: {words}",)
+    assert ids(resources(of_nvidia(text), gpus(replace(t4(1), compute_capability=(7, 0))))) == {}
+
+
 def test_our_words_for_nvidias_cards() -> None:
     """What our section shares has each its own word on containers that ask for several."""
     from criproxy.config.nvidia_file import with_own_sharing
