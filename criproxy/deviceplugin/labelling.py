@@ -94,7 +94,7 @@ class Labelling:
         except Hangs as error:
             self._say(str(error))
         except OSError as error:
-            self._say(f"{error.filename or file}: {error.strerror or error}")
+            self._say(f"{file}: {error.strerror or error}")  # the error may name a file that only existed for a moment
 
     def _write(self, file: Path, loaded: Loaded) -> tuple[bool, str]:
         """Write the file, if it says something else; whether it did, and what is wrong with NVIDIA's; may block."""
