@@ -160,8 +160,8 @@ class HealthOptions(BaseModel):
     hold_down: Duration = "30s"
     """How long a card must work again before it is offered again."""
     on_unhealthy: OnUnhealthy = "none"
-    """What happens to running containers with a card that does not work: nothing (none), the reason stands in their
-    status (annotate), or they are stopped, too (stop)."""
+    """What happens to containers with a card that does not work: nothing (none), the reason stands in their status
+    (annotate), or they are stopped, and not created before it works again (stop)."""
     commands: tuple[HealthCommandOptions, ...] = ()
     """Programs that know which cards of a class work, beside what criproxy finds out by itself."""
 
