@@ -1,5 +1,6 @@
 """Asks the kubelet which ids containers have."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from criproxy.cri.podresources import PodresourcesClient, PodresourcesError
@@ -17,12 +18,20 @@ class KubeletInUse:
         socket: the kubelet's; None: it is not asked.
         log: gets one line when the kubelet gives no answer.
         timeout_s: for an answer.
+        connect: makes a client of a socket.
     """
 
-    def __init__(self, socket: Path | None, log: Log, timeout_s: float = ASK_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        socket: Path | None,
+        log: Log,
+        timeout_s: float = ASK_TIMEOUT_S,
+        connect: Callable[[Path], PodresourcesClient] = PodresourcesClient,
+    ) -> None:
         self.socket = socket
         """A changed one is asked from the next question on."""
         self._client: PodresourcesClient | None = None
+        self._connect = connect
         self._log = log
         self._timeout_s = timeout_s
         self._silent = False
@@ -31,7 +40,7 @@ class KubeletInUse:
         """Ids by resource; None: the kubelet gives no answer."""
         if self._client is None or self._client.socket != self.socket:
             await self.close()
-            self._client = PodresourcesClient(self.socket) if self.socket else None
+            self._client = self._connect(self.socket) if self.socket else None
         if self._client is None:
             return None
         try:

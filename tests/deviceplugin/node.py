@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.plugin import Place
 from criproxy.deviceplugin.plugins import AskInUse, InUse, Plugins
@@ -108,7 +110,8 @@ class Node:
     def start_plugins(self) -> None:
         """Start the device plugin, as its process does; `Plugins.publish` follows."""
         self.tasks = Tasks(self.log, self.failures, first_pause_s=0.01)
-        self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, timeout_s=1.0)
+        connect = partial(PodresourcesClient, look_s=PATIENT_S)
+        self.ask = KubeletInUse(self.kubelet.podresources.socket, self.log, PATIENT_S, connect)
         sizes = {"largest_bytes": self.largest_bytes} if self.largest_bytes else {}
         self.plugins = Plugins(
             Place(kubelet_dir=self.root, way=self.way),

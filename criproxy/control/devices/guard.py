@@ -34,8 +34,6 @@ from criproxy.model.workload import Container
 
 ASK_AGAIN_S = 300.0
 """How often criproxy tries to find out which cards a container has whose create it did not see."""
-HANDLER_TIMEOUT_S = 1.0
-"""How long a create waits for the runtime to name its pod's runtime handler, where criproxy did not see it."""
 _FAILED = "the rule about devices failed"
 _HIDDEN = "container sees no card that its create does not prove to be its own"
 _REFUSED = "create is refused, and tried again (onError: refuse)"
@@ -311,9 +309,8 @@ class DeviceGuard:
         if sandbox_id not in self._runtimes and not all(kind.hides_in("") for kind in rules.classes if kind.hide_value):
             ask = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
             try:
-                reply = await self.context.runtime.call(
-                    "PodSandboxStatus", ask, api.PodSandboxStatusResponse, HANDLER_TIMEOUT_S
-                )
+                limit_s = self.context.settings.device_limits.look_s
+                reply = await self.context.runtime.call("PodSandboxStatus", ask, api.PodSandboxStatusResponse, limit_s)
             except RuntimeCallError:
                 return ""
             self._runtimes[sandbox_id] = reply.status.runtime_handler
