@@ -18,7 +18,7 @@ _PREFIX = "criproxy_device_plugin"
 _COUNTS = {
     "registered": ("registrations", "Registrations that the kubelet took."),
     "refused": ("registrations_refused", "Registrations that the kubelet refused, or did not answer."),
-    "replaced": ("replaced", "Times that another device plugin registered the resource instead."),
+    "replaced": ("replaced", "Times that the kubelet ended the stream, as when another plugin registers the resource."),
     "allocated": ("allocations", "Containers that were answered in Allocate."),
     "allocations_refused": ("allocations_refused", "Calls of Allocate that were answered with an error."),
     "preferences_late": ("preferences_late", "Choices of devices that took too long: the kubelet got plain order."),

@@ -122,6 +122,11 @@ class Plugin:
         """Something may have changed in the kubelet's folders."""
         self._situation.notify()
 
+    def retry(self) -> None:
+        """Register again at once where another plugin may have been registered."""
+        self._call.retry()
+        self._found.retry()
+
     async def run(self) -> None:
         """Serve until `end`."""
         backoff = Backoff(self._times.first_pause_s, self._times.longest_pause_s)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from criproxy.config.watch import PolicyFileWatch
@@ -61,7 +60,7 @@ class Reload:
         for path in loaded.watched:
             if path not in self._watched:
                 self._watched.add(path)
-                self.tasks.forever(f"watch {path}", partial(self._watch, path))
+                self.tasks.forever(f"watch {path}", PolicyFileWatch(path, self.file_changed).run)
 
     async def run(self) -> None:
         """Do what is asked for, one after the other, for ever."""
@@ -111,14 +110,6 @@ class Reload:
         if asked or self.problem:
             self.log.info("the files say what is in force", file=self.publisher.loaded.source)
         self.problem = ""
-
-    async def _watch(self, path: Path) -> None:
-        try:
-            await PolicyFileWatch(path, self.file_changed).run()
-        except OSError as error:
-            text = "a changed file is not noticed: send SIGHUP after a change"
-            self.log.warning(text, file=str(path), error=str(error))
-            raise
 
 
 def tell(log: Log, loaded: Loaded) -> None:

@@ -113,13 +113,16 @@ class Reports:
             self.log.warning(event, reason=reason)
 
 
-def published(served: Served, status: list[Status], known: Mapping[Key, Known], interval_s: float) -> Published:
-    """What the daemon is told of all that is offered."""
+def published(
+    served: Served, status: list[Status], known: Mapping[Key, Known], elsewhere: Mapping[Key, str], interval_s: float
+) -> Published:
+    """What the daemon is told of all that is offered; of cards *elsewhere* containers have ids that are not."""
     replicas: dict[Key, dict[str, int]] = {key: {} for key in known}
     for resource, offered in served.offers.items():
         for each in offered.values():
             replicas.setdefault((served.classes[resource], each.card), {})[resource] = each.replicas
-    cards = [_card(key, known.get(key), parts) for key, parts in replicas.items() if parts or _fails(known.get(key))]
+    shown = {key: parts for key, parts in replicas.items() if parts or _fails(known.get(key))}
+    cards = [_card(key, known.get(key), elsewhere.get(key, ""), parts) for key, parts in shown.items()]
     cards.sort(key=lambda card: card.healthy)
     return Published(
         version=__version__,
@@ -131,18 +134,21 @@ def published(served: Served, status: list[Status], known: Mapping[Key, Known], 
 
 
 def _fails(known: Known | None) -> bool:
-    return known is not None and not known.health.healthy
+    return known is not None and not known.healthy
 
 
-def _card(key: Key, known: Known | None, replicas: Mapping[str, int]) -> PublishedCard:
+def _card(key: Key, known: Known | None, holder: str, replicas: Mapping[str, int]) -> PublishedCard:
     kind, card = key
+    if holder and not _fails(known):
+        text = f"a container has it as {holder}, which is not offered"
+        return PublishedCard(device_class=kind, id=card, healthy=False, reason=text, replicas=replicas)
     if known is None:
         return PublishedCard(device_class=kind, id=card, replicas=replicas)
     return PublishedCard(
         device_class=kind,
         id=card,
-        healthy=known.health.healthy,
-        reason=known.reason,
+        healthy=known.healthy,
+        reason=known.why,
         since_s=known.turned_s,
         replicas=replicas,
     )

@@ -13,6 +13,7 @@ from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
+from criproxy.deviceplugin.descendants import adopt
 from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
@@ -49,6 +50,7 @@ def run(options: Options, log_writer: LineWriter) -> None:
     Raises:
         CriproxyError: if it cannot start; a ConfigError has a line for each mistake in the files.
     """
+    adopt()
     with asyncio.Runner() as runner:
         runner.run(DevicePlugin(options, log_writer).serve())
 
@@ -147,6 +149,7 @@ class DevicePlugin:
             self._publisher.check(loaded, inventory)
         except ResourceError as error:  # a card that is broken at boot does not take all others away
             self._reload.failed(str(error), "what is not concerned is offered")
+        await self._plugins.learn()
         self._plugins.start()  # only now: until then it would be wrong about all ids that containers have
         self._found(inventory)
         self._start_beside()
@@ -205,8 +208,8 @@ class DevicePlugin:
         self._reports.turned(key, known)
 
     def _published(self) -> Published:
-        status, known = self._plugins.status, self._health.known
-        return published(self._publisher.served, status, known, self._reports.interval_s)
+        plugins, known = self._plugins, self._health.known
+        return published(self._publisher.served, plugins.status, known, plugins.elsewhere, self._reports.interval_s)
 
     def _nvidia_offers(self) -> Offers:
         served = self._publisher.served
@@ -229,7 +232,7 @@ class DevicePlugin:
 
         cards: dict[str, Counter[bool]] = {}
         for (kind, _), known in self._health.known.items():
-            cards.setdefault(kind, Counter())[known.health.healthy] += 1
+            cards.setdefault(kind, Counter())[known.healthy] += 1
         return Sample(
             status=self._plugins.status,
             classes=self._publisher.served.classes,
@@ -266,6 +269,7 @@ class DevicePlugin:
         log.info("asked to read the files again", signal="SIGHUP")
         if hasattr(self, "_reload"):
             self._reload.ask()
+            self._plugins.retry()
 
     def _stop_on(self, number: signal.Signals) -> None:
         log.info("stopping", signal=number.name)
