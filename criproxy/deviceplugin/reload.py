@@ -10,6 +10,7 @@ from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.inventory import Inventory
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.publisher import Publisher
+from criproxy.devices.plan import Register
 from criproxy.errors import CriproxyError
 from criproxy.nvidia.resources import ResourceError
 from criproxy.observe.logger import Log
@@ -35,6 +36,8 @@ class Reload:
     """Finds the cards of the classes that the files advertise."""
     tasks: Tasks
     log: Log
+    register: Register
+    """How the kubelet learns of the plugin until the program ends."""
     problem: str = ""
     """Why the files are not in force; empty: they are."""
     reloads: int = 0
@@ -95,11 +98,12 @@ class Reload:
         self.problem = ""
         self.reloads += 1
         self.watch(new)
-        if new.plan.register != self.publisher.loaded.plan.register and self.options.register is None:
-            self.log.warning("a changed devices.plugin.register counts from the next start on")
         self.used(new)
         self.publisher.use(new, inventory)
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
+        if self.options.register is None and new.plan.register != self.register:
+            text = "devices.plugin.register is not in force: restart the device plugin"
+            self.log.warning(text, file=new.source, said=new.plan.register, in_force=self.register)
         tell(self.log, new)
 
     def _goes_on(self, *, asked: bool) -> None:

@@ -9,18 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from criproxy import __version__
-from criproxy.cri.podresources import PodresourcesClient
 from criproxy.deviceplugin import nvml_events, nvml_inventory
 from criproxy.deviceplugin.cards_health import CardsHealth, Known
 from criproxy.deviceplugin.configuration import Loaded, load
 from criproxy.deviceplugin.daemon import FreeCpus
 from criproxy.deviceplugin.descendants import adopt
-from criproxy.deviceplugin.in_use import KubeletInUse, not_asked
+from criproxy.deviceplugin.in_use import KubeletInUse
 from criproxy.deviceplugin.inventory import Inventory, Machine
 from criproxy.deviceplugin.labelling import Labelling
 from criproxy.deviceplugin.options import Options
 from criproxy.deviceplugin.plugin import Place
-from criproxy.deviceplugin.plugins import AskInUse, Plugins
+from criproxy.deviceplugin.plugins import Plugins
 from criproxy.deviceplugin.publisher import Publisher
 from criproxy.deviceplugin.reload import Reload, tell
 from criproxy.deviceplugin.reports import Reports, published
@@ -73,6 +72,7 @@ class DevicePlugin:
         self._stop = asyncio.Event()
         self._said = ""
         self._machine: Machine
+        self._in_use: KubeletInUse
         self._plugins: Plugins
         self._publisher: Publisher
         self._reload: Reload
@@ -107,24 +107,30 @@ class DevicePlugin:
         place = Place(
             kubelet_dir=options.kubelet_folder,
             way="kubelet.sock" if way == "kubelet" else "plugins_registry",
+            socket=options.kubelet_socket(way),
         )
-        self._plugins = Plugins(place, self._in_use(stack, loaded), self._tasks, is_ours=self._is_ours)
+        self._in_use = KubeletInUse(loaded.podresources, log)
+        stack.push_async_callback(self._in_use.close)
+        self._plugins = Plugins(place, self._in_use, self._tasks, is_ours=self._is_ours)
         free_cpus = FreeCpus(options.control_socket)
         self._publisher = Publisher(loaded, self._plugins, self._health.unhealthy, free_cpus, log)
         self._reload = Reload(
-            options, self._publisher, self._notifier, self._status_text, self._reloaded, self._look, self._tasks, log
+            *(
+                options,
+                self._publisher,
+                self._notifier,
+                self._status_text,
+                self._reloaded,
+                self._look,
+                self._tasks,
+                log,
+            ),
+            register=way,
         )
         self._labelling = Labelling(options.host_root, self._publisher, log)
         stack.push_async_callback(self._labelling.stop)
         tell(log, loaded)
         stack.push_async_callback(self._plugins.stop)
-
-    def _in_use(self, stack: AsyncExitStack, loaded: Loaded) -> AskInUse:
-        if loaded.podresources is None:
-            return not_asked
-        client = PodresourcesClient(loaded.podresources)
-        stack.push_async_callback(client.close)
-        return KubeletInUse(client, log)
 
     async def _serve_http(self, stack: AsyncExitStack) -> None:
         if self._address is None:
@@ -168,6 +174,7 @@ class DevicePlugin:
     def _use(self, loaded: Loaded) -> None:
         """Watch cards, and report them, as *loaded* says."""
         self._watching.use(loaded)
+        self._in_use.socket = loaded.podresources
         self._reports.action = loaded.plan.on_unhealthy
         self._labelling.soon()
 
@@ -234,6 +241,7 @@ class DevicePlugin:
             reloads_failed=self._reload.failures,
             failures=self._failures.counts,
             config_problem=bool(self._reload.problem),
+            inventory_problem=bool(self._publisher.inventory.problems),
             events_problem=bool(self._watching.events.problem),
             labels_problem=bool(self._labelling.problem),
             daemon_reached=self._reports.reachable,
