@@ -20,6 +20,7 @@ from criproxy.observe.tasks import Tasks
 _LOGGED = 10
 """Mistakes that are logged, a line each."""
 OLD = "what was in force before stays"
+REST = "what is not concerned is offered"
 
 
 @dataclass(slots=True, repr=False)
@@ -52,6 +53,18 @@ class Reload:
     def file_changed(self) -> None:
         """A file may have changed."""
         self._wanted.set()
+
+    def machine_changed(self) -> None:
+        """Cards have come or gone: a file that contradicted them may not do so any more."""
+        if self.problem:
+            self._wanted.set()
+
+    def begin(self, inventory: Inventory) -> None:
+        """Say whether what is in force goes together with the cards of the start.
+
+        If not, what is not concerned is offered: a card that is broken at boot does not take all others away.
+        """
+        self._agrees(inventory, asked=False)
 
     def watch(self, loaded: Loaded) -> None:
         """Watch the files that count now; one that was watched before goes on to be."""
@@ -103,7 +116,18 @@ class Reload:
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         tell(self.log, new)
 
+    def _agrees(self, inventory: Inventory, *, asked: bool) -> bool:
+        """Whether what is in force goes together with the cards; says so if not."""
+        try:
+            self.publisher.check(self.publisher.loaded, inventory)
+        except ResourceError as error:
+            self.failed(str(error), REST, asked=asked)
+            return False
+        return True
+
     def _goes_on(self, *, asked: bool) -> None:
+        if not self._agrees(self.publisher.inventory, asked=asked):
+            return
         if asked or self.problem:
             self.log.info("the files say what is in force", file=self.publisher.loaded.source)
         self.problem = ""
