@@ -8,6 +8,7 @@ from pathlib import Path
 from criproxy.config.choice import GROUP_FILE, read_group
 from criproxy.config.files import read_text
 from criproxy.devices.plan import PluginPlan
+from criproxy.devices.sharing import MAX_REPLICAS
 from criproxy.errors import ConfigError
 from criproxy.nvidia.flags import Program
 from criproxy.nvidia.load import load
@@ -80,6 +81,7 @@ def examine(
     prefix = f"{file}: " if file else ""
     try:
         config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
+        _check_replicas(config)
     except PluginConfigError as error:
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
     notes = tuple(f"{prefix}{note}" for note in _notes(text, config, plan))
@@ -130,6 +132,18 @@ def with_own_sharing(config: PluginConfig, plan: PluginPlan) -> PluginConfig:
     only_one = any(each.only_one for each in entries)
     shared = SharedResources(resources=resources, fail_requests_greater_than_one=only_one)
     return replace(config, sharing=Sharing(time_slicing=shared))
+
+
+def _check_replicas(config: PluginConfig) -> None:
+    """Refuse what would use up all memory, here and in the kubelet.
+
+    Raises:
+        PluginConfigError: there are more replicas than the policy file may have.
+    """
+    for each in config.sharing.shared.resources if config.sharing.shared else ():
+        if each.replicas > MAX_REPLICAS:
+            text = f"sharing: {each.name}: {each.replicas} replicas of a card are too many: it can have {MAX_REPLICAS}"
+            raise PluginConfigError(text, advice="NVIDIA's plugin has no limit, but the kubelet has to list them all")
 
 
 def _notes(text: str | None, config: PluginConfig, plan: PluginPlan) -> Iterator[str]:

@@ -29,11 +29,9 @@ from criproxy.devices.plan import (
 )
 from criproxy.devices.plugin_mistakes import default_resource, plugin_mistakes
 from criproxy.devices.preference import Spread
-from criproxy.devices.sharing import Selector
+from criproxy.devices.sharing import MAX_REPLICAS, Selector
 from criproxy.devices.texts import ClassName, Duration, HostPath, Period, ResourceName, seconds
 from criproxy.policy.options import Misfit
-
-MAX_REPLICAS = 10_000
 
 
 def _selector(value: object) -> Selector:

@@ -123,6 +123,20 @@ def test_cards_that_our_section_shares(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("section", ["timeSlicing", "mps"])
+def test_replicas_have_a_limit(tmp_path: Path, section: str) -> None:
+    """It is that of the policy file; NVIDIA's plugin has none."""
+    text = "flags: {mpsRoot: /m}\n" + SHARED.replace("timeSlicing", section)
+    path = write(tmp_path / "n.yaml", (text % 10_000).encode())
+    assert found(path).config is not None
+
+    write(path, (text % 20_000_000).encode())
+    assert found(path).mistakes == (
+        f"{path}: sharing: nvidia.com/gpu: 20000000 replicas of a card are too many: it can have 10000; "
+        "NVIDIA's plugin has no limit, but the kubelet has to list them all",
+    )
+
+
 def test_what_has_no_effect(tmp_path: Path) -> None:
     """Keys that NVIDIA's plugin ignores, and resources whose cards criproxy would hide."""
     text = b'flags: {migStrateg: mixed}\nresources: {gpus: [{pattern: "*", name: t4}]}\n'
