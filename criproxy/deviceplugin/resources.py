@@ -17,6 +17,7 @@ from criproxy.deviceplugin.offering import (
     platform_for,
     warn_of_ids,
 )
+from criproxy.deviceplugin.pins import Pins
 from criproxy.deviceplugin.resource import Allocator, Resource, devices_of
 from criproxy.devices.cards import Card, Stock
 from criproxy.devices.offers import Offered, Offers
@@ -55,6 +56,7 @@ def resources(
     strict: bool = False,
     free_cpus: FreeCpus = dict,
     new_uuid: Callable[[], str] = lambda: str(uuid4()),
+    pins: Pins | None = None,
 ) -> Served:
     """What to publish.
 
@@ -66,6 +68,7 @@ def resources(
             and not a warning.
         free_cpus: tells which NUMA node has room, where cards are otherwise equal.
         new_uuid: makes keys of annotations unique.
+        pins: what numbers in these files meant before; None: they are new.
 
     Raises:
         ResourceError: with *strict*: the cards and the files do not go together.
@@ -75,7 +78,7 @@ def resources(
         name = advertised.kind.name
         maker = (_Nvidia if advertised.is_nvidia else _Others)(config, inventory, advertised, free_cpus, new_uuid)
         try:
-            cards = maker.cards(said, strict=strict)
+            cards = maker.cards(said, None if strict else pins or Pins())
             _check_new(cards, classes)
             bad = {*(unhealthy or {}).get(name, ()), *(inventory.lost if advertised.is_nvidia else ())}
             made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
@@ -106,7 +109,7 @@ class _Maker:
     free_cpus: FreeCpus
     new_uuid: Callable[[], str]
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
         """What its cards are offered as."""
         raise NotImplementedError
 
@@ -146,8 +149,8 @@ class _Others(_Maker):
 
     __slots__ = ()
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
-        return class_cards(self.advertised, self.config.plan, self.inventory, said, strict=strict)
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
+        return class_cards(self.advertised, self.config.plan, self.inventory, said, pins)
 
     def allocator(self, resource: str, offered: Mapping[str, Offered]) -> Allocator:
         entries = self.config.plan.shared_of(self.advertised)
@@ -169,8 +172,8 @@ class _Nvidia(_Maker):
 
     __slots__ = ()
 
-    def cards(self, said: Said, *, strict: bool) -> Offers:
-        offers = nvidia_cards(self.config.nvidia, self.inventory, said, strict=strict)
+    def cards(self, said: Said, pins: Pins | None) -> Offers:
+        offers = nvidia_cards(self.config.nvidia, self.inventory, said, pins)
         for name in offers:
             if not self.advertised.kind.serves(name):
                 said.warn(f"{name} is not among resources of the class nvidia: criproxy hides its cards; add it there")

@@ -126,15 +126,14 @@ def test_cards_that_our_section_shares(tmp_path: Path) -> None:
 @pytest.mark.parametrize("section", ["timeSlicing", "mps"])
 def test_replicas_have_a_limit(tmp_path: Path, section: str) -> None:
     """It is that of the policy file; NVIDIA's plugin has none."""
-    text = "flags: {mpsRoot: /m}\n" + SHARED.replace("timeSlicing", section)
-    path = write(tmp_path / "n.yaml", (text % 10_000).encode())
+    file = "flags: {mpsRoot: /m}\n" + SHARED.replace("timeSlicing", section)
+    path = write(tmp_path / "n.yaml", (file % 10_000).encode())
     assert found(path).config is not None
 
-    write(path, (text % 20_000_000).encode())
-    assert found(path).mistakes == (
-        f"{path}: sharing: nvidia.com/gpu: 20000000 replicas of a card are too many: it can have 10000; "
-        "NVIDIA's plugin has no limit, but the kubelet has to list them all",
-    )
+    write(path, (file % 20_000_000).encode())
+    text = "sharing: nvidia.com/gpu: 20000000 replicas of a card are too many: it can have 10000; "
+    advice = "NVIDIA's plugin has no limit, but the kubelet has to list them all"
+    assert found(path).mistakes == (f"{path}: {text}{advice}",)
 
 
 def test_what_has_no_effect(tmp_path: Path) -> None:
