@@ -75,7 +75,8 @@ class _Numbers:
         number, colon, part = name.partition(_PART)
         card = self._cards.get(number)
         if card is None:
-            return name  # an id, or a number that no card has had
+            # An id, or a number that no card had first: not that of a card which has it only now.
+            return f"number {name}" if number in self._now else name
         return f"{self._now_of[card]}{colon}{part}" if card in self._now_of else card
 
     def first_name(self, card: Offered) -> str:

@@ -120,11 +120,8 @@ DEVICES = st.one_of(
 @given(LIVES, DEVICES)
 def test_whatever_comes_and_goes_a_card_stays_what_it_was(lives: Sequence[set[int]], devices: str) -> None:
     """It is shared always or never."""
-    config, pins, ways = (
-        Configuration(plan=NVIDIA_ALONE, nvidia=load(FILE % ("gpu", devices))),
-        Pins(),
-        dict[str, bool](),
-    )
+    config = Configuration(plan=NVIDIA_ALONE, nvidia=load(FILE % ("gpu", devices)))
+    pins, ways = Pins(), dict[str, bool]()
 
     for names in lives:
         replicas, whole = shared(config, machine(*sorted(names)), pins)
