@@ -16,6 +16,7 @@ from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
 from criproxy.nvidia.selection import Choice, choose, config_names
 from criproxy.nvidia.unknown import unknown_keys
+from criproxy.nvidia.unmeant import unmeant, without_cards
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -149,11 +150,12 @@ def _check_replicas(config: PluginConfig) -> None:
 def _notes(text: str | None, config: PluginConfig, plan: PluginPlan) -> Iterator[str]:
     for key in unknown_keys(text or ""):
         yield key.sentence
+    yield from unmeant(text or "", config)
     if plan.nvidia is None:
         return
-    kind = plan.nvidia.kind
+    kind, nowhere = plan.nvidia.kind, {each.rename or each.name for each in without_cards(config)}
     for name in named_resources(config):
-        if not kind.serves(name):
+        if not kind.serves(name) and name not in nowhere:
             yield f"{name} is not among resources of the class {kind.name!r}: add it there, or its pods see no card"
 
 

@@ -149,6 +149,48 @@ def test_what_has_no_effect(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpuu, replicas: 2}]}}",
+            "sharing: no card is offered as nvidia.com/gpuu, so that this entry shares none; did you mean "
+            "nvidia.com/gpu?",
+            id="no-such-resource",
+        ),
+        pytest.param(
+            "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+            "sharing: no card is offered as nvidia.com/mig-1g.5gb, so that this entry shares none",
+            id="mig-without-mixed",
+        ),
+        pytest.param(
+            "flags: {mpsRoot: /m}\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}, "
+            "mps: {resources: [{name: gpu, replicas: 2}]}}",
+            "sharing.timeSlicing has no effect beside sharing.mps, which takes precedence",
+            id="both-ways",
+        ),
+        pytest.param(
+            "version: v1\n---\nflags: {migStrategy: mixed}\n",
+            "line 2: only the first YAML document of the file counts: what follows has no effect",
+            id="two-documents",
+        ),
+        pytest.param("---\nversion: v1\n---\n", "", id="an-empty-second-one"),
+        pytest.param(
+            "flags: {migStrategy: mixed}\nsharing: {timeSlicing: {resources: "
+            "[{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+            "",
+            id="mig",
+        ),
+        pytest.param("version: v1\n...\n%&\n", "", id="no-yaml-behind"),
+    ],
+)
+def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
+    """NVIDIA's plugin passes over it without a word."""
+    path = write(tmp_path / "n.yaml", text.encode())
+
+    assert found(path).notes == ((f"{path}: {note}",) if note else ())
+
+
 def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
     """So that callers report it like those of policy files."""
     assert isinstance(found(tmp_path / "none").error, ConfigError)
