@@ -158,7 +158,9 @@ async def test_chain_of_evidence(tmp_path: Path) -> None:
         {
             "class": "nvidia",
             "evidence": "annotation",
-            "allocated": [{"resource": "nvidia.com/gpu.shared", "ids": ["GPU-b::1"], "source": "annotation"}],
+            "allocated": [
+                {"resource": "nvidia.com/gpu.shared", "ids": ["GPU-b::1"], "count": 1, "source": "annotation"}
+            ],
             "cards": ["GPU-b"],
             "pci_addresses": "0000:1b:00.0",
             "nodes": "/dev/nvidia1",
