@@ -30,9 +30,9 @@ class Called:
     @property
     def notes(self) -> Iterator[str]:
         """That something counts more than NVIDIA's file."""
-        from criproxy.nvidia.flags import PLUGIN
+        from criproxy.nvidia.flags import VARIABLES
 
-        known = {name for flag in PLUGIN for name in flag.variables}
+        known = VARIABLES["plugin"]
         if said := [*self.arguments, *(f"{name}={value}" for name, value in self.env.items() if name in known)]:
             yield f"these flags and variables count more than NVIDIA's file: {' '.join(said)}"
 

@@ -1,8 +1,9 @@
 """NVIDIA's configuration file on this node: which of several holds, and what is wrong with it."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from criproxy.config.choice import GROUP_FILE, read_group
@@ -10,7 +11,7 @@ from criproxy.config.files import read_text
 from criproxy.devices.plan import PluginPlan
 from criproxy.devices.sharing import MAX_REPLICAS
 from criproxy.errors import ConfigError
-from criproxy.nvidia.flags import Program
+from criproxy.nvidia.flags import VARIABLES, Program
 from criproxy.nvidia.load import load
 from criproxy.nvidia.mistake import PluginConfigError
 from criproxy.nvidia.options import PluginConfig, SharedResource, SharedResources, Sharing
@@ -80,13 +81,68 @@ def examine(
         wrong = tuple(mistake.located(file or Path()) for mistake in mistakes)
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=wrong)
     prefix = f"{file}: " if file else ""
+    config_of = partial(_config, text, plan, program=program, has_nvml=has_nvml)
     try:
-        config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
-        _check_replicas(config)
+        config = config_of(args, env or {})
     except PluginConfigError as error:
+        prefix = _blamed(args, env or {}, program, str(error), config_of) or prefix
         return NvidiaFile(file=file, reason=reason, config=None, mistakes=(f"{prefix}{error}",))
-    notes = tuple(f"{prefix}{note}" for note in _notes(text, config, plan))
+    notes = tuple(f"{prefix}{note}" for note in (*_notes(text, config, plan), *_name_note(plan, node, file)))
     return NvidiaFile(file=file, reason=reason, config=config, notes=notes)
+
+
+def _config(
+    text: str | None,
+    plan: PluginPlan,
+    args: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    program: Program,
+    has_nvml: bool,
+) -> PluginConfig:
+    config = with_own_sharing(load(text, args, env, program=program, has_nvml=has_nvml), plan)
+    _check_replicas(config)
+    return config
+
+
+def _blamed(
+    args: Sequence[str],
+    env: Mapping[str, str],
+    program: Program,
+    mistake: str,
+    config_of: Callable[[Sequence[str], Mapping[str, str]], PluginConfig],
+) -> str:
+    """The flag or variable without which there is no such *mistake*, to begin a sentence with; empty: it is none's.
+
+    A flag is one word, ``--mig-strategy=none``.
+    """
+    for flag in args:
+        if not _is_made(mistake, config_of, [other for other in args if other != flag], env):
+            return f"{flag}: "
+    for name in VARIABLES[program] & env.keys():
+        if not _is_made(mistake, config_of, args, {key: value for key, value in env.items() if key != name}):
+            return f"{name}={env[name]}: "
+    return ""
+
+
+def _is_made(
+    mistake: str,
+    config_of: Callable[[Sequence[str], Mapping[str, str]], PluginConfig],
+    args: Sequence[str],
+    env: Mapping[str, str],
+) -> bool:
+    try:
+        config_of(args, env)
+    except PluginConfigError as error:
+        return str(error) == mistake
+    return False
+
+
+def _name_note(plan: PluginPlan, node: Node, file: Path | None) -> Iterator[str]:
+    """That the name of a file chooses among none."""
+    if node.explicit and (file is None or file == Path(plan.nvidia_config)):
+        what = "this is a file, and no folder of them" if file else "no folder of NVIDIA's files is named"
+        yield f"--name {node.explicit} has no effect: {what}"
 
 
 def chosen(path: Path, node: Node) -> tuple[Path, str]:

@@ -64,7 +64,7 @@ class Reload:
 
         If not, what is not concerned is offered: a card that is broken at boot does not take all others away.
         """
-        self._agrees(inventory, asked=False)
+        self._agrees(self.publisher.loaded, inventory, REST, asked=False)
 
     def watch(self, loaded: Loaded) -> None:
         """Watch the files that count now; one that was watched before goes on to be."""
@@ -98,13 +98,14 @@ class Reload:
     async def _once(self, *, asked: bool) -> None:
         try:
             new = await asyncio.to_thread(load, self.options)
-            if new == self.publisher.loaded:
-                self._goes_on(asked=asked)
-                return
-            inventory = await self.look(new)
-            self.publisher.check(new, inventory)
-        except (CriproxyError, ResourceError) as error:
+        except CriproxyError as error:
             self.failed(str(error), asked=asked)
+            return
+        if new == self.publisher.loaded:
+            self._goes_on(asked=asked)
+            return
+        inventory = await self.look(new)
+        if not self._agrees(new, inventory, OLD, asked=asked):
             return
         self.problem = ""
         self.reloads += 1
@@ -116,17 +117,18 @@ class Reload:
         self.log.info("configuration reloaded", file=new.source, nvidia=new.nvidia_source)
         tell(self.log, new)
 
-    def _agrees(self, inventory: Inventory, *, asked: bool) -> bool:
-        """Whether what is in force goes together with the cards; says so if not."""
+    def _agrees(self, loaded: Loaded, inventory: Inventory, instead: str, *, asked: bool) -> bool:
+        """Whether files and cards go together; says so if not."""
         try:
-            self.publisher.check(self.publisher.loaded, inventory)
+            self.publisher.check(loaded, inventory)
         except ResourceError as error:
-            self.failed(str(error), REST, asked=asked)
+            file = loaded.file_of(error.kind)
+            self.failed(f"{file}: {error}" if file else str(error), instead, asked=asked)
             return False
         return True
 
     def _goes_on(self, *, asked: bool) -> None:
-        if not self._agrees(self.publisher.inventory, asked=asked):
+        if not self._agrees(self.publisher.loaded, self.publisher.inventory, REST, asked=asked):
             return
         if asked or self.problem:
             self.log.info("the files say what is in force", file=self.publisher.loaded.source)

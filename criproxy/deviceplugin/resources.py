@@ -84,7 +84,9 @@ def resources(
             made = [maker.resource(each, offered, bad) for each, offered in cards.items()]
         except (ResourceError, MpsError) as error:
             if strict:
-                raise ResourceError(str(error)) from error
+                wrong = ResourceError(str(error))
+                wrong.kind = name
+                raise wrong from error
             said.warn(f"{name}: {error}")
             continue
         warn_of_ids(cards, said)

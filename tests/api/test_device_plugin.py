@@ -102,6 +102,22 @@ async def test_inventory(tmp_path: Path) -> None:
     assert measured.device_plugin_up is True
 
 
+async def test_cards_that_no_pod_can_get(tmp_path: Path) -> None:
+    """`status --check` names resources that the kubelet has not accepted, and classes without a healthy card."""
+    async with guarded(tmp_path) as world, asked(world, tmp_path) as say:
+        await world.poll(lambda: world.controller.ready)
+        resource = {"name": "a.b/npu", "device_class": "ali", "ids": 1, "registered": False, "problem": "not now"}
+        sick = {**CARD, "healthy": False, "reason": "XID 79"}
+        await say("device-inventory", **{**REPORT, "resources": [resource], "cards": [sick]})
+
+        assert (await say("status", check=True))["problems"] == [
+            "the kubelet has not accepted resources of the device plugin: a.b/npu (not now)",
+            "no card of the class nvidia is healthy, so that pods get none: XID 79",
+        ]
+        await say("device-inventory", **{**REPORT, "cards": [sick, {**CARD, "id": "GPU-b"}]})
+        assert (await say("status", check=True))["problems"] == []
+
+
 async def test_device_plugin_that_is_silent(tmp_path: Path) -> None:
     """After three intervals without a report it does not run, and its ids are in no metric."""
     async with guarded(tmp_path) as world, asked(world, tmp_path) as say:

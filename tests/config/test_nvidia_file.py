@@ -191,6 +191,50 @@ def test_what_may_not_be_meant(tmp_path: Path, text: str, note: str) -> None:
     assert found(path).notes == ((f"{path}: {note}",) if note else ())
 
 
+@pytest.mark.parametrize(
+    ("args", "env", "begins"),
+    [
+        pytest.param(["--mig-strategy=half"], {}, "--mig-strategy=half: unknown MIG strategy: half; ", id="flag"),
+        pytest.param([], {"MIG_STRATEGY": "half"}, "MIG_STRATEGY=half: unknown MIG strategy: half; ", id="variable"),
+        pytest.param(
+            ["--fail-on-init-error=true"],
+            {"DEVICE_LIST_STRATEGY": "envvar,x", "MIG_STRATEGY": "none"},
+            "DEVICE_LIST_STRATEGY=envvar,x: invalid --device-list-strategy option: invalid strategy: x; ",
+            id="one-of-several",
+        ),
+        pytest.param(["--mig-strategy=half"], {"MIG_STRATEGY": "none"}, "--mig-strategy=half: ", id="both"),
+        pytest.param([], {"FAIL_ON_INIT_ERROR": "maybe"}, "FAIL_ON_INIT_ERROR=maybe: could not parse", id="unreadable"),
+    ],
+)
+def test_mistakes_of_flags_and_variables(tmp_path: Path, args: list[str], env: dict[str, str], begins: str) -> None:
+    """They are told of the one that has the mistake, and not of the file, which has none."""
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(write(tmp_path / "n.yaml", b"version: v1\n")))
+
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), args, env).mistakes
+
+    assert mistake.startswith(begins)
+
+
+def test_a_mistake_of_the_file_stays_that_of_the_file(tmp_path: Path) -> None:
+    """Whatever flags and variables there are beside it."""
+    path = write(tmp_path / "n.yaml", b"version: v2\n")
+    plan = replace(NVIDIA_ALONE, nvidia_config=str(path))
+
+    (mistake,) = examine(plan, Node(hostname="h1", group=""), ["--mig-strategy=none"], {"MPS_ROOT": "/m"}).mistakes
+
+    assert mistake.startswith(f"{path}: ")
+
+
+def test_a_name_that_chooses_among_none(tmp_path: Path) -> None:
+    """It is said that it has no effect."""
+    path = write(tmp_path / "n.yaml", b"version: v1\n")
+    text = "--name x has no effect"
+
+    assert found(path, Node(explicit="x")).notes == (f"{path}: {text}: this is a file, and no folder of them",)
+    assert found("", Node(explicit="x")).notes == (f"{text}: no folder of NVIDIA's files is named",)
+    assert found(folder(tmp_path, "x"), Node(explicit="x")).notes == ()
+
+
 def test_the_error_is_one_of_configuration(tmp_path: Path) -> None:
     """So that callers report it like those of policy files."""
     assert isinstance(found(tmp_path / "none").error, ConfigError)
